@@ -1,0 +1,332 @@
+"""What the known data sets consist of, what their files' checksums are and where they are to be had.
+
+Where the checksums come from:
+
+- MNIST and Fashion-MNIST: SHA-256 of the uncompressed idx files, as recorded in public code and computed
+  from complete copies; the compressed files' checksums are those that the download pages' users rely on
+  (the MD5s are printed in Fashion-MNIST's own readme).
+- CIFAR-10: SHA-256 of the six members, as recorded in public code and computed from a complete copy.
+- CIFAR-100: SHA-256 of the two members, as recorded in public code (torchvision for Ruby, whose sums for
+  CIFAR-10 agree with the above). They were not computed from a copy here.
+"""
+
+import difflib
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Literal, TypeAlias
+
+from ._errors import DataError
+
+EMBEDDED = "digits"  # comes with scikit-learn, so there is no file to find or fetch
+
+
+@dataclass(frozen=True, slots=True)
+class Checksum:
+    """A published checksum."""
+
+    algorithm: Literal["md5", "sha256"]
+    digest: str
+
+    def matches(self, blocks: Iterable[bytes]) -> bool:
+        """Tell whether contents, given block by block, have this checksum."""
+        running = hashlib.new(self.algorithm, usedforsecurity=False)
+        for block in blocks:
+            running.update(block)
+        return running.hexdigest() == self.digest
+
+
+@dataclass(frozen=True, slots=True)
+class DataFile:
+    """One file of a data set: its array of bytes has this shape, its uncompressed contents this checksum."""
+
+    name: str
+    shape: tuple[int, ...]
+    checksum: Checksum
+
+    @property
+    def n_values(self) -> int:
+        """Number of bytes without any header."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Download:
+    """One file as it is offered for download."""
+
+    name: str
+    size: int
+    checksum: Checksum
+
+
+@dataclass(frozen=True, slots=True)
+class IdxSource:
+    """A data set of four idx files, each compressed with gzip or not."""
+
+    name: str
+    class_names: tuple[str, ...]
+    folders: tuple[str, ...]  # where to look below a data folder, besides the folder itself
+    train_images: DataFile
+    train_labels: DataFile
+    test_images: DataFile
+    test_labels: DataFile
+    downloads: tuple[Download, ...]
+    mirrors: tuple[str, ...]  # addresses that the names of the downloads are appended to
+    refused: tuple[str, ...] = ()  # names of the pickled version
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """All files of the data set."""
+        return (self.train_images, self.train_labels, self.test_images, self.test_labels)
+
+
+@dataclass(frozen=True, slots=True)
+class CifarSource:
+    """A data set in CIFAR's binary layout: records of label bytes, of which the last counts, and three planes."""
+
+    name: str
+    class_names: tuple[str, ...]
+    folders: tuple[str, ...]
+    archives: tuple[str, ...]  # names that the tar archive may have
+    member_folder: str  # the folder that the archive unpacks to
+    n_label_bytes: int
+    side: int  # height and width of an image
+    train: tuple[DataFile, ...]
+    test: tuple[DataFile, ...]
+    downloads: tuple[Download, ...]
+    mirrors: tuple[str, ...]
+    refused: tuple[str, ...] = ()
+
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """All files of the data set."""
+        return self.train + self.test
+
+
+Source: TypeAlias = IdxSource | CifarSource
+
+
+def _sha256(digest: str) -> Checksum:
+    return Checksum("sha256", digest)
+
+
+def _md5(digest: str) -> Checksum:
+    return Checksum("md5", digest)
+
+
+MNIST = IdxSource(
+    name="mnist",
+    class_names=tuple("0123456789"),
+    folders=("mnist", "MNIST/raw", "MNIST"),
+    train_images=DataFile(
+        "train-images-idx3-ubyte",
+        (60_000, 28, 28),
+        _sha256("ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+    ),
+    train_labels=DataFile(
+        "train-labels-idx1-ubyte",
+        (60_000,),
+        _sha256("65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+    ),
+    test_images=DataFile(
+        "t10k-images-idx3-ubyte",
+        (10_000, 28, 28),
+        _sha256("0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+    ),
+    test_labels=DataFile(
+        "t10k-labels-idx1-ubyte",
+        (10_000,),
+        _sha256("ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+    ),
+    downloads=(
+        Download(
+            "train-images-idx3-ubyte.gz",
+            9_912_422,
+            _sha256("440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
+        ),
+        Download(
+            "train-labels-idx1-ubyte.gz",
+            28_881,
+            _sha256("3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
+        ),
+        Download(
+            "t10k-images-idx3-ubyte.gz",
+            1_648_877,
+            _sha256("8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
+        ),
+        Download(
+            "t10k-labels-idx1-ubyte.gz",
+            4_542,
+            _sha256("f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
+        ),
+    ),
+    mirrors=(
+        "https://ossci-datasets.s3.amazonaws.com/mnist/",
+        "https://storage.googleapis.com/cvdf-datasets/mnist/",
+    ),
+    refused=("mnist.pkl.gz", "mnist.pkl"),
+)
+
+FASHION_MNIST = IdxSource(
+    name="fashion-mnist",
+    class_names=(
+        "T-shirt/top",
+        "Trouser",
+        "Pullover",
+        "Dress",
+        "Coat",
+        "Sandal",
+        "Shirt",
+        "Sneaker",
+        "Bag",
+        "Ankle boot",
+    ),
+    folders=("fashion-mnist", "fashion_mnist", "fashion", "FashionMNIST/raw", "FashionMNIST"),
+    train_images=DataFile(
+        "train-images-idx3-ubyte",
+        (60_000, 28, 28),
+        _sha256("c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"),
+    ),
+    train_labels=DataFile(
+        "train-labels-idx1-ubyte",
+        (60_000,),
+        _sha256("bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
+    ),
+    test_images=DataFile(
+        "t10k-images-idx3-ubyte",
+        (10_000, 28, 28),
+        _sha256("5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
+    ),
+    test_labels=DataFile(
+        "t10k-labels-idx1-ubyte",
+        (10_000,),
+        _sha256("0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
+    ),
+    downloads=(
+        Download("train-images-idx3-ubyte.gz", 26_421_880, _md5("8d4fb7e6c68d591d4c3dfef9ec88bf0d")),
+        Download("train-labels-idx1-ubyte.gz", 29_515, _md5("25c81989df183df01b3e8a0aad5dffbe")),
+        Download("t10k-images-idx3-ubyte.gz", 4_422_102, _md5("bef4ecab320f06d8554ea6380940ec79")),
+        Download("t10k-labels-idx1-ubyte.gz", 5_148, _md5("bb300cfdad3c16e7a12a480ee83cd310")),
+    ),
+    mirrors=(
+        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
+        "https://raw.githubusercontent.com/zalandoresearch/fashion-mnist/master/data/fashion/",
+    ),
+)
+
+CIFAR10 = CifarSource(
+    name="cifar10",
+    class_names=(
+        "airplane",
+        "automobile",
+        "bird",
+        "cat",
+        "deer",
+        "dog",
+        "frog",
+        "horse",
+        "ship",
+        "truck",
+    ),
+    folders=("cifar10", "cifar-10", "CIFAR10", "CIFAR-10"),
+    archives=("cifar-10-binary.tar.gz", "cifar-10-binary.tar"),
+    member_folder="cifar-10-batches-bin",
+    n_label_bytes=1,
+    side=32,
+    train=tuple(
+        DataFile(f"data_batch_{number}.bin", (10_000, 3073), _sha256(digest))
+        for number, digest in (
+            (1, "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
+            (2, "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
+            (3, "bbe8596564c0f86427f876058170b84dac6670ddf06d79402899d93ceea26f67"),
+            (4, "014e562d6e23c72197cc727519169a60359f5eccd8945ad5a09d710285ff4e48"),
+            (5, "755304fc0b379caeae8c14f0dac912fbc7d6cd469eb67a1029a08a39453a9add"),
+        )
+    ),
+    test=(
+        DataFile(
+            "test_batch.bin",
+            (10_000, 3073),
+            _sha256("8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
+        ),
+    ),
+    downloads=(
+        Download(
+            "cifar-10-binary.tar.gz",
+            170_052_171,
+            _sha256("c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
+        ),
+    ),
+    mirrors=("https://www.cs.toronto.edu/~kriz/",),
+    refused=("cifar-10-python.tar.gz", "cifar-10-batches-py"),
+)
+
+# In the order of the fine labels.
+_CIFAR100_CLASSES = """
+    apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
+    camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile cup
+    dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp lawn_mower
+    leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom oak_tree orange orchid
+    otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine possum rabbit raccoon ray
+    road rocket rose sea seal shark shrew skunk skyscraper snail snake spider squirrel streetcar
+    sunflower sweet_pepper table tank telephone television tiger tractor train trout tulip turtle
+    wardrobe whale willow_tree wolf woman worm
+"""
+
+CIFAR100 = CifarSource(
+    name="cifar100",
+    class_names=tuple(_CIFAR100_CLASSES.split()),
+    folders=("cifar100", "cifar-100", "CIFAR100", "CIFAR-100"),
+    archives=("cifar-100-binary.tar.gz", "cifar-100-binary.tar"),
+    member_folder="cifar-100-binary",
+    n_label_bytes=2,  # coarse, then fine
+    side=32,
+    train=(
+        DataFile(
+            "train.bin",
+            (50_000, 3074),
+            _sha256("f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),
+        ),
+    ),
+    test=(
+        DataFile(
+            "test.bin",
+            (10_000, 3074),
+            _sha256("d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
+        ),
+    ),
+    downloads=(
+        Download(
+            "cifar-100-binary.tar.gz",
+            168_513_733,
+            _sha256("58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"),
+        ),
+    ),
+    mirrors=("https://www.cs.toronto.edu/~kriz/",),
+    refused=("cifar-100-python.tar.gz", "cifar-100-python"),
+)
+
+SOURCES: Mapping[str, Source] = MappingProxyType(
+    {source.name: source for source in (MNIST, FASHION_MNIST, CIFAR10, CIFAR100)}
+)
+
+
+def names(sources: Mapping[str, Source] = SOURCES) -> tuple[str, ...]:
+    """Names that :func:`load` knows."""
+    return (EMBEDDED, *sources)
+
+
+def lookup(name: str, sources: Mapping[str, Source]) -> Source:
+    """Source of a name; the embedded digits have none.
+
+    Raises: DataError for an unknown name, with the known ones.
+    """
+    if name == EMBEDDED:
+        raise DataError(f"{EMBEDDED} comes with scikit-learn and has no file of its own: just load it.")
+    if name not in sources:
+        close = difflib.get_close_matches(name, names(sources), n=1)
+        hint = f" Did you mean {close[0]}?" if close else ""
+        raise DataError(f"No data set is called {name!r}; known are {', '.join(names(sources))}.{hint}")
+    return sources[name]

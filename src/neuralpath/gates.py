@@ -1,0 +1,204 @@
+"""What a gate is: the factor that an activation multiplies its pre-activation with.
+
+An activation of the form ``chi(q) = q * gamma(q)`` is a gate ``gamma`` on the signal ``q``. ReLU is the hard
+gate, leaky ReLU, SiLU and GELU are gates with other values. ``GATE_OPERATIONS`` at the end of this module
+is the only place where a torch operation is said to be a gate.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Shaped
+from torch import Tensor
+
+__all__ = [
+    "GATE_OPERATIONS",
+    "GATING_MAXIMUM",
+    "UNGATED_ACTIVATIONS",
+    "ClippedGate",
+    "Gate",
+    "GeluGate",
+    "HardGate",
+    "HardswishGate",
+    "LeakyGate",
+    "LinearGate",
+    "MishGate",
+    "SoftGate",
+    "apply_gate",
+]
+
+
+@dataclass(frozen=True)
+class HardGate:
+    """ReLU: 1 where q > 0, strictly, else 0 (torch's own gradient at 0 is 0 too)."""
+
+    def __call__(self, q: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+        """Gate values of the pre-activations ``q``."""
+        return q > 0
+
+
+@dataclass(frozen=True)
+class SoftGate:
+    """Soft gate ``factor * sigmoid(beta * q)``; SiLU is the one with ``beta = 1``.
+
+    Its derivative is ``beta * gamma(q) * (1 - gamma(q) / factor)``. The papers take ``beta`` 8 or 10 and
+    ``factor`` 1, their notebooks ``1.1 * sigmoid(4 q)``.
+    """
+
+    beta: float
+    factor: float = 1.0
+
+    def __post_init__(self) -> None:
+        for name, value in (("beta", self.beta), ("factor", self.factor)):
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(f"`{name}` of a soft gate must be a positive finite number, got {value}.")
+
+    def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Gate values of the pre-activations ``q``."""
+        gate = torch.sigmoid(self.beta * q)
+        return gate if self.factor == 1.0 else self.factor * gate
+
+
+@dataclass(frozen=True)
+class LeakyGate:
+    """Leaky ReLU: 1 where q > 0, else ``slope``."""
+
+    slope: float
+
+    def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Gate values of the pre-activations ``q``."""
+        return torch.where(q > 0, torch.ones_like(q), torch.full_like(q, self.slope))
+
+
+@dataclass(frozen=True)
+class LinearGate:
+    """The gate that is always open: the activation is the identity."""
+
+    def __call__(self, q: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
+        """Gate values of the pre-activations ``q``."""
+        return torch.ones_like(q, dtype=torch.bool)
+
+
+@dataclass(frozen=True)
+class ClippedGate:
+    """ReLU6 and its kin, ``min(max(q, 0), upper) / q``: 1 between 0 and ``upper``, ``upper / q`` above it."""
+
+    upper: float = 6.0
+
+    def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Gate values of the pre-activations ``q``."""
+        # The denominator is kept away from 0 so that the unused branch has no infinite gradient.
+        return torch.where(q > 0, self.upper / q.clamp(min=self.upper), torch.zeros_like(q))
+
+
+@dataclass(frozen=True)
+class GeluGate:
+    """GELU: the normal distribution function of q, exactly or by torch's tanh approximation."""
+
+    approximate: str = "none"
+
+    def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Gate values of the pre-activations ``q``."""
+        if self.approximate == "tanh":
+            return 0.5 * (1 + torch.tanh(math.sqrt(2 / math.pi) * (q + 0.044715 * q**3)))
+        return 0.5 * (1 + torch.erf(q / math.sqrt(2)))
+
+
+@dataclass(frozen=True)
+class HardswishGate:
+    """Hardswish: ``min(max(q + 3, 0), 6) / 6``."""
+
+    def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Gate values of the pre-activations ``q``."""
+        return torch.clamp(q + 3, 0, 6) / 6
+
+
+@dataclass(frozen=True)
+class MishGate:
+    """Mish: ``tanh(softplus(q))``."""
+
+    def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+        """Gate values of the pre-activations ``q``."""
+        return torch.tanh(torch.nn.functional.softplus(q))
+
+
+Gate = HardGate | SoftGate | LeakyGate | LinearGate | ClippedGate | GeluGate | HardswishGate | MishGate
+
+
+def apply_gate(q: Float[Tensor, "*shape"], gate: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
+    """The activation ``q * gate``; a closed gate gives 0 even where ``q`` is infinite, as ReLU does.
+
+    >>> apply_gate(torch.tensor([-2.0, 3.0]), HardGate()(torch.tensor([-2.0, 3.0])))
+    tensor([0., 3.])
+    """
+    if gate.dtype == torch.bool:
+        return q.masked_fill(~gate, 0)
+    return q * gate
+
+
+def _clamp(min: Any = None, max: Any = None) -> Gate | None:  # torch's own argument names
+    if min != 0:
+        return None
+    if max is None or max == math.inf:
+        return HardGate()
+    return ClippedGate(float(max)) if max > 0 else None
+
+
+def _threshold(threshold: Any, value: Any) -> Gate | None:
+    return HardGate() if threshold == 0 and value == 0 else None
+
+
+def _hardtanh(min_val: Any = -1, max_val: Any = 1) -> Gate | None:
+    return _clamp(min_val, max_val)
+
+
+aten = torch.ops.aten
+
+GATE_OPERATIONS: dict[Any, Callable[..., Gate | None]] = {
+    aten.relu.default: HardGate,
+    aten.relu6.default: ClippedGate,
+    aten.clamp.default: _clamp,
+    aten.clamp_min.default: _clamp,
+    aten.threshold.default: _threshold,
+    aten.hardtanh.default: _hardtanh,
+    aten.leaky_relu.default: lambda negative_slope=0.01: LeakyGate(float(negative_slope)),
+    aten.silu.default: lambda: SoftGate(1.0),
+    aten.gelu.default: lambda approximate="none": GeluGate(approximate),
+    aten.hardswish.default: HardswishGate,
+    aten.mish.default: MishGate,
+}
+"""From a torch operation to the gate it applies, given the operation's arguments after the first.
+
+``None`` means that these arguments make it something else (``clamp(min=1)``). An in-place spelling stands
+for its functional one. Two more need the model's tensors and are resolved by the tracer: PReLU, whose slope
+is a parameter, and ``maximum(x, 0)``, whose 0 is a tensor.
+"""
+
+GATING_MAXIMUM = frozenset({aten.maximum.default, aten.clamp_min.Tensor, aten.clamp.Tensor})
+"""Operations that are a ReLU when their other operand is the constant 0."""
+
+UNGATED_ACTIVATIONS = frozenset(
+    {
+        aten.softplus.default,
+        aten.tanh.default,
+        aten.sigmoid.default,
+        aten.elu.default,
+        aten.celu.default,
+        aten.selu.default,
+        aten.log_sigmoid.default,
+        aten.hardsigmoid.default,
+        aten.hardtanh.default,
+        aten.clamp.default,
+        aten.softshrink.default,
+        aten.abs.default,
+        aten.erf.default,
+        aten.sin.default,
+        aten.cos.default,
+        aten.exp.default,
+        aten.square.default,
+    }
+)
+"""Elementwise functions that are not read as a gate: kept as such, refused by the path readings by name."""

@@ -1,0 +1,129 @@
+"""The output reading: the forward pass with given weights and given gates."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor
+
+from neuralpath.gates import apply_gate
+from neuralpath.graph import linear
+from neuralpath.graph import nodes as n
+from neuralpath.graph.operands import State
+
+Values = Float[Tensor, "batch *shape"]
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Gates:
+    """Gate values of a batch, one tensor for each gate node, in the graph's order.
+
+    A hard gate is boolean, any other is a float, with the shape of the node. The gates of a max pool are
+    one int64 tensor: for each output unit the flat position, within its channel, that it was read from.
+    """
+
+    names: tuple[str, ...]
+    layers: tuple[Shaped[Tensor, "batch ..."], ...]
+
+    def __post_init__(self) -> None:
+        if len(self.names) != len(self.layers):
+            raise ValueError(f"`names` has {len(self.names)} entries but `layers` has {len(self.layers)}.")
+        sizes = {layer.shape[0] for layer in self.layers}
+        if len(sizes) > 1:
+            raise ValueError(f"`layers` must share one batch size, got {sorted(sizes)}.")
+
+    def __len__(self) -> int:
+        return len(self.layers)
+
+    def __getitem__(self, name: str) -> Shaped[Tensor, "batch ..."]:
+        if name not in self.names:
+            raise KeyError(f"there is no gate {name!r}; the gates are {', '.join(self.names)}")
+        return self.layers[self.names.index(name)]
+
+    def __repr__(self) -> str:
+        layers = ", ".join(f"{n}: {tuple(g.shape[1:])}" for n, g in zip(self.names, self.layers, strict=True))
+        return f"Gates of {self.n_examples} examples ({layers})"
+
+    @property
+    def n_examples(self) -> int:
+        """Number of examples; 0 for a graph without gates."""
+        return self.layers[0].shape[0] if self.layers else 0
+
+    def batch(self, rows: slice | Shaped[Tensor, " rows"]) -> "Gates":
+        """The gates of some of the examples."""
+        return Gates(self.names, tuple(layer[rows] for layer in self.layers))
+
+
+class Forward:
+    """Values of a batch. Gates come from ``gates`` where given, else from the values themselves."""
+
+    def __init__(
+        self,
+        x: Values,
+        state: State,
+        gates: Gates | None = None,
+        record: Callable[[str, Shaped[Tensor, "batch ..."]], None] | None = None,
+    ) -> None:
+        self._x = x
+        self._state = state
+        self._gates = gates
+        self._record = record
+
+    def _gate_values(self, node: n.Node, compute: Callable[[], Tensor]) -> Shaped[Tensor, "batch ..."]:
+        gate = compute() if self._gates is None else self._gates[node.name]
+        if self._record is not None:
+            self._record(node.name, gate)
+        return gate
+
+    def input(self, node: n.InputNode) -> Values:
+        return self._x
+
+    def constant(self, node: n.ConstantNode) -> Values:
+        value = node.value.evaluate(self._state).to(self._x)
+        return value.expand(self._x.shape[0], *node.shape)
+
+    def mix(self, node: n.MixNode, z: Values) -> Values:
+        return linear.mix(node, z, node.weight.evaluate(self._state))
+
+    def bias(self, node: n.BiasNode, z: Values) -> Values:
+        return z + node.value.evaluate(self._state)
+
+    def gate(self, node: n.GateNode, q: Values) -> Values:
+        return apply_gate(q, self._gate_values(node, lambda: gate_of(node, q, self._state)))
+
+    def activation(self, node: n.ActivationNode, q: Values) -> Values:
+        return node.function(q, *node.arguments, **node.keywords)
+
+    def scale(self, node: n.ScaleNode, z: Values) -> Values:
+        return z * node.factor.evaluate(self._state)
+
+    def add(self, node: n.AddNode, *branches: Values) -> Values:
+        total = branches[0]
+        for branch in branches[1:]:
+            total = total + branch
+        return total
+
+    def concat(self, node: n.ConcatNode, *branches: Values) -> Values:
+        return torch.cat(branches, dim=1)
+
+    def select(self, node: n.SelectNode, z: Values) -> Values:
+        return linear.select(node, z)
+
+    def average_pool(self, node: n.AveragePoolNode, z: Values) -> Values:
+        return linear.average(z, node.matrices)
+
+    def max_pool(self, node: n.MaxPoolNode, z: Values) -> Values:
+        index = self._gate_values(node, lambda: linear.max_positions(node, z))
+        return linear.gather_positions(z, index)
+
+    def reshape(self, node: n.ReshapeNode, z: Values) -> Values:
+        return z.reshape(z.shape[0], *node.shape)
+
+
+def gate_of(node: n.GateNode, q: Values, state: State) -> Shaped[Tensor, "batch *shape"]:
+    """Gate values of the pre-activations ``q`` at a gate node."""
+    if node.slope is not None:
+        slope = node.slope.evaluate(state)
+        return torch.where(q > 0, torch.ones_like(q), slope.expand_as(q))
+    return node.gate(q)

@@ -1,0 +1,201 @@
+"""The kinds of node that a ReLU network is made of.
+
+A node's value for one example has the shape ``(channels, *space)``, or ``(units,)`` after flattening. Between
+two mixes everything is weightless, acts on each channel by itself, and is linear once the gates are fixed;
+that is what makes the path quantities of the readings exact.
+"""
+
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any, ClassVar
+
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from neuralpath.gates import Gate
+from neuralpath.graph.geometry import Window, WindowTable
+from neuralpath.graph.operands import Operand, parameters_of
+
+Shape = tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """One step of the network: a name, where its inputs come from, and the shape of its value."""
+
+    kind: ClassVar[str]
+
+    name: str
+    inputs: tuple[str, ...]
+    shape: Shape
+
+    @property
+    def n_space(self) -> int:
+        """Number of spatial axes."""
+        return len(self.shape) - 1
+
+    @property
+    def n_units(self) -> int:
+        """Number of units."""
+        return prod(self.shape)
+
+    @property
+    def n_positions(self) -> int:
+        """Number of positions of one channel."""
+        return prod(self.shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class InputNode(Node):
+    """The network's input: where paths start, with the signal x."""
+
+    kind = "input"
+
+
+@dataclass(frozen=True, eq=False)
+class ConstantNode(Node):
+    """A constant that is added to the signal (not a parameter): paths start here too, with no weight."""
+
+    kind = "constant"
+    value: Operand
+
+
+@dataclass(frozen=True, eq=False)
+class MixNode(Node):
+    """A linear layer or convolution: one weight of every path that goes through it.
+
+    ``weight`` has the shape ``(out channels, in channels / groups, *window)``; a dense layer is the case
+    without space. Padding here is with zeros; other modes are a ``SelectNode`` in front.
+    """
+
+    kind = "mix"
+    weight: Operand
+    weight_shape: Shape
+    windows: tuple[Window, ...] = ()
+    groups: int = 1
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """The model's parameters that the weight is made of."""
+        return parameters_of(self.weight)
+
+    @property
+    def fan_in(self) -> int:
+        """Number of weights that are summed for one output unit (away from the edges)."""
+        return prod(self.weight_shape[1:])
+
+
+@dataclass(frozen=True, eq=False)
+class BiasNode(Node):
+    """Adds a parameter: a path starts here with signal 1 and the bias as its first weight.
+
+    ``value`` broadcasts against the node's shape from the right. ``parameters`` are the model's parameters
+    that count as its weight: for batch norm the bias alone, although the running mean is folded in.
+    """
+
+    kind = "bias"
+    value: Operand
+    value_shape: Shape
+    parameters: tuple[str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class GateNode(Node):
+    """Multiplies the signal by a gate of itself. For PReLU ``slope`` is the parameter of the leaky gate."""
+
+    kind = "gate"
+    gate: Gate
+    slope: Operand | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class ActivationNode(Node):
+    """An activation that is not read as a gate, such as softplus; the path readings refuse it by name."""
+
+    kind = "activation"
+    operation: str
+    function: Any
+    arguments: tuple[Any, ...] = ()
+    keywords: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class ScaleNode(Node):
+    """Multiplies by a constant that broadcasts against the node's shape from the right."""
+
+    kind = "scale"
+    factor: Operand
+
+
+@dataclass(frozen=True, eq=False)
+class AddNode(Node):
+    """Sums branches: a path chooses one of them."""
+
+    kind = "add"
+
+
+@dataclass(frozen=True, eq=False)
+class ConcatNode(Node):
+    """Stacks branches along the channels."""
+
+    kind = "concat"
+    sizes: tuple[int, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SelectNode(Node):
+    """Reads units by index, axis by axis, ``OUTSIDE`` giving 0: slices, splits, flips and every padding.
+
+    ``indices`` has one entry for each axis, channels first; ``None`` leaves the axis as it is.
+    """
+
+    kind = "select"
+    indices: tuple[Int[Tensor, " n"] | None, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class AveragePoolNode(Node):
+    """A fixed linear map of the positions: average, adaptive and global pooling, sums over space.
+
+    ``matrices`` has one matrix (positions out, positions in) for each spatial axis; the map is their product.
+    """
+
+    kind = "average_pool"
+    matrices: tuple[Float[Tensor, "out n_in"], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class MaxPoolNode(Node):
+    """Picks one position of each window: a gate with one mask for each output position."""
+
+    kind = "max_pool"
+    tables: tuple[WindowTable, ...]
+    in_space: Shape
+    windows: tuple[Window, ...] | None  # None for adaptive windows
+    ceil: bool = False
+
+    @property
+    def disjoint(self) -> bool:
+        """Whether no input position lies in two windows."""
+        return all((t[t >= 0].bincount() <= 1).all() for t in self.tables)
+
+
+@dataclass(frozen=True, eq=False)
+class ReshapeNode(Node):
+    """Renames the axes: flattening, squeezing, and any view of a signal that no weight has touched."""
+
+    kind = "reshape"
+    in_shape: Shape
+
+
+def operands_of(node: Node) -> tuple[Operand, ...]:
+    """The tensors of the model that a node reads."""
+    match node:
+        case MixNode(weight=operand) | BiasNode(value=operand) | ConstantNode(value=operand):
+            return (operand,)
+        case ScaleNode(factor=operand):
+            return (operand,)
+        case GateNode(slope=slope) if slope is not None:
+            return (slope,)
+        case _:
+            return ()

@@ -1,0 +1,137 @@
+"""Tensors that a network does not compute from its input: parameters, buffers and functions of them.
+
+A path graph never copies a weight. It holds operands, and an operand is evaluated from the model's current
+tensors each time the graph is read, so a graph follows the model as it trains, and gradients flow into
+whatever tensors are given in their place.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+State = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A tensor of the model, by its name in the model."""
+
+    name: str
+    is_parameter: bool
+
+    def evaluate(self, state: State) -> Tensor:
+        """The tensor itself."""
+        return state[self.name]
+
+    def leaves(self) -> "Iterator[Leaf]":
+        """The tensors of the model that this operand depends on."""
+        yield self
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Literal:
+    """A number or a tensor written in the model's code."""
+
+    value: float | Tensor
+
+    def evaluate(self, state: State) -> Tensor:
+        """The value as a tensor; a number stays a 0-dimensional one and so promotes nothing."""
+        return self.value if isinstance(self.value, Tensor) else torch.tensor(self.value)
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Nothing: a literal depends on no tensor of the model."""
+        return iter(())
+
+    def __str__(self) -> str:
+        if isinstance(self.value, Tensor):
+            return f"tensor{tuple(self.value.shape)}"
+        return f"{self.value:.6g}"
+
+
+@dataclass(frozen=True, eq=False)
+class Call:
+    """A function of other operands, such as a transposed, normalised or folded weight."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def evaluate(self, state: State) -> Any:
+        """The function's value at the current tensors."""
+        return self.function(
+            *(_evaluate(arg, state) for arg in self.args),
+            **{key: _evaluate(value, state) for key, value in self.kwargs.items()},
+        )
+
+    def leaves(self) -> Iterator[Leaf]:
+        """The tensors of the model that this operand depends on."""
+        for arg in (*self.args, *self.kwargs.values()):
+            yield from _leaves(arg)
+
+    def __str__(self) -> str:
+        if self.function in (per_channel, transposed):  # only the shape differs
+            return str(self.args[0])
+        name = str(getattr(self.function, "_opname", getattr(self.function, "__name__", "function"))).strip("_")
+        names = dict.fromkeys(leaf.name for leaf in self.leaves())
+        return f"{name}({', '.join(names)})" if names else name
+
+
+Operand = Leaf | Literal | Call
+
+
+def parameters_of(operand: Operand) -> tuple[str, ...]:
+    """Names of the model's parameters that an operand depends on, each once."""
+    return tuple(dict.fromkeys(leaf.name for leaf in operand.leaves() if leaf.is_parameter))
+
+
+def _evaluate(arg: Any, state: State) -> Any:
+    if isinstance(arg, Leaf | Literal | Call):
+        return arg.evaluate(state)
+    if isinstance(arg, list | tuple):
+        return [_evaluate(item, state) for item in arg]
+    return arg
+
+
+def _leaves(arg: Any) -> Iterator[Leaf]:
+    if isinstance(arg, Leaf | Literal | Call):
+        yield from arg.leaves()
+    elif isinstance(arg, list | tuple):
+        for item in arg:
+            yield from _leaves(item)
+
+
+def batch_norm_scale(weight: Tensor | None, variance: Tensor, eps: float, n_space: int) -> Tensor:
+    """What evaluation-mode batch norm multiplies a channel with, shaped to broadcast over space."""
+    scale = torch.rsqrt(variance + eps)
+    if weight is not None:
+        scale = scale * weight
+    return scale.reshape(-1, *(1,) * n_space)
+
+
+def batch_norm_shift(
+    weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor, eps: float, n_space: int
+) -> Tensor:
+    """What evaluation-mode batch norm adds to a channel after the scale, shaped to broadcast over space."""
+    shift = -mean.reshape(-1, *(1,) * n_space) * batch_norm_scale(weight, variance, eps, n_space)
+    return shift if bias is None else shift + bias.reshape(-1, *(1,) * n_space)
+
+
+def per_channel(tensor: Tensor, n_space: int) -> Tensor:
+    """A tensor with one value per channel, shaped to broadcast over space."""
+    return tensor.reshape(-1, *(1,) * n_space)
+
+
+def transposed(weight: Tensor) -> Tensor:
+    """The matrix of ``x @ weight`` in the order (outputs, inputs)."""
+    return weight.mT
+
+
+def is_zero(operand: Operand, state: State) -> bool:
+    """Whether a constant is 0 everywhere and cannot change with the model's tensors."""
+    return not any(True for _ in operand.leaves()) and bool((operand.evaluate(state) == 0).all())

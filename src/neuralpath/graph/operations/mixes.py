@@ -1,0 +1,93 @@
+"""Linear layers and convolutions."""
+
+from typing import Any
+
+import torch
+
+from neuralpath.graph import nodes as n
+from neuralpath.graph.builder import Builder, Refused, Signal
+from neuralpath.graph.geometry import Window
+from neuralpath.graph.operands import (
+    Call,
+    Operand,
+    parameters_of,
+    per_channel,
+    transposed,
+)
+from neuralpath.graph.operations.table import check_batched, for_each, label_of, reads
+
+aten = torch.ops.aten
+
+
+def _weight(weight: Any, what: str) -> Operand:
+    if not isinstance(weight, Operand):
+        raise Refused("multiplies two values that both depend on the input")
+    if not parameters_of(weight):
+        raise Refused(f"{what} with a fixed tensor as its weight; make it an nn.Parameter if it is a weight")
+    return weight
+
+
+def _dense(build: Builder, x: Any, weight: Operand, bias: Any) -> Signal:
+    if not isinstance(x, Signal):
+        raise Refused("multiplies a constant by a matrix that depends on the input")
+    shape = tuple(weight.evaluate(build.state).shape)
+    if len(x.shape) != 1 or len(shape) != 2:
+        raise Refused(
+            f"a linear layer on values of shape {x.shape}: only vectors are read; "
+            "flatten first, or write it as a 1x1 convolution"
+        )
+    mixed = build.append(n.MixNode, (shape[0],), x, label=label_of(build, "linear"), weight=weight, weight_shape=shape)
+    return mixed if bias is None else build.added(mixed, bias)
+
+
+@reads(aten.linear.default)
+def _linear(build: Builder, x: Any, weight: Any, bias: Any = None) -> Signal:
+    return _dense(build, x, _weight(weight, "a linear layer"), bias)
+
+
+@reads(aten.matmul.default, aten.mm.default)
+def _matmul(build: Builder, x: Any, weight: Any) -> Signal:
+    return _dense(build, x, Call(transposed, (_weight(weight, "a matrix product"),)), None)
+
+
+@reads(aten.addmm.default)
+def _addmm(build: Builder, bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha: float = 1) -> Signal:
+    if beta != 1 or alpha != 1:
+        raise Refused("addmm with factors other than 1")
+    return _dense(build, x, Call(transposed, (_weight(weight, "a matrix product"),)), bias)
+
+
+@reads(
+    aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
+    aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding,
+)  # fmt: skip
+def _convolution(
+    build: Builder,
+    x: Any,
+    weight: Any,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
+    groups: int = 1,
+) -> Signal:
+    weight = _weight(weight, "a convolution")
+    shape = tuple(weight.evaluate(build.state).shape)
+    n_space = len(shape) - 2
+    check_batched(x, n_space, "a convolution")
+    stride, dilation = for_each(stride, n_space), for_each(dilation, n_space)
+    if padding == "same":
+        total = [d * (size - 1) for d, size in zip(dilation, shape[2:], strict=True)]
+        sides = [(t // 2, t - t // 2) for t in total]
+    else:
+        sides = [(p, p) for p in for_each(0 if padding == "valid" else padding, n_space)]
+    windows = tuple(
+        Window(size, s, d, before, after)
+        for size, s, d, (before, after) in zip(shape[2:], stride, dilation, sides, strict=True)
+    )
+    space = tuple(w.n_out(size) for w, size in zip(windows, x.shape[1:], strict=True))
+    mixed = build.append(
+        n.MixNode, (shape[0], *space), x,
+        label=label_of(build, "conv"), weight=weight, weight_shape=shape, windows=windows, groups=groups,
+    )  # fmt: skip
+    return mixed if bias is None else build.added(mixed, Call(per_channel, (bias, n_space)))

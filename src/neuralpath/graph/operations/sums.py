@@ -1,0 +1,81 @@
+"""Biases, constant factors, batch norm and sums of branches."""
+
+from typing import Any
+
+import torch
+
+from neuralpath.graph import nodes as n
+from neuralpath.graph.builder import Builder, Refused, Signal, is_operand
+from neuralpath.graph.operands import (
+    Call,
+    batch_norm_scale,
+    batch_norm_shift,
+    parameters_of,
+)
+from neuralpath.graph.operations.table import reads
+
+aten = torch.ops.aten
+
+
+@reads(aten.add.Tensor, aten.add.Scalar)
+def _add(build: Builder, a: Any, b: Any, *, alpha: Any = 1) -> Signal:
+    if alpha != 1:
+        b = build.scaled(b, alpha) if isinstance(b, Signal) else Call(torch.mul, (b, alpha))
+    if isinstance(a, Signal) and isinstance(b, Signal):
+        shape = tuple(torch.broadcast_shapes((1, *a.shape), (1, *b.shape)))[1:]
+        if len(a.shape) != len(b.shape):
+            raise Refused(f"adds values of shapes {a.shape} and {b.shape}")
+        return build.append(n.AddNode, shape, build.broadcast(a, shape), build.broadcast(b, shape), label="add")
+    return build.added(a, b) if isinstance(a, Signal) else build.added(b, a)
+
+
+@reads(aten.sub.Tensor, aten.sub.Scalar)
+def _subtract(build: Builder, a: Any, b: Any, *, alpha: Any = 1) -> Signal:
+    return _add(build, a, b, alpha=-alpha)
+
+
+@reads(aten.rsub.Tensor, aten.rsub.Scalar)
+def _reverse_subtract(build: Builder, a: Any, b: Any, *, alpha: Any = 1) -> Signal:
+    return _add(build, b, a, alpha=-alpha)
+
+
+@reads(aten.neg.default)
+def _negate(build: Builder, x: Signal) -> Signal:
+    return build.scaled(x, -1.0, label="neg")
+
+
+@reads(aten.mul.Tensor, aten.mul.Scalar)
+def _multiply(build: Builder, a: Any, b: Any) -> Signal:
+    if isinstance(a, Signal) and isinstance(b, Signal):
+        raise Refused("multiplies two values that both depend on the input")
+    return build.scaled(a, b) if isinstance(a, Signal) else build.scaled(b, a)
+
+
+@reads(aten.div.Tensor, aten.div.Scalar)
+def _divide(build: Builder, a: Any, b: Any) -> Signal:
+    if not is_operand(b):
+        raise Refused("divides by a value that depends on the input")
+    return build.scaled(a, 1.0 / b if isinstance(b, int | float) else Call(torch.reciprocal, (b,)))
+
+
+@reads(aten._native_batch_norm_legit_no_training.default)
+def _batch_norm(
+    build: Builder, x: Signal, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
+) -> tuple[Signal, None, None]:
+    n_space = len(x.shape) - 1
+    normed = build.append(
+        n.ScaleNode,
+        x.shape,
+        x,
+        label="scale",
+        factor=Call(batch_norm_scale, (weight, variance, eps, n_space)),
+    )
+    shift = Call(batch_norm_shift, (weight, bias, mean, variance, eps, n_space))
+    parameters = () if bias is None else parameters_of(bias)
+    if not parameters:
+        return build.shifted(normed, shift), None, None
+    value_shape = (x.shape[0], *(1,) * n_space)
+    normed = build.append(
+        n.BiasNode, x.shape, normed, label="bias", value=shift, value_shape=value_shape, parameters=parameters
+    )
+    return normed, None, None

@@ -1,0 +1,66 @@
+"""The table of readable operations, and what its entries share."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from neuralpath.graph import nodes as n
+from neuralpath.graph.builder import Builder, Refused, Signal
+
+Handler = Callable[..., Any]
+
+OPERATIONS: dict[Any, Handler] = {}
+"""From a torch operation to the function that reads it."""
+
+
+def reads(*operations: Any) -> Callable[[Handler], Handler]:
+    """Enter a function in the table, for one or more operations."""
+
+    def enter(handler: Handler) -> Handler:
+        for operation in operations:
+            OPERATIONS[operation] = handler
+        return handler
+
+    return enter
+
+
+def label_of(build: Builder, label: str) -> str:
+    """A functional call is named after its operation, a module after itself."""
+    return "" if build.place and build.place_is_layer else label
+
+
+def for_each(value: Any, n_axes: int) -> list[int]:
+    """One number for each axis, from one for all or one for each."""
+    values = list(value) if isinstance(value, Sequence) else [value]
+    return values * n_axes if len(values) == 1 else values
+
+
+def check_batched(x: Any, n_space: int, what: str) -> None:
+    """Refuse values that are not ``(channels, *space)`` with so many axes of space."""
+    if not isinstance(x, Signal):
+        raise Refused(f"{what} whose weight depends on the input")
+    if len(x.shape) != n_space + 1:
+        raise Refused(f"{what} over {n_space} axes of values of shape {x.shape}: expected (channels, *space)")
+
+
+def without(x: Signal, axes: Sequence[int]) -> n.Shape:
+    """The shape of an example with some axes left out."""
+    return tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
+
+
+_SOFTMAX = "soft-max couples the units; return the logits and apply it outside"
+_OWN_STATISTICS = "it normalises by statistics of the example itself, so the network is not linear for fixed gates"
+_DROPOUT = "it draws random numbers; if this is dropout, call `model.eval()` first"
+_TRANSPOSED = "transposed convolutions have no rule; an upsampling and a convolution can stand in"
+
+REASONS: dict[str, str] = {
+    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), _SOFTMAX),
+    **dict.fromkeys(("layer_norm", "native_layer_norm", "rms_norm"), _OWN_STATISTICS),
+    **dict.fromkeys(("group_norm", "native_group_norm", "instance_norm"), _OWN_STATISTICS),
+    **dict.fromkeys(("dropout", "native_dropout", "bernoulli", "rand", "rand_like", "randn_like"), _DROPOUT),
+    **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _TRANSPOSED),
+    "_native_batch_norm_legit": "batch norm with the batch's own statistics; keep running ones and call `model.eval()`",
+    "scaled_dot_product_attention": "attention multiplies values that both depend on the input",
+    "bmm": "multiplies two values that both depend on the input",
+    "embedding": "it looks up rows by an integer input; only real-valued signals have paths",
+}
+"""Why some well-known operations cannot be read, and what to do instead, by their names in torch."""
