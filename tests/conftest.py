@@ -1,5 +1,10 @@
 import jaxtyping
 import pytest
+from hypothesis import settings
+
+# The same examples in every run: a failure here is a failure everywhere.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.load_profile("repeatable")
 
 
 @pytest.fixture
