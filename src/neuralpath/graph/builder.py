@@ -108,7 +108,7 @@ class Builder:
             None if have == want else torch.zeros(want, dtype=torch.int64)
             for have, want in zip(signal.shape, shape, strict=True)
         )
-        return self.append(n.SelectNode, shape, signal, label="expand", indices=indices)
+        return self.append(n.SelectNode, shape, signal, label="expand", in_shape=signal.shape, indices=indices)
 
     def reshaped(self, signal: Signal, shape: n.Shape) -> Signal:
         """The signal under another shape, where that keeps channels and positions apart.
@@ -133,7 +133,7 @@ class Builder:
             return signal
         indices = tuple(index if a == axis else None for a in range(len(signal.shape)))
         shape = tuple(index.numel() if a == axis else size for a, size in enumerate(signal.shape))
-        return self.append(n.SelectNode, shape, signal, label=label, indices=indices)
+        return self.append(n.SelectNode, shape, signal, label=label, in_shape=signal.shape, indices=indices)
 
 
 def _first(tensor: Tensor) -> Tensor:

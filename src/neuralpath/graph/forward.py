@@ -12,7 +12,7 @@ from neuralpath.graph import linear
 from neuralpath.graph import nodes as n
 from neuralpath.graph.operands import State
 
-Values = Float[Tensor, "batch *shape"]
+Values = Float[Tensor, "batch ..."]
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

@@ -15,7 +15,7 @@ from torch import Tensor
 OUTSIDE = -1
 """Stands in a table where a window reaches over the edge and reads nothing."""
 
-WindowTable = Int[Tensor, "out window"]
+WindowTable = Int[Tensor, "_out _window"]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ def adaptive_table(n_in: int, n_out: int) -> WindowTable:
     return torch.tensor(rows)
 
 
-def incidence(table: WindowTable, n_in: int) -> Float[Tensor, "out n_in"]:
+def incidence(table: WindowTable, n_in: int) -> Float[Tensor, "_out _n_in"]:
     """The 0/1 matrix (counts, where a window reads a position twice) of a table, in float64."""
     matrix = torch.zeros(table.shape[0], n_in + 1, dtype=torch.float64)
     # OUTSIDE is -1, the extra last column, which is then dropped.

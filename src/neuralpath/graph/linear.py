@@ -5,6 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
+from neuralpath.graph.geometry import OUTSIDE, WindowTable
 from neuralpath.graph.nodes import MaxPoolNode, MixNode, SelectNode
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
@@ -46,7 +47,7 @@ def mix_with_ones(node: MixNode, z: Float[Tensor, "batch *shape"]) -> Float[Tens
 
 
 def average(
-    z: Float[Tensor, "batch *shape"], matrices: tuple[Float[Tensor, "out n_in"], ...]
+    z: Float[Tensor, "batch *shape"], matrices: tuple[Float[Tensor, "_out _n_in"], ...]
 ) -> Float[Tensor, "batch *out"]:
     """Apply one matrix along each spatial axis, the cheapest (strongest reduction) first."""
     for axis in sorted(range(len(matrices)), key=lambda a: matrices[a].shape[0] / matrices[a].shape[1]):
@@ -67,12 +68,12 @@ def select(node: SelectNode, z: Shaped[Tensor, "batch *shape"]) -> Shaped[Tensor
     return z
 
 
-def window_positions(node: MaxPoolNode) -> Int[Tensor, "out window"]:
-    """Flat input position of each place of each window of a max pool, ``OUTSIDE`` (-1) beyond the edge."""
+def window_positions(tables: tuple[WindowTable, ...], in_space: tuple[int, ...]) -> Int[Tensor, "out window"]:
+    """Flat input position of each place of each window, ``OUTSIDE`` beyond the edge, from a table for each axis."""
     positions = torch.zeros(1, 1, dtype=torch.int64)
-    for table, size in zip(node.tables, node.in_space, strict=True):
+    for table, size in zip(tables, in_space, strict=True):
         outer, inner = positions[:, None, :, None], table[None, :, None, :]
-        joined = torch.where((outer < 0) | (inner < 0), -1, outer * size + inner)
+        joined = torch.where((outer < 0) | (inner < 0), OUTSIDE, outer * size + inner)
         positions = joined.reshape(outer.shape[0] * table.shape[0], -1)
     return positions
 
@@ -90,7 +91,7 @@ def max_positions(node: MaxPoolNode, z: Float[Tensor, "batch *shape"]) -> Int[Te
             ceil_mode=node.ceil,
             return_indices=True,
         )[1]
-    positions = window_positions(node).to(z.device)
+    positions = window_positions(node.tables, node.in_space).to(z.device)
     flat = z.detach().flatten(2)
     seen = flat[:, :, positions.clamp(min=0)].masked_fill(positions < 0, -torch.inf)
     place = seen.argmax(-1, keepdim=True)
@@ -107,6 +108,6 @@ def gather_positions(
 
 def sum_windows(node: MaxPoolNode, z: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *out"]:
     """Sum over each window of a max pool: every path of the window counts."""
-    positions = window_positions(node).to(z.device)
+    positions = window_positions(node.tables, node.in_space).to(z.device)
     seen = z.flatten(2)[:, :, positions.clamp(min=0)].masked_fill(positions < 0, 0)
     return seen.sum(-1).reshape(z.shape[0], *node.shape)

@@ -71,6 +71,7 @@ class MixNode(Node):
     kind = "mix"
     weight: Operand
     weight_shape: Shape
+    in_space: Shape = ()
     windows: tuple[Window, ...] = ()
     groups: int = 1
 
@@ -150,7 +151,8 @@ class SelectNode(Node):
     """
 
     kind = "select"
-    indices: tuple[Int[Tensor, " n"] | None, ...]
+    in_shape: Shape
+    indices: tuple[Int[Tensor, " _n"] | None, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -161,7 +163,7 @@ class AveragePoolNode(Node):
     """
 
     kind = "average_pool"
-    matrices: tuple[Float[Tensor, "out n_in"], ...]
+    matrices: tuple[Float[Tensor, "_out _n_in"], ...]
 
 
 @dataclass(frozen=True, eq=False)

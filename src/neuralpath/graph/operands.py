@@ -41,8 +41,8 @@ class Literal:
     value: float | Tensor
 
     def evaluate(self, state: State) -> Tensor:
-        """The value as a tensor; a number stays a 0-dimensional one and so promotes nothing."""
-        return self.value if isinstance(self.value, Tensor) else torch.tensor(self.value)
+        """The value as a tensor; a number becomes a 0-dimensional one, exact, that promotes nothing."""
+        return self.value if isinstance(self.value, Tensor) else torch.tensor(self.value, dtype=torch.float64)
 
     def leaves(self) -> Iterator[Leaf]:
         """Nothing: a literal depends on no tensor of the model."""

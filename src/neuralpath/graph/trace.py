@@ -67,7 +67,7 @@ def supported(model: nn.Module, example: Float[Tensor, "batch ..."]) -> SupportR
     >>> print(supported(nn.Sequential(nn.Linear(2, 3), nn.Softmax(1)), torch.ones(1, 2)))
     Sequential cannot be read: 1 operation(s) are not supported.
     operation  module  line  why
-    ---------  ------  ----  --------------------------------------------------------------------------
+    ---------  ------  ----  ------------------------------------------------------------------
     softmax    1             soft-max couples the units; return the logits and apply it outside
     """
     name = type(model).__name__
@@ -233,7 +233,8 @@ def _has_signal(args: Any) -> bool:
 
 
 def _operation_name(fx_node: torch.fx.Node) -> str:
-    return getattr(fx_node.target, "_opname", None) or getattr(fx_node.target, "__name__", str(fx_node.target))
+    target: Any = fx_node.target
+    return str(getattr(target, "_opname", getattr(target, "__name__", target)))
 
 
 def _module_of(fx_node: torch.fx.Node) -> tuple[str, bool]:

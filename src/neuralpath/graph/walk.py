@@ -1,13 +1,14 @@
 """One fold over a path graph: a reading says what each kind of node means, the walk does the rest."""
 
 from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from neuralpath.graph import nodes as n
 
 StateT = TypeVar("StateT")
 
 
+@runtime_checkable
 class Reading(Protocol[StateT]):
     """The meaning of every kind of node, for one quantity. The method's name is the node's ``kind``."""
 
@@ -64,6 +65,7 @@ class Reading(Protocol[StateT]):
         ...
 
 
+@runtime_checkable
 class Walkable(Protocol):
     """What the walk needs of a graph: nodes in an order in which inputs come first, and the last one's name."""
 

@@ -87,7 +87,14 @@ def _convolution(
     )
     space = tuple(w.n_out(size) for w, size in zip(windows, x.shape[1:], strict=True))
     mixed = build.append(
-        n.MixNode, (shape[0], *space), x,
-        label=label_of(build, "conv"), weight=weight, weight_shape=shape, windows=windows, groups=groups,
-    )  # fmt: skip
+        n.MixNode,
+        (shape[0], *space),
+        x,
+        label=label_of(build, "conv"),
+        weight=weight,
+        weight_shape=shape,
+        in_space=x.shape[1:],
+        windows=windows,
+        groups=groups,
+    )
     return mixed if bias is None else build.added(mixed, Call(per_channel, (bias, n_space)))

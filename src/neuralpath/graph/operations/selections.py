@@ -113,12 +113,12 @@ def _pad(build: Builder, x: Signal, pad: Sequence[int], mode: str = "constant", 
     if all(index is None for index in indices):
         return x
     shape = tuple(size if i is None else i.numel() for size, i in zip(x.shape, indices, strict=True))
-    padded = build.append(n.SelectNode, shape, x, label="pad", indices=tuple(indices))
+    padded = build.append(n.SelectNode, shape, x, label="pad", in_shape=x.shape, indices=tuple(indices))
     if mode != "constant" or not value:
         return padded
-    inside = torch.ones(())
+    inside = torch.ones((), dtype=torch.float64)
     for index in indices:
-        axis_inside = torch.ones(1) if index is None else (index >= 0).float()
+        axis_inside = torch.ones(1, dtype=torch.float64) if index is None else (index >= 0).double()
         inside = inside[..., None] * axis_inside
     return build.shifted(padded, Literal((1 - inside) * value))
 

@@ -1,0 +1,164 @@
+"""Bad input and unreadable models: one message that names the thing and says what to do."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import neuralpath as npath
+
+pytestmark = pytest.mark.usefixtures("without_type_checks")
+
+LINEAR = nn.Linear(3, 2)
+
+
+class Wrapped(nn.Module):
+    def __init__(self, function, *layers):
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        self.function = function
+
+    def forward(self, x):
+        return self.function(self, x)
+
+
+@pytest.mark.parametrize(
+    ("example", "error", "message"),
+    [
+        (torch.randn(1, 4), ValueError, r"could not run on `example`, a float32 tensor of shape \(1, 4\)"),
+        (torch.randn(1, 3).double(), ValueError, "could not run on `example`, a float64 tensor"),
+        (torch.ones(1, 3, dtype=torch.int64), TypeError, r"`example` must be .* got a int64 tensor .*`.float\(\)`"),
+        (torch.randn(3), ValueError, r"for one example use x\[None\]"),
+        (torch.randn(0, 3), ValueError, "`example` has no examples"),
+        (torch.tensor([[1.0, torch.nan, 0.0]]), ValueError, "NaN or infinity in 1 of 1 examples, the first at index 0"),
+    ],
+)
+def test_bad_examples(example, error, message):
+    with pytest.raises(error, match=message):
+        npath.trace(LINEAR, example)
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [
+        (lambda m, x: (LINEAR(x), x), "must return one tensor, but it returned a tuple"),
+        (lambda m, x: {"logits": LINEAR(x)}, "must return one tensor, but it returned a dict"),
+        (lambda m, x: LINEAR(x).sum(), "must return one row for each example"),
+        (lambda m, x: x[:, :, None, None], r"must return a shape \(batch,\) or \(batch, outputs\)"),
+    ],
+)
+def test_bad_outputs(output, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        npath.trace(Wrapped(output), torch.randn(2, 3))
+
+
+def test_data_dependent_control_flow():
+    model = Wrapped(lambda m, x: m.layers[0](x) if x.sum() > 0 else x[:, :2], nn.Linear(3, 2))
+    with pytest.raises(ValueError, match="an `if` or a loop that depends on the values of the input"):
+        npath.trace(model, torch.randn(2, 3))
+
+
+@pytest.mark.parametrize("layer", [nn.BatchNorm1d(3), nn.Dropout()])
+def test_training_mode_is_refused_with_the_fix(layer):
+    model = nn.Sequential(layer, nn.Linear(3, 2))
+    with pytest.raises(ValueError, match=r"`model` is in training mode, where '0' .* call `model.eval\(\)` first"):
+        npath.trace(model, torch.randn(2, 3))
+    npath.trace(model.eval(), torch.randn(2, 3))
+
+
+def test_training_mode_without_such_layers_is_fine():
+    assert (
+        npath.trace(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Linear(2, 1)).train(), torch.randn(1, 3)).n_paths == 9
+    )
+
+
+def test_functional_dropout_that_is_on():
+    model = Wrapped(lambda m, x: m.layers[0](F.dropout(x, 0.5, training=True)), nn.Linear(3, 2))
+    with pytest.raises(npath.UnsupportedOperation, match=r"call `model.eval\(\)` first"):
+        npath.trace(model, torch.randn(2, 3))
+
+
+def test_every_unreadable_operation_is_named_at_once_with_its_place():
+    class Head(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.norm = nn.LayerNorm(4)
+
+        def forward(self, x):
+            x = self.norm(x)
+            return torch.softmax(x * x, dim=1)
+
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), Head())
+    with pytest.raises(npath.UnsupportedOperation) as caught:
+        npath.trace(model, torch.randn(1, 3))
+    found = {entry.operation: entry for entry in caught.value.report.unreadable}
+    assert set(found) == {"layer_norm", "mul", "softmax"}
+    assert found["layer_norm"].module == "2.norm"
+    assert found["mul"].module == "2"
+    assert found["mul"].line.startswith("test_refusals.py:")
+    assert "both depend on the input" in found["mul"].reason
+    assert "return the logits" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("function", "layers", "message"),
+    [
+        (lambda m, x: m.layers[1](m.layers[0](x).view(-1, 2, 3)).flatten(1), (nn.Linear(3, 6), nn.Conv1d(2, 1, 3)),
+         "mixes channels with positions"),
+        (lambda m, x: m.layers[0](x).mean(1), (nn.Linear(3, 2),), "a mean over the channels"),
+        (lambda m, x: m.layers[0](x) - m.layers[0](x).mean(0), (nn.Linear(3, 2),), "a mean over the batch"),
+        (lambda m, x: m.layers[0](x) / x.amax(), (nn.Linear(3, 3),), "over the batch"),
+        (lambda m, x: m.layers[0](x) @ torch.ones(2, 2), (nn.Linear(3, 2),), "a fixed tensor as its weight"),
+        (lambda m, x: torch.maximum(m.layers[0](x), torch.ones(())), (nn.Linear(3, 2),), "a constant other than 0"),
+        (lambda m, x: torch.maximum(m.layers[0](x), x[:, :2]), (nn.Linear(3, 2),), "the larger of two values"),
+        (lambda m, x: m.layers[0](x[:, :, None]).flatten(1), (nn.Linear(1, 2),), "only vectors are read"),
+        (lambda m, x: m.layers[0](x).cumsum(1), (nn.Linear(3, 2),), "there is no rule for this operation"),
+    ],
+)  # fmt: skip
+def test_operations_without_a_meaning_on_a_path(function, layers, message):
+    report = npath.supported(Wrapped(function, *layers), torch.randn(1, 3))
+    assert not report
+    assert message in str(report), str(report)
+
+
+def test_report_of_a_readable_model_prints_well():
+    report = npath.supported(nn.Sequential(nn.Linear(3, 2), nn.ReLU(), nn.Softplus()), torch.randn(1, 3))
+    assert report.ok
+    assert report.gate_names == ("1",)
+    assert str(report).splitlines() == [
+        "Sequential can be read: 5 nodes, 1 gate layers.",
+        "note: softplus at '2' is not a gate: the path readings refuse it",
+    ]
+
+
+@pytest.mark.parametrize("example", [torch.randn(1, 7), torch.ones(2, 3, dtype=torch.int32)])
+def test_supported_never_raises(example):
+    report = npath.supported(LINEAR, example)
+    assert not report
+    assert "`example`" in report.error
+
+
+def test_replay_mismatch_is_an_error():
+    """The output depends on how many examples there are, which no path knows of."""
+    model = Wrapped(lambda m, x: m.layers[0](x) * x.shape[0], nn.Linear(3, 2))
+    with pytest.raises(npath.ReplayMismatch, match="does not compute what the model computes"):
+        npath.trace(model, torch.randn(1, 3))
+
+
+def test_inputs_and_gates_that_do_not_fit_the_graph():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    graph = npath.trace(model, torch.randn(1, 3))
+    x = torch.randn(2, 3)
+    other = npath.trace(nn.Sequential(nn.Linear(3, 5), nn.ReLU(), nn.Linear(5, 1)), torch.randn(1, 3))
+    with pytest.raises(ValueError, match=r"`x` must be .*\(batch, 3\), got a float32 tensor of shape \(2, 4\)"):
+        graph.gates(torch.randn(2, 4))
+    with pytest.raises(ValueError, match=r"a single example needs a batch axis"):
+        graph.gates(torch.randn(3))
+    with pytest.raises(ValueError, match=r"`gates` at '1' has the shape \(5,\) for each example"):
+        npath.output(graph, x, gates=other.gates(x))
+    with pytest.raises(ValueError, match="`gates` has 2 examples but its input has 1"):
+        npath.output(graph, x[:1], gates=graph.gates(x))
+    with pytest.raises(ValueError, match="`params` has names that the graph does not read: nonsense"):
+        npath.output(graph, x, params={"nonsense": x})
+    with pytest.raises(KeyError, match="the gates are 1"):
+        graph.gates(x)["2"]
