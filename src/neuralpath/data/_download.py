@@ -1,13 +1,13 @@
 """Downloading one file: resumed where it stopped, verified, and put in place in one step."""
 
 import http.client
+import io
 import os
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO
 
 from ._errors import DataError
 from ._files import file_matches
@@ -91,7 +91,9 @@ def _transfer(url: str, part: Path, item: Download, report: Report) -> None:
             _copy(response, file, position, item, report)
 
 
-def _copy(response: http.client.HTTPResponse, file: BinaryIO, position: int, item: Download, report: Report) -> None:
+def _copy(
+    response: http.client.HTTPResponse, file: io.BufferedRandom, position: int, item: Download, report: Report
+) -> None:
     while block := _read(response):
         if position + len(block) > item.size:
             raise _Failure(f"the server sends more than the expected {item.size} bytes")

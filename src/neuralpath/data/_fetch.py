@@ -12,7 +12,7 @@ from ._errors import DataError
 from ._files import file_matches
 from ._places import download_root, search
 from ._progress import Report, as_report
-from ._sources import SOURCES, Source, lookup
+from ._sources import SOURCES, Download, Source, lookup
 
 
 def fetch(
@@ -24,10 +24,10 @@ def fetch(
 ) -> Path:
     """Download a data set from its public home and return where it lies, as :func:`find` would.
 
-    The files go into a folder named after the data set, below `data_dir`, else ``$NEURALPATH_DATA``, else the
-    cache folder, which are made if need be. What is there and whole is not downloaded again. Each file grows as
-    ``NAME.part``, is checked against its published checksum and only then gets its name; an interrupted
-    download is resumed by the next.
+    The files go into a folder named after the data set, below `data_dir`, else ``$NEURALPATH_DATA``, else
+    the cache folder, which are made if need be. What is there and whole is not downloaded again. Each file
+    grows as ``NAME.part``, is checked against its published checksum and only then gets its name; an
+    interrupted download is resumed by the next.
 
     `progress` is called with the file's name, the bytes that are there and the bytes in all, or is a rich
     display such as :func:`progress_bar` gives.
@@ -47,12 +47,19 @@ def fetch(
     report = as_report(progress)
     for item in source.downloads:
         target = folder / item.name
-        if not (os.path.isfile(target) and file_matches(target, item.checksum)):
+        if not _is_downloaded(target, item):
             download(item, folder, source.mirrors, report)
     found = search(source, [root], sources)
     if found is None:
         raise DataError(f"{name}: the downloads in {folder} do not make up the data set its source describes.")
     return found
+
+
+def _is_downloaded(target: Path, item: Download) -> bool:
+    try:
+        return os.path.isfile(target) and file_matches(target, item.checksum)
+    except OSError:
+        return False
 
 
 def _is_whole(source: Source, place: Path) -> bool:

@@ -1,12 +1,12 @@
 """Reading a file that may be anything, gzip included, without ever reading more than was expected."""
 
 import gzip
+import io
 import os
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import BinaryIO, cast
 
 from ._errors import DamagedFile
 from ._sources import Checksum, DataFile
@@ -24,7 +24,7 @@ _BLOCK = 1 << 20
 class Bounded:
     """A stream that refuses to yield more than `limit` bytes: a small archive can unpack to any size."""
 
-    def __init__(self, stream: BinaryIO, path: Path, limit: int) -> None:
+    def __init__(self, stream: io.BufferedIOBase, path: Path, limit: int) -> None:
         self._stream = stream
         self._path = path
         self._left = limit
@@ -40,7 +40,7 @@ class Bounded:
 
 
 @contextmanager
-def unpacked(path: Path) -> Iterator[BinaryIO]:
+def unpacked(path: Path) -> Iterator[io.BufferedIOBase]:
     """Open a regular file for reading, through gzip where its first bytes say so.
 
     Raises: DamagedFile, also while the stream is being read.
@@ -52,7 +52,7 @@ def unpacked(path: Path) -> Iterator[BinaryIO]:
             is_gzip = file.peek(2)[:2] == _GZIP_MAGIC
             if is_gzip:
                 with gzip.GzipFile(fileobj=file) as stream:
-                    yield cast(BinaryIO, stream)
+                    yield stream
             else:
                 yield file
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:

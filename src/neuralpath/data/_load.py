@@ -30,8 +30,8 @@ def load(
     Every file is checked against its published checksum on every load, and nothing is written.
     For CIFAR-100 the labels are the hundred fine ones.
 
-    `name` is one of :func:`names`. `data_dir` is the folder to look into first; then come ``$NEURALPATH_DATA``
-    and the cache folder. `sources` is for reading other data sets in the same formats.
+    `name` is one of :func:`names`. `data_dir` is the folder to look into first; then come
+    ``$NEURALPATH_DATA`` and the cache folder. `sources` is for reading other data sets in the same formats.
 
     Cost: MNIST's images take 0.2 GB and CIFAR's 0.7 GB, and a quarter of that on top while reading.
     Raises: DataError if the data set is missing, damaged or unknown.

@@ -64,8 +64,10 @@ def search_roots(data_dir: str | os.PathLike[str] | None) -> list[Path]:
 
 def download_root(data_dir: str | os.PathLike[str] | None) -> Path:
     """Folder that downloads go below: the first that is set of the three; it need not exist yet."""
-    chosen = data_dir if data_dir is not None else os.environ.get(ENVIRONMENT_VARIABLE)
-    return Path(chosen).expanduser() if chosen else cache_folder()
+    if data_dir is not None:
+        return Path(data_dir).expanduser()
+    from_environment = os.environ.get(ENVIRONMENT_VARIABLE)
+    return Path(from_environment).expanduser() if from_environment else cache_folder()
 
 
 def search(source: Source, roots: Sequence[Path], sources: Mapping[str, Source]) -> Path | None:
@@ -73,7 +75,7 @@ def search(source: Source, roots: Sequence[Path], sources: Mapping[str, Source])
     incomplete = None
     for root in roots:
         for place in _places(source, root):
-            if os.path.isfile(place):
+            if isinstance(source, CifarSource) and place.name in source.archives:
                 return place
             n_found = _count_files(source, place)
             if n_found == len(source.files) and not _belongs_to_another(source, place, sources):
@@ -86,7 +88,7 @@ def search(source: Source, roots: Sequence[Path], sources: Mapping[str, Source])
 
 
 def idx_path(folder: Path, file: DataFile) -> Path | None:
-    """Path of an idx file in a folder: compressed or not, and with the dot that some copies have in its name."""
+    """Path of an idx file: compressed or not, and with the dot that some copies have for a hyphen."""
     for name in (file.name, file.name.replace("-idx", ".idx")):
         for path in (folder / f"{name}.gz", folder / name):
             if os.path.isfile(path):

@@ -84,7 +84,7 @@ class IdxSource:
 
 @dataclass(frozen=True, slots=True)
 class CifarSource:
-    """A data set in CIFAR's binary layout: records of label bytes, of which the last counts, and three planes."""
+    """A data set in CIFAR's binary layout: records of label bytes (the last one is read) and three planes."""
 
     name: str
     class_names: tuple[str, ...]
