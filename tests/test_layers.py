@@ -14,6 +14,7 @@ LAYERS = [
     ["readings"],
     ["nets", "data"],
     ["demo"],
+    ["commands"],
     ["cli"],
 ]
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}

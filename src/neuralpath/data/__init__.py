@@ -1,14 +1,14 @@
 """Data sets of the papers: find, check, read and download them, and make their variants."""
 
-from ._check import CheckResult, check
-from ._errors import DataError
-from ._fetch import fetch
-from ._load import load
-from ._places import cache_folder, find
-from ._progress import progress_bar
-from ._records import Dataset, Split
-from ._sources import SOURCES, Checksum, CifarSource, DataFile, Download, IdxSource, names
-from .variants import balanced_subset, binary_task, label_noise, random_labels, random_pixels
+from neuralpath.data._check import CheckResult, check
+from neuralpath.data._errors import DataError
+from neuralpath.data._fetch import fetch
+from neuralpath.data._load import load
+from neuralpath.data._places import cache_folder, find
+from neuralpath.data._progress import progress_bar
+from neuralpath.data._records import Dataset, Split
+from neuralpath.data._sources import SOURCES, Checksum, CifarSource, DataFile, Download, IdxSource, names
+from neuralpath.data.variants import balanced_subset, binary_task, label_noise, random_labels, random_pixels
 
 __all__ = [
     "SOURCES",

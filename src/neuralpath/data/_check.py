@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from ._contents import read_verified
-from ._errors import DataError
-from ._places import find, search_roots
-from ._sources import EMBEDDED, SOURCES, Source
+from neuralpath.data._contents import read_verified
+from neuralpath.data._errors import DataError
+from neuralpath.data._places import find, search_roots
+from neuralpath.data._sources import EMBEDDED, SOURCES, Source
 
 
 @dataclass(frozen=True, slots=True)

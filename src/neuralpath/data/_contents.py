@@ -3,12 +3,12 @@
 import os
 from pathlib import Path
 
-from ._errors import DamagedFile, PickledData
-from ._files import read_at_most, require_checksum, require_size
-from ._idx import header_size, parse_idx
-from ._places import fetch_command, idx_path, pickled_refusal
-from ._sources import CifarSource, IdxSource, Source
-from ._tar import read_members
+from neuralpath.data._errors import DamagedFile, PickledData
+from neuralpath.data._files import read_at_most, require_checksum, require_size
+from neuralpath.data._idx import header_size, parse_idx
+from neuralpath.data._places import fetch_command, idx_path, pickled_refusal
+from neuralpath.data._sources import CifarSource, IdxSource, Source
+from neuralpath.data._tar import read_members
 
 
 def read_verified(source: Source, place: Path) -> dict[str, bytes]:

@@ -2,8 +2,8 @@
 
 import torch
 
-from ._records import Dataset, Split
-from ._sources import EMBEDDED
+from neuralpath.data._records import Dataset, Split
+from neuralpath.data._sources import EMBEDDED
 
 _LARGEST_VALUE = 16  # the images count ink in blocks of 4 x 4 pixels
 _TEST_EVERY = 5

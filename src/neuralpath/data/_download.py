@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from ._errors import DataError
-from ._files import file_matches
-from ._progress import Report
-from ._sources import Download
+from neuralpath.data._errors import DataError
+from neuralpath.data._files import file_matches
+from neuralpath.data._progress import Report
+from neuralpath.data._sources import Download
 
 try:
     import fcntl

@@ -6,13 +6,13 @@ from pathlib import Path
 
 from rich.progress import Progress
 
-from ._contents import read_verified
-from ._download import download
-from ._errors import DataError
-from ._files import file_matches
-from ._places import download_root, search
-from ._progress import Report, as_report
-from ._sources import SOURCES, Download, Source, lookup
+from neuralpath.data._contents import read_verified
+from neuralpath.data._download import download
+from neuralpath.data._errors import DataError
+from neuralpath.data._files import file_matches
+from neuralpath.data._places import download_root, search
+from neuralpath.data._progress import Report, as_report
+from neuralpath.data._sources import SOURCES, Download, Source, lookup
 
 
 def fetch(

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from ._errors import DamagedFile
-from ._sources import Checksum, DataFile
+from neuralpath.data._errors import DamagedFile
+from neuralpath.data._sources import Checksum, DataFile
 
 _GZIP_MAGIC = b"\x1f\x8b"
 _PICKLE_STARTS = (

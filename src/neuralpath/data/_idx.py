@@ -6,8 +6,8 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import UInt8
 
-from ._errors import DamagedFile
-from ._files import pickle_hint, require_size
+from neuralpath.data._errors import DamagedFile
+from neuralpath.data._files import pickle_hint, require_size
 
 _UNSIGNED_BYTE = 0x08  # the magic number's third byte gives the type of the values, its fourth the axes
 

@@ -8,12 +8,12 @@ import torch
 from jaxtyping import Float32, UInt8
 from torch import Tensor
 
-from ._contents import read_verified
-from ._digits import load_digits
-from ._idx import parse_idx
-from ._places import find
-from ._records import Dataset, Split
-from ._sources import EMBEDDED, SOURCES, CifarSource, DataFile, IdxSource, Source
+from neuralpath.data._contents import read_verified
+from neuralpath.data._digits import load_digits
+from neuralpath.data._idx import parse_idx
+from neuralpath.data._places import find
+from neuralpath.data._records import Dataset, Split
+from neuralpath.data._sources import EMBEDDED, SOURCES, CifarSource, DataFile, IdxSource, Source
 
 _LARGEST_VALUE = 255
 _COLOURS = 3

@@ -11,10 +11,10 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from ._errors import DamagedFile, DataError
-from ._files import read_at_most
-from ._idx import header_size
-from ._sources import SOURCES, CifarSource, DataFile, IdxSource, Source, lookup
+from neuralpath.data._errors import DamagedFile, DataError
+from neuralpath.data._files import read_at_most
+from neuralpath.data._idx import header_size
+from neuralpath.data._sources import SOURCES, CifarSource, DataFile, IdxSource, Source, lookup
 
 ENVIRONMENT_VARIABLE = "NEURALPATH_DATA"
 

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Literal, TypeAlias
 
-from ._errors import DataError
+from neuralpath.data._errors import DataError
 
 EMBEDDED = "digits"  # comes with scikit-learn, so there is no file to find or fetch
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import BinaryIO, cast
 
-from ._errors import DamagedFile, PickledData
-from ._files import Bounded, unpacked
+from neuralpath.data._errors import DamagedFile, PickledData
+from neuralpath.data._files import Bounded, unpacked
 
 # Readme, class names and the tar's own padding are far smaller; what goes on past this is no data set.
 _ROOM_FOR_OTHERS = 16 << 20

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Int64, Shaped
 from torch import Tensor
 
-from ._records import Split
+from neuralpath.data._records import Split
 
 # Images that are shuffled at a time. A fixed number, so that a seed gives the same result on every machine.
 _IMAGES_AT_A_TIME = 1024

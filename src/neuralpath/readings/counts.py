@@ -295,7 +295,8 @@ def path_norm(graph: PathGraph, q: float = 1, *, log: bool = False) -> Float[Ten
         return norm
     if float(norm.detach()) > math.log(torch.finfo(norm.dtype).max):
         raise OverflowError(
-            f"the path norm is e^{float(norm.detach()):.1f}, past the range of {norm.dtype}; use `log=True` or a wider dtype."
+            f"the path norm is e^{float(norm.detach()):.1f}, past the range of {norm.dtype}: "
+            "use `log=True` or a wider dtype."
         )
     return _times_power(total.mantissa, total.exponent)[0] if q == 1 else norm.exp()
 

@@ -1,0 +1,67 @@
+"""`neuralpath data`: fetch and check the image data sets."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+import tyro
+
+from neuralpath.commands.errors import UserError
+
+
+@dataclass(frozen=True)
+class Fetch:
+    """Download a data set from its public home; resumes where a download stopped, and verifies it."""
+
+    name: tyro.conf.Positional[str]
+    """mnist, fashion-mnist, cifar10 or cifar100."""
+    data_dir: Path | None = None
+    """Where to put it; otherwise $NEURALPATH_DATA or the cache folder."""
+
+    def run(self) -> int:
+        """Download, and print where the files are."""
+        from neuralpath import data
+
+        try:
+            with data.progress_bar() as bar:
+                print(data.fetch(self.name, data_dir=self.data_dir, progress=bar))
+        except data.DataError as error:
+            raise UserError(str(error)) from error
+        return 0
+
+
+@dataclass(frozen=True)
+class Check:
+    """Say which data sets are there, and whether their contents are those that were published."""
+
+    data_dir: Path | None = None
+    """Folder to look in first; then $NEURALPATH_DATA and the cache folder."""
+    json: bool = False
+    """Print JSON instead of lines."""
+
+    def run(self) -> int:
+        """Print one line for each data set; 1 if one is damaged."""
+        from neuralpath import data
+
+        try:
+            results = data.check(self.data_dir)
+        except data.DataError as error:
+            raise UserError(str(error)) from error
+        if self.json:
+            fields = ("name", "status", "path", "detail")
+            print(json.dumps([{f: str(getattr(r, f) or "") for f in fields} for r in results], indent=2))
+        else:
+            for r in results:
+                print(f"{r.name:14} {r.status:8} {r.path or ''} {r.detail}".rstrip())
+        return int(any(result.status == "damaged" for result in results))
+
+
+@dataclass(frozen=True)
+class Data:
+    """Fetch and check the image data sets."""
+
+    action: Fetch | Check
+
+    def run(self) -> int:
+        """Run the chosen action."""
+        return self.action.run()

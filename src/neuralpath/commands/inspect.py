@@ -1,0 +1,84 @@
+"""`neuralpath inspect`: a model as a path graph."""
+
+import json
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from neuralpath.commands.errors import UserError
+from neuralpath.commands.models import load_model
+
+if TYPE_CHECKING:
+    from neuralpath.graph.path_graph import PathGraph
+    from neuralpath.graph.support import SupportReport
+
+
+@dataclass(frozen=True)
+class Inspect:
+    """Show a model as a path graph: its nodes, gates and number of paths, and what cannot be read."""
+
+    model: tyro.conf.Positional[str]
+    """`file.py:callable` that returns a torch module, or one of: fc, vconv, gconv, circular-cnn, residual-fc,
+    davidnet."""
+    input_shape: tuple[int, ...]
+    """Shape of one example, such as `3 32 32`, or `784`."""
+    set: tuple[str, ...] = ()
+    """Arguments of the callable, such as `width=128 depth=6`."""
+    json: bool = False
+    """Print one JSON object instead of a table."""
+
+    def run(self) -> int:
+        """Print the graph, or the report of what cannot be read."""
+        import torch
+
+        import neuralpath as npath
+
+        model = load_model(self.model, self.input_shape, self.set)
+        example = torch.rand(1, *self.input_shape, generator=torch.Generator().manual_seed(0))
+        try:
+            graph = npath.trace(model, example)
+        except npath.UnsupportedOperation as error:
+            print(json.dumps(_report_record(error.report), indent=2) if self.json else error.report)
+            return 1
+        except (TypeError, ValueError) as error:
+            raise UserError(str(error)) from error
+        report = npath.supported(model, example)
+        print(json.dumps(_graph_record(graph, report), indent=2) if self.json else _graph_text(graph, report))
+        return 0
+
+
+def _paths(graph: "PathGraph") -> int | None:
+    from neuralpath.graph.nodes import ActivationNode
+
+    return None if any(isinstance(node, ActivationNode) for node in graph.nodes) else graph.n_paths
+
+
+def _graph_text(graph: "PathGraph", report: "SupportReport") -> str:
+    count = _paths(graph)
+    words = "no path goes through an activation that is not a gate" if count is None else f"{count:,}"
+    if count is not None and count > 10**15:
+        words = f"about 10^{math.log10(count):.1f} ({len(str(count))} digits)"
+    return f"{graph}\npaths into one output: {words}\n{report}"
+
+
+def _report_record(report: "SupportReport") -> dict[str, Any]:
+    places = [
+        {"operation": u.operation, "module": u.module, "line": u.line, "reason": u.reason} for u in report.unreadable
+    ]
+    return {"model": report.model, "supported": report.ok, "unreadable": places, "notes": list(report.notes)}
+
+
+def _graph_record(graph: "PathGraph", report: "SupportReport") -> dict[str, Any]:
+    nodes = [
+        {"name": node.name, "kind": node.kind, "shape": list(node.shape), "inputs": list(node.inputs)}
+        for node in graph.nodes
+    ]
+    return {
+        **_report_record(report),
+        "n_paths": _paths(graph),
+        "n_parameters": sum(p.numel() for p in graph.params.values()),
+        "gates": {node.name: node.n_units for node in graph.gate_nodes},
+        "nodes": nodes,
+    }

@@ -1,0 +1,137 @@
+import json
+import subprocess
+import sys
+import textwrap
+
+import pytest
+
+from neuralpath.cli import main
+
+GOOD = textwrap.dedent("""
+    from torch import nn
+
+    def make_net(width=4):
+        return nn.Sequential(nn.Flatten(), nn.Linear(12, width), nn.ReLU(), nn.Linear(width, 2))
+
+    def make_bad():
+        return nn.Sequential(nn.Linear(12, 4), nn.LayerNorm(4), nn.Softmax(1))
+
+    def make_softplus():
+        return nn.Sequential(nn.Flatten(), nn.Linear(12, 4), nn.Softplus(), nn.Linear(4, 2))
+
+    def fails():
+        raise RuntimeError("no such luck")
+
+    def not_a_module():
+        return 3
+
+    number = 3
+""")
+
+
+@pytest.fixture
+def model_file(tmp_path):
+    path = tmp_path / "my_model.py"
+    path.write_text(GOOD)
+    return path
+
+
+def test_inspect_one_of_ours_as_a_table(capsys):
+    assert main(["inspect", "fc", "--input-shape", "784", "--set", "width=128", "depth=6"]) == 0
+    out = capsys.readouterr().out
+    assert "paths into one output: 26,938,034,880,512" in out
+    assert "FC can be read" in out
+
+
+def test_inspect_a_users_file_as_json(model_file, capsys):
+    assert main(["inspect", f"{model_file}:make_net", "--input-shape", "3", "4", "--set", "width=5", "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["supported"]
+    assert record["n_paths"] == 12 * 5 + 5 + 1
+    assert record["gates"] == {"2": 5}
+    assert [node["kind"] for node in record["nodes"]][:3] == ["input", "reshape", "mix"]
+
+
+def test_inspect_a_model_that_cannot_be_read(model_file, capsys):
+    assert main(["inspect", f"{model_file}:make_bad", "--input-shape", "12", "--json"]) == 1
+    record = json.loads(capsys.readouterr().out)
+    assert [entry["operation"] for entry in record["unreadable"]] == ["layer_norm", "softmax"]
+    assert main(["inspect", f"{model_file}:make_bad", "--input-shape", "12"]) == 1
+    assert "cannot be read: 2 operation(s)" in capsys.readouterr().out
+
+
+def test_inspect_a_model_without_paths(model_file, capsys):
+    assert main(["inspect", f"{model_file}:make_softplus", "--input-shape", "12"]) == 0
+    assert "no path goes through an activation that is not a gate" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("nowhere.py:net", "there is no file 'nowhere.py'"),
+        ("{file}:nothing", "has no 'nothing'. Callables in it: fails, make_bad, make_net, make_softplus, not_a_module"),
+        ("{file}", "say which callable"),
+        ("{file}:number", "'number' in {file} is a int, not a callable"),
+        ("{file}:fails", "fails in {file} failed (line 14): RuntimeError: no such luck"),
+        ("{file}:not_a_module", "returned a int, not a torch.nn.Module"),
+        ("gcon", "gconv"),
+    ],
+)
+def test_mistakes_with_the_model_are_one_line(model, message, model_file, capsys):
+    assert main(["inspect", model.format(file=model_file), "--input-shape", "12"]) == 1
+    error = capsys.readouterr().err
+    assert message.format(file=model_file) in error
+    assert "Traceback" not in error
+    assert error.count("\n") == 1
+
+
+def test_wrong_settings_and_shapes(model_file, capsys):
+    assert main(["inspect", f"{model_file}:make_net", "--input-shape", "12", "--set", "wide=3"]) == 1
+    assert "unexpected keyword argument 'wide'; give arguments with --set" in capsys.readouterr().err
+    assert main(["inspect", f"{model_file}:make_net", "--input-shape", "12", "--set", "width"]) == 1
+    assert "--set takes name=value" in capsys.readouterr().err
+    assert main(["inspect", f"{model_file}:make_net", "--input-shape", "13"]) == 1
+    assert "could not run on `example`" in capsys.readouterr().err
+
+
+def test_a_file_that_does_not_import(tmp_path, capsys):
+    path = tmp_path / "broken.py"
+    path.write_text("import torch\nx = 1 / 0\n")
+    assert main(["inspect", f"{path}:net", "--input-shape", "3"]) == 1
+    assert f"{path} could not be imported (line 2): ZeroDivisionError" in capsys.readouterr().err
+
+
+def test_bad_usage_is_two(capsys):
+    assert main(["inspect"]) == 2
+    assert main(["nonsense"]) == 2
+    assert main(["inspect", "fc", "--input-shape", "many"]) == 2
+    assert "input-shape" in capsys.readouterr().err
+
+
+def test_data_check_and_fetch_speak_plainly(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("NEURALPATH_DATA", raising=False)
+    assert main(["data", "check"]) == 0
+    assert "missing" in capsys.readouterr().out
+    assert main(["data", "check", "--json"]) == 0
+    assert {row["name"] for row in json.loads(capsys.readouterr().out)} >= {"mnist", "cifar10"}
+    assert main(["data", "fetch", "mnits"]) == 1
+    assert "mnist" in capsys.readouterr().err
+    assert main(["data", "check", "--data-dir", str(tmp_path / "none")]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_demo_shows_the_path_view(tmp_path, capsys):
+    assert main(["demo", "--out", str(tmp_path / "demo")]) == 0
+    out = capsys.readouterr().out
+    assert "16,777,216 paths" in out
+    assert "before training" in out
+    assert "after training" in out
+
+
+def test_version_and_help_do_not_load_torch():
+    for args in ("['--version']", "['--help']", "['inspect', '--help']", "['data', 'fetch', '--help']"):
+        code = f"import sys; from neuralpath.cli import main; main({args}); sys.exit('torch' in sys.modules)"
+        result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.strip()
