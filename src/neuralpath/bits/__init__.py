@@ -1,0 +1,1 @@
+"""Gates as bits: 64 to a word, and population counts on them."""

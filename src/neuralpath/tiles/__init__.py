@@ -1,0 +1,1 @@
+"""Large kernel matrices in tiles, under a memory budget."""

@@ -1,0 +1,85 @@
+"""How a kernel matrix is cut into tiles."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from neuralpath.tiles.memory import format_memory
+
+
+class BudgetTooSmall(MemoryError):
+    """Not even one pair of examples fits the memory budget."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a tile of a kernel needs besides its result."""
+
+    bytes_per_pair: int
+    bytes_per_example: int  # inputs, gates and what else each row and column of a tile holds
+    best_pairs: int  # more pairs at once than this bring nothing
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """A block of rows and columns of the kernel."""
+
+    rows: slice
+    columns: slice
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Numbers of rows and columns."""
+        return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Tiles of equal size over a kernel of ``n1`` times ``n2`` entries, the upper half only where it is symmetric."""
+
+    n1: int
+    n2: int
+    block1: int
+    block2: int
+    symmetric: bool
+    tile_bytes: int
+
+    def tiles(self) -> Iterator[Tile]:
+        """The tiles, row by row."""
+        for start1 in range(0, self.n1, self.block1):
+            rows = slice(start1, min(start1 + self.block1, self.n1))
+            for start2 in range(start1 if self.symmetric else 0, self.n2, self.block2):
+                yield Tile(rows, slice(start2, min(start2 + self.block2, self.n2)))
+
+    @property
+    def n_pairs(self) -> int:
+        """Number of different pairs of examples."""
+        return self.n1 * (self.n1 + 1) // 2 if self.symmetric else self.n1 * self.n2
+
+    def __str__(self) -> str:
+        n_tiles = sum(1 for _ in self.tiles())
+        return (
+            f"{self.n_pairs:,} pairs in {n_tiles:,} tiles of {self.block1} x {self.block2}, "
+            f"{format_memory(self.tile_bytes)} each"
+        )
+
+
+def make_plan(n1: int, n2: int, cost: Cost, budget: int, *, symmetric: bool) -> Plan:
+    """Square tiles, as large as is useful and as the budget allows.
+
+    Raises: BudgetTooSmall if one pair does not fit; the message names the smallest budget that works.
+    """
+    smallest = cost.bytes_per_pair + 2 * cost.bytes_per_example
+    if smallest > budget:
+        raise BudgetTooSmall(
+            f"one pair of examples needs {format_memory(smallest)}, but the memory budget is {format_memory(budget)}: "
+            f"give at least memory={smallest}, or use `path_sketch`, which needs no pair matrices."
+        )
+    # side**2 * pair + 2 * side * example <= budget
+    pair, example = max(cost.bytes_per_pair, 1), cost.bytes_per_example
+    side = int((math.sqrt(example**2 + pair * budget) - example) / pair)
+    side = max(1, min(side, math.isqrt(cost.best_pairs)))
+    block1, block2 = min(side, n1), min(side, n2)
+    if symmetric:
+        block1 = block2 = min(side, n1)
+    return Plan(n1, n2, block1, block2, symmetric, block1 * block2 * pair + (block1 + block2) * example)
