@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from neuralpath.readings.counts import path_norm as path_norm
     from neuralpath.readings.counts import path_overlap as path_overlap
     from neuralpath.readings.counts import shared_paths as shared_paths
+    from neuralpath.readings.pairs.kernel import expected_tangent_kernel as expected_tangent_kernel
+    from neuralpath.readings.pairs.kernel import path_kernel as path_kernel
+    from neuralpath.readings.pairs.variances import FanVariance as FanVariance
     from neuralpath.readings.paths import path_features as path_features
     from neuralpath.readings.paths import path_values as path_values
 
@@ -41,7 +44,10 @@ _EXPORTS = {
     "UnsupportedOperation": "graph.support",
     "active_paths": "readings.counts",
     "output": "graph.path_graph",
+    "FanVariance": "readings.pairs.variances",
+    "expected_tangent_kernel": "readings.pairs.kernel",
     "path_features": "readings.paths",
+    "path_kernel": "readings.pairs.kernel",
     "path_norm": "readings.counts",
     "path_overlap": "readings.counts",
     "path_values": "readings.paths",

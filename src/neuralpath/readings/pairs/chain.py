@@ -1,0 +1,94 @@
+"""Fully connected networks: the kernel is the input Gram matrix times gate overlaps, in one pass over bits."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from neuralpath.bits.dense import PackedLayers, multiply_by_overlaps
+from neuralpath.bits.packed import Words, use_bits
+from neuralpath.graph import nodes as n
+from neuralpath.graph.forward import Gates
+from neuralpath.graph.path_graph import PathGraph
+from neuralpath.tiles.plan import Cost, Tile
+
+ROW_BLOCK = 2048
+"""Rows of a tile: large enough for the Gram matrix's product to run at full speed."""
+
+
+@dataclass(frozen=True, slots=True)
+class DenseChain:
+    """A bias-free chain of dense layers with a hard gate after each but the last."""
+
+    graph: PathGraph
+    mixes: tuple[n.MixNode, ...]
+    gates: tuple[n.GateNode, ...]
+
+    def prepared(
+        self,
+        x1: Tensor,
+        x2: Tensor | None,
+        gates1: Gates | None,
+        gates2: Gates | None,
+        variances: Mapping[str, float],
+        orders: int,
+    ) -> "ChainJob | None":
+        """The work packed for a kernel, or ``None`` where bits cannot be used (other gates, dtype or device)."""
+        first = self.graph.gates(x1) if gates1 is None else gates1
+        second = None
+        if x2 is not None:
+            second = self.graph.gates(x2) if gates2 is None else gates2
+        layers = [layer for g in (first, second) if g is not None for layer in g.layers]
+        if not use_bits(*layers) or x1.dtype not in (torch.float32, torch.float64):
+            return None
+        rows = PackedLayers(first.layers)
+        columns = rows if second is None else PackedLayers(second.layers)
+        sizes = [variances[mix.name] for mix in self.mixes]
+        # The first variance scales the Gram matrix, each other one the overlap in front of its layer.
+        total = sizes[0] * (math.fsum(1 / size for size in sizes) if orders == 2 else 1.0)
+        inputs = x1.flatten(1)
+        return ChainJob(inputs, inputs if x2 is None else x2.flatten(1), rows, columns, total, tuple(sizes[1:]))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ChainJob:
+    """Inputs and packed gates of a fully connected network, ready for tiles."""
+
+    x1: Float[Tensor, "batch1 d_in"]
+    x2: Float[Tensor, "batch2 d_in"]
+    rows: PackedLayers
+    columns: PackedLayers
+    gain: float
+    scales: tuple[float, ...]
+
+    def cost(self) -> Cost:
+        """A tile holds its values and the words of its columns."""
+        return Cost(2 * self.x1.element_size(), 8 * self.rows.rows.shape[1], ROW_BLOCK**2)
+
+    def tile(self, tile: Tile) -> Float[Tensor, "rows columns"]:
+        """Gram matrix times overlaps for a block of rows and columns."""
+        out = self.x1[tile.rows] @ self.x2[tile.columns].T
+        if self.gain != 1.0:
+            out *= self.gain
+        words: Words = self.columns.tiles(tile.columns.start, tile.columns.stop)
+        on_diagonal = self.rows is self.columns and tile.rows == tile.columns
+        multiply_by_overlaps(out, self.rows, tile.rows.start, words, self.scales, skip_below=0 if on_diagonal else None)
+        return out
+
+
+def dense_chain(graph: PathGraph) -> DenseChain | None:
+    """The graph as a chain of dense layers and hard gates without biases, or ``None`` if it is not one."""
+    nodes = [node for node in graph.nodes if not isinstance(node, n.ReshapeNode)]
+    if not isinstance(nodes[0], n.InputNode) or any(len(node.inputs) != 1 for node in nodes[1:]):
+        return None
+    mixes, gates = nodes[1::2], nodes[2::2]
+    is_chain = (
+        len(nodes) >= 4
+        and len(nodes) % 2 == 0
+        and all(isinstance(node, n.MixNode) and not node.windows for node in mixes)
+        and all(isinstance(node, n.GateNode) for node in gates)
+    )
+    return DenseChain(graph, tuple(mixes), tuple(gates)) if is_chain else None  # type: ignore[arg-type]

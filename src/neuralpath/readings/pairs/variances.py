@@ -1,0 +1,56 @@
+"""How large the random weights are: the variance of each mix and of the biases."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from neuralpath.graph import nodes as n
+from neuralpath.graph.path_graph import PathGraph
+
+Fan = Literal["in", "out"]
+
+
+@dataclass(frozen=True)
+class FanVariance:
+    """A rule: the variance of a mix is ``scale`` divided by its fan-in (weights summed for one output unit).
+
+    ``FanVariance(2.0)`` is He's rule; ``FanVariance(1.0)`` keeps the second moment of open gates at 1.
+    """
+
+    scale: float = 2.0
+
+    def __post_init__(self) -> None:
+        if not self.scale > 0:
+            raise ValueError(f"`scale` of a variance rule must be positive, got {self.scale}.")
+
+    def of(self, node: n.MixNode) -> float:
+        """The variance of a mix."""
+        return self.scale / node.fan_in
+
+
+Variance = float | FanVariance | Mapping[str, float]
+
+
+def mix_variances(graph: PathGraph, variance: Variance) -> dict[str, float]:
+    """The variance of every mix node, from one number, a rule, or one number for each node by its name.
+
+    Raises: ValueError if a name is missing, unknown, or a variance is not positive.
+    """
+    mixes = [node for node in graph.nodes if isinstance(node, n.MixNode)]
+    if isinstance(variance, FanVariance):
+        return {node.name: variance.of(node) for node in mixes}
+    if isinstance(variance, Mapping):
+        names = {node.name for node in mixes}
+        if set(variance) != names:
+            raise ValueError(
+                f"`variance` must have one number for each mix node ({', '.join(sorted(names))}); "
+                f"missing: {', '.join(sorted(names - set(variance))) or 'none'}, "
+                f"unknown: {', '.join(sorted(set(variance) - names)) or 'none'}."
+            )
+        variances = {name: float(value) for name, value in variance.items()}
+    else:
+        variances = {node.name: float(variance) for node in mixes}
+    wrong = {name: value for name, value in variances.items() if not 0 < value < float("inf")}
+    if wrong:
+        raise ValueError(f"`variance` must be positive and finite, got {wrong}.")
+    return variances
