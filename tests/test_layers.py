@@ -9,9 +9,10 @@ import neuralpath
 
 # From the bottom up; docs/architecture.md shows the same picture.
 LAYERS = [
-    ["gates", "_checks"],
+    ["gates", "_checks", "bits", "tiles"],
     ["graph"],
     ["readings"],
+    ["diagnostics"],
     ["nets", "data"],
     ["demo"],
     ["commands"],

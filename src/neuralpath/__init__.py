@@ -9,6 +9,13 @@ __version__ = _version("neuralpath")
 if TYPE_CHECKING:
     from neuralpath import data as data
     from neuralpath import nets as nets
+    from neuralpath.diagnostics import LabelEnergySplit as LabelEnergySplit
+    from neuralpath.diagnostics import alignment as alignment
+    from neuralpath.diagnostics import centred_alignment as centred_alignment
+    from neuralpath.diagnostics import condition_number as condition_number
+    from neuralpath.diagnostics import label_energy as label_energy
+    from neuralpath.diagnostics import label_energy_by_eigenvector as label_energy_by_eigenvector
+    from neuralpath.diagnostics import spectrum as spectrum
     from neuralpath.gates import HardGate as HardGate
     from neuralpath.gates import LeakyGate as LeakyGate
     from neuralpath.gates import LinearGate as LinearGate
@@ -25,16 +32,29 @@ if TYPE_CHECKING:
     from neuralpath.readings.counts import path_norm as path_norm
     from neuralpath.readings.counts import path_overlap as path_overlap
     from neuralpath.readings.counts import shared_paths as shared_paths
+    from neuralpath.readings.gate_statistics import always_open_gates as always_open_gates
+    from neuralpath.readings.gate_statistics import base_kernels as base_kernels
+    from neuralpath.readings.gate_statistics import dead_gates as dead_gates
+    from neuralpath.readings.gate_statistics import gate_distance as gate_distance
+    from neuralpath.readings.gate_statistics import overlap_profile as overlap_profile
+    from neuralpath.readings.gate_statistics import residual_subnetwork as residual_subnetwork
+    from neuralpath.readings.gate_statistics import subnetwork as subnetwork
+    from neuralpath.readings.gate_statistics import subnetwork_kernel as subnetwork_kernel
     from neuralpath.readings.pairs.kernel import expected_tangent_kernel as expected_tangent_kernel
     from neuralpath.readings.pairs.kernel import path_kernel as path_kernel
+    from neuralpath.readings.pairs.kernel import path_kernel_tiles as path_kernel_tiles
     from neuralpath.readings.pairs.variances import FanVariance as FanVariance
     from neuralpath.readings.paths import path_features as path_features
     from neuralpath.readings.paths import path_values as path_values
+    from neuralpath.readings.sketch import path_sketch as path_sketch
+    from neuralpath.readings.sketch import sketched_kernel as sketched_kernel
 
 # Where each public name lives. Imports are lazy, so that the command line answers without loading torch.
 _EXPORTS = {
+    "FanVariance": "readings.pairs.variances",
     "Gates": "graph.forward",
     "HardGate": "gates",
+    "LabelEnergySplit": "diagnostics",
     "LeakyGate": "gates",
     "LinearGate": "gates",
     "PathGraph": "graph.path_graph",
@@ -43,15 +63,31 @@ _EXPORTS = {
     "SupportReport": "graph.support",
     "UnsupportedOperation": "graph.support",
     "active_paths": "readings.counts",
-    "output": "graph.path_graph",
-    "FanVariance": "readings.pairs.variances",
+    "alignment": "diagnostics",
+    "always_open_gates": "readings.gate_statistics",
+    "base_kernels": "readings.gate_statistics",
+    "centred_alignment": "diagnostics",
+    "condition_number": "diagnostics",
+    "dead_gates": "readings.gate_statistics",
     "expected_tangent_kernel": "readings.pairs.kernel",
+    "gate_distance": "readings.gate_statistics",
+    "label_energy": "diagnostics",
+    "label_energy_by_eigenvector": "diagnostics",
+    "output": "graph.path_graph",
+    "overlap_profile": "readings.gate_statistics",
     "path_features": "readings.paths",
     "path_kernel": "readings.pairs.kernel",
+    "path_kernel_tiles": "readings.pairs.kernel",
     "path_norm": "readings.counts",
     "path_overlap": "readings.counts",
+    "path_sketch": "readings.sketch",
     "path_values": "readings.paths",
+    "residual_subnetwork": "readings.gate_statistics",
     "shared_paths": "readings.counts",
+    "sketched_kernel": "readings.sketch",
+    "spectrum": "diagnostics",
+    "subnetwork": "readings.gate_statistics",
+    "subnetwork_kernel": "readings.gate_statistics",
     "supported": "graph.trace",
     "trace": "graph.trace",
 }

@@ -1,0 +1,125 @@
+"""Kernels of the pair reading, tile by tile: what is to be computed, and how one tile is."""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from neuralpath._checks import check_batch
+from neuralpath.graph.forward import Gates
+from neuralpath.graph.path_graph import PathGraph, check_gates
+from neuralpath.graph.walk import walk
+from neuralpath.readings.pairs.chain import dense_chain
+from neuralpath.readings.pairs.contraction import Frame
+from neuralpath.readings.pairs.cost import pair_cost
+from neuralpath.readings.pairs.reading import Inputs, PairReading
+from neuralpath.readings.pairs.scaled import Scaled
+from neuralpath.tiles.fill import fill
+from neuralpath.tiles.memory import memory_budget
+from neuralpath.tiles.plan import Plan, Tile, make_plan
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Job:
+    """A kernel to be computed: the graph, both batches, and how large the weights are."""
+
+    graph: PathGraph
+    x1: Tensor
+    x2: Tensor | None
+    gates1: Gates | None
+    gates2: Gates | None
+    variances: Mapping[str, float]
+    bias_variance: float
+    orders: int
+    unit_scales: bool
+
+    def batch(self, rows: slice, *, second: bool) -> Inputs:
+        """Some examples of a batch with their gates."""
+        x, gates = (self.x1, self.gates1) if not second or self.x2 is None else (self.x2, self.gates2)
+        part = x[rows]
+        return Inputs(part, self.graph.gates(part) if gates is None else gates.batch(rows))
+
+
+def make_job(
+    graph: PathGraph,
+    x1: Tensor,
+    x2: Tensor | None,
+    gates1: Gates | None,
+    gates2: Gates | None,
+    variances: Mapping[str, float],
+    bias_variance: float,
+    orders: int,
+    unit_scales: bool,
+) -> Job:
+    """A job with its arguments checked; see ``path_kernel`` for what they mean."""
+    check_batch("x1", x1, graph.input_shape)
+    if x2 is not None:
+        check_batch("x2", x2, graph.input_shape)
+        if x2.dtype != x1.dtype or x2.device != x1.device:
+            raise ValueError(
+                f"`x1` and `x2` must have one dtype and device, got {x1.dtype} on {x1.device} and "
+                f"{x2.dtype} on {x2.device}."
+            )
+        if (gates1 is None) != (gates2 is None):
+            raise ValueError("`gates1` and `gates2` replace the gates of `x1` and `x2`: give both or neither.")
+    elif gates2 is not None:
+        raise ValueError("`gates2` are the gates of `x2`, which is not given.")
+    if gates1 is not None:
+        check_gates("gates1", gates1, graph, len(x1))
+    if gates2 is not None and x2 is not None:
+        check_gates("gates2", gates2, graph, len(x2))
+    x1 = x1.detach()
+    x2 = None if x2 is None else x2.detach()
+    return Job(graph, x1, x2, gates1, gates2, variances, bias_variance, orders, unit_scales)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TiledKernel:
+    """A kernel that is computed tile by tile; iterate to get each tile and its values."""
+
+    plan: Plan
+    compute: Callable[[Tile], Float[Tensor, "_rows _columns"]]
+    dtype: torch.dtype
+
+    def __iter__(self) -> Iterator[tuple[Tile, Float[Tensor, "_rows _columns"]]]:
+        for tile in self.plan.tiles():
+            yield tile, self.compute(tile)
+
+
+def tiled(job: Job, budget: int) -> TiledKernel:
+    """The plan of a job and the function that computes a tile; a dense chain is packed once, for all tiles."""
+    n1, n2 = len(job.x1), len(job.x1 if job.x2 is None else job.x2)
+    chain = dense_chain(job.graph)
+    if chain is not None:
+        packed = chain.prepared(job.x1, job.x2, job.gates1, job.gates2, job.variances, job.orders)
+        if packed is not None:
+            plan = make_plan(n1, n2, packed.cost(), budget, symmetric=job.x2 is None)
+            return TiledKernel(plan, packed.tile, job.x1.dtype)
+    plan = make_plan(n1, n2, pair_cost(job.graph, job.x1.dtype, job.orders), budget, symmetric=job.x2 is None)
+    return TiledKernel(plan, lambda tile: _tile(job, tile), job.x1.dtype)
+
+
+def computed(job: Job, memory: int | None, progress: bool | None, what: str) -> Float[Tensor, "batch1 batch2"]:
+    """The whole kernel in memory."""
+    n1, n2 = len(job.x1), len(job.x1 if job.x2 is None else job.x2)
+    kernel = tiled(job, memory_budget(memory))
+    out = torch.empty(n1, n2, dtype=job.x1.dtype, device=job.x1.device)
+    fill(out, kernel.plan, kernel.compute, what=what, show=progress)
+    return out
+
+
+@torch.no_grad()
+def _tile(job: Job, tile: Tile) -> Float[Tensor, "rows columns"]:
+    rows, columns = tile.shape
+    symmetric = job.x2 is None and tile.rows == tile.columns
+    frame = Frame(rows, columns, job.orders, job.x1.dtype, job.x1.device, 0 if symmetric else rows)
+    one = job.batch(tile.rows, second=False)
+    two = one if symmetric else job.batch(tile.columns, second=True)
+    reading = PairReading(
+        (one, two), job.graph.state, frame, job.variances, job.bias_variance, unit_scales=job.unit_scales
+    )
+    sums: Scaled = reading.finish(walk(job.graph, reading))
+    zero = torch.zeros_like(sums.exponent)
+    return sums.at(zero)[-1].reshape(rows, columns)
