@@ -1,7 +1,8 @@
 """The exact expectation over all sign assignments of the weights and biases, gates held fixed.
 
 The output is multilinear in them, so the mean of y(x) y(x') over all 2^k assignments is the path kernel, and that of
-J J^T the expected tangent kernel. This knows nothing of the closed forms; it needs only the forward pass.
+the Jacobian's outer product the expected tangent kernel. This knows nothing of the closed forms; it needs only the
+forward pass, and gets derivatives by flipping signs.
 """
 
 import torch
@@ -13,67 +14,79 @@ from neuralpath.graph.forward import Forward, Gates
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.walk import walk
 
-MOST_WEIGHTS = 17
+MOST_WEIGHTS = 15
+CHUNK = 2048  # assignments that are walked at once
+
+
+def _shape(node: n.MixNode | n.BiasNode) -> tuple[int, ...]:
+    return node.weight_shape if isinstance(node, n.MixNode) else node.value_shape
 
 
 class SignedForward(Forward):
-    """The forward pass with the weights of paths given node by node, batch norm's folded bias included."""
+    """The forward pass of many networks at once, one for each row of weights; the batch is (network, example)."""
 
-    def __init__(self, x: Tensor, graph: PathGraph, gates: Gates, weights: dict[str, Tensor]) -> None:
-        super().__init__(x, graph.state, gates)
-        self._weights = weights
+    def __init__(self, x: Tensor, graph: PathGraph, gates: Gates, weights: Tensor) -> None:
+        repeated = Gates(gates.names, tuple(g.repeat(len(weights), *[1] * (g.ndim - 1)) for g in gates.layers))
+        super().__init__(x.repeat(len(weights), *[1] * (x.ndim - 1)), graph.state, repeated)
+        sizes = [torch.Size(_shape(node)).numel() for node in graph.weights()]
+        self._weights = dict(zip((node.name for node in graph.weights()), weights.split(sizes, dim=1), strict=True))
 
     def mix(self, node: n.MixNode, z: Tensor) -> Tensor:
-        return linear.mix(node, z, self._weights[node.name])
+        """Apply each network's weights as a matrix: the sum over the weights of what each alone would do."""
+        weights = self._weights[node.name]
+        shape = z.shape[1:]
+        units = torch.eye(shape.numel(), dtype=z.dtype).reshape(-1, *shape)
+        alone = torch.eye(weights.shape[1], dtype=z.dtype).reshape(-1, *node.weight_shape)
+        matrices = torch.stack([linear.mix(node, units, weight).flatten(1) for weight in alone])
+        matrix = torch.einsum("nw,wio->nio", weights, matrices)
+        mixed = z.reshape(len(weights), -1, shape.numel()) @ matrix
+        return mixed.reshape(len(z), *node.shape)
 
     def bias(self, node: n.BiasNode, z: Tensor) -> Tensor:
-        return z + self._weights[node.name]
+        shift = self._weights[node.name].reshape(-1, 1, *node.value_shape)
+        return (z.reshape(len(shift), -1, *node.shape) + shift).reshape(z.shape)
 
 
-def _shapes(graph: PathGraph) -> dict[str, tuple[int, ...]]:
-    return {
-        node.name: node.weight_shape if isinstance(node, n.MixNode) else node.value_shape for node in graph.weights()
-    }
-
-
-def _split(flat: Tensor, shapes: dict[str, tuple[int, ...]]) -> dict[str, Tensor]:
-    sizes = [torch.Size(shape).numel() for shape in shapes.values()]
-    return {name: part.reshape(shape) for (name, shape), part in zip(shapes.items(), flat.split(sizes), strict=True)}
-
-
-def all_signs(count: int) -> Tensor:
+def _outputs(graph: PathGraph, x: Tensor, gates: Gates | None, sizes: Tensor) -> Tensor:
+    """Outputs (assignment, example, output) for every assignment of signs to weights of the given sizes."""
+    count = len(sizes)
     assert count <= MOST_WEIGHTS, f"{count} weights are too many to try all signs"
     numbers = torch.arange(2**count)
-    return (((numbers[:, None] >> torch.arange(count)) & 1) * 2 - 1).double()
+    signs = (((numbers[:, None] >> torch.arange(count)) & 1) * 2 - 1).double()
+    gates = graph.gates(x) if gates is None else gates
+    with torch.no_grad():
+        parts = [
+            walk(graph, SignedForward(x, graph, gates, part * sizes)).reshape(len(part), len(x), -1)
+            for part in signs.split(CHUNK)
+        ]
+    return torch.cat(parts)
 
 
-def _deviations(graph: PathGraph, variances: dict[str, float] | None, bias_variance: float) -> Tensor:
+def _sizes(graph: PathGraph, variances: dict[str, float] | None, bias_variance: float) -> Tensor:
     sizes = []
     for node in graph.weights():
         is_mix = isinstance(node, n.MixNode)
         variance = (1.0 if variances is None else variances[node.name]) if is_mix else bias_variance
-        shape = node.weight_shape if isinstance(node, n.MixNode) else node.value_shape
-        sizes.append(torch.full((torch.Size(shape).numel(),), variance**0.5, dtype=torch.float64))
+        sizes.append(torch.full((torch.Size(_shape(node)).numel(),), variance**0.5, dtype=torch.float64))
     return torch.cat(sizes)
-
-
-def _output(graph: PathGraph, x: Tensor, gates: Gates):
-    shapes = _shapes(graph)
-    return lambda flat: walk(graph, SignedForward(x, graph, gates, _split(flat, shapes))).reshape(len(x), -1)
 
 
 def path_kernel_by_signs(graph, x, gates=None, variances=None, bias_variance=1.0) -> Tensor:
     """The mean over all signs, and over the outputs, of the outer product of the outputs."""
-    gates = graph.gates(x) if gates is None else gates
-    size = _deviations(graph, variances, bias_variance)
-    y = torch.func.vmap(_output(graph, x, gates), chunk_size=4096)(all_signs(len(size)) * size)
-    return (torch.einsum("sak,sbk->ab", y, y) / (y.shape[0] * y.shape[2])).detach()
+    y = _outputs(graph, x, gates, _sizes(graph, variances, bias_variance))
+    return torch.einsum("sak,sbk->ab", y, y) / (y.shape[0] * y.shape[2])
 
 
-def expected_tangent_kernel_by_signs(graph, x, gates=None, variances=None, bias_variance=0.0) -> Tensor:
-    """The mean over all signs, and over the outputs, of the Jacobian's outer product."""
-    gates = graph.gates(x) if gates is None else gates
-    size = _deviations(graph, variances, bias_variance)
-    jacobian = torch.func.vmap(torch.func.jacrev(_output(graph, x, gates)), chunk_size=1024)
-    j = jacobian(all_signs(len(size)) * size)
-    return (torch.einsum("sakw,sbkw->ab", j, j) / (j.shape[0] * j.shape[2])).detach()
+def expected_tangent_kernel_by_signs(graph, x, gates=None, variances=None, bias_variance=0.4) -> Tensor:
+    """The mean over all signs, and over the outputs, of the sum over weights of products of derivatives.
+
+    A multilinear function's derivative by one weight is its change when that sign flips, over twice the weight.
+    """
+    sizes = _sizes(graph, variances, bias_variance)
+    y = _outputs(graph, x, gates, sizes)
+    numbers = torch.arange(len(y))
+    total = torch.zeros(len(x), len(x), dtype=torch.float64)
+    for weight, size in enumerate(sizes.tolist()):
+        change = (y - y[numbers ^ (1 << weight)]) / (2 * size)
+        total += torch.einsum("sak,sbk->ab", change, change)
+    return total / (y.shape[0] * y.shape[2])

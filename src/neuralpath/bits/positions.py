@@ -6,12 +6,13 @@ thread, and needs no memory beyond a block of two rows.
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from numba import prange
 from torch import Tensor
 
@@ -29,131 +30,207 @@ def pack_positions(gates: Bool[Tensor, "batch channel position"], height: int) -
     return np.ascontiguousarray(words.reshape(batch, height, n_positions // height, n_words).swapaxes(2, 3))
 
 
+def arrange_positions(masks: Float[Tensor, "batch channel position"], height: int) -> np.ndarray:
+    """Masks that are no bits, in the layout (batch, y, channel, x)."""
+    batch, channels, n_positions = masks.shape
+    return masks.reshape(batch, channels, height, n_positions // height).transpose(1, 2).contiguous().numpy()
+
+
+@dataclass(frozen=True, slots=True)
+class Weighing:
+    """How the channels of a term are summed; each combination is compiled once.
+
+    ``masks`` says what the masks are: "bits" packed into ``n_words`` words, "floats", or "none" where the pair values
+    are summed already. Without ``has_pair`` the pair values are one number, the shift.
+    """
+
+    masks: str
+    n_words: int = 0
+    has_pair: bool = True
+
+
 @cache
-def _weigh(n_words: int, real: Real) -> Callable[..., None]:
-    """``(pair * factor + shift) * overlap`` for all x, x' of two rows; without words, ``pair * factor``."""
-    if n_words == 0:
+def _weigh(how: Weighing, real: Real) -> Callable[..., None]:
+    """``(pair * factor + shift) * sum over channels of mask * mask'`` for all x, x' of two rows.
+
+    The block is written with a margin: ``block[margin + x, margin + x']``.
+    """
+    n_words, has_pair = how.n_words, how.has_pair
+    if how.masks == "none":
 
         @compiled()
-        def copy(block: Any, pair: Any, bits1: Any, bits2: Any, factor: Any, shift: Any) -> None:
-            for x in range(block.shape[0]):
-                target, source = block[x], pair[x]
-                for x2 in range(target.shape[0]):
+        def copy(block: Any, margin: int, pair: Any, masks1: Any, masks2: Any, factor: Any, shift: Any) -> None:
+            width = pair.shape[0]
+            for x in range(width):
+                target, source = block[margin + x, margin : margin + width], pair[x]
+                for x2 in range(width):
                     target[x2] = source[x2] * factor
 
         return copy
+    if how.masks == "floats":
+
+        @compiled()
+        def weigh(block: Any, margin: int, pair: Any, masks1: Any, masks2: Any, factor: Any, shift: Any) -> None:
+            n_channels, width = masks1.shape
+            for x in range(width):
+                target = block[margin + x, margin : margin + width]
+                target[:] = 0
+                for channel in range(n_channels):
+                    mask, row = masks1[channel, x], masks2[channel]
+                    for x2 in range(width):
+                        target[x2] += mask * row[x2]
+                if has_pair:
+                    source = pair[x]
+                    for x2 in range(width):
+                        target[x2] *= source[x2] * factor + shift
+                else:
+                    for x2 in range(width):
+                        target[x2] *= shift
+
+        return weigh
 
     @compiled()
-    def weigh(block: Any, pair: Any, bits1: Any, bits2: Any, factor: Any, shift: Any) -> None:
-        for x in range(block.shape[0]):
-            target, source, row = block[x], pair[x], bits1[:, x]
-            for x2 in range(target.shape[0]):
-                count = np.uint64(0)
-                for word in range(n_words):
-                    count += popcount(row[word] & bits2[word, x2])
-                target[x2] = (source[x2] * factor + shift) * real(np.int64(count))
+    def count(block: Any, margin: int, pair: Any, masks1: Any, masks2: Any, factor: Any, shift: Any) -> None:
+        width = masks1.shape[1]
+        for x in range(width):
+            target, words = block[margin + x, margin : margin + width], masks1[:, x]
+            if has_pair:
+                source = pair[x]
+                for x2 in range(width):
+                    total = np.uint64(0)
+                    for word in range(n_words):
+                        total += popcount(words[word] & masks2[word, x2])
+                    target[x2] = (source[x2] * factor + shift) * real(np.int64(total))
+            else:
+                for x2 in range(width):
+                    total = np.uint64(0)
+                    for word in range(n_words):
+                        total += popcount(words[word] & masks2[word, x2])
+                    target[x2] = shift * real(np.int64(total))
 
-    return weigh
+    return count
 
 
 @compiled()
-def _slide(window: Any, block: Any, size: int, stride: int, dilation: int, before: int) -> None:
-    """Sum a block over the places of a window that moves x and x' together; beyond the edge is nothing."""
-    n_in, n_out = block.shape[0], window.shape[0]
-    window[:] = 0
-    for place in range(size):
-        offset = place * dilation - before
-        low, high = 0, n_out
-        while low < high and low * stride + offset < 0:
-            low += 1
-        while high > low and (high - 1) * stride + offset >= n_in:
-            high -= 1
-        for x in range(low, high):
-            source, target = block[x * stride + offset], window[x]
-            if stride == 1:
-                shifted = source[low + offset : high + offset]
-                inner = target[low:high]
-                for x2 in range(inner.shape[0]):
-                    inner[x2] += shifted[x2]
-            else:
-                for x2 in range(low, high):
-                    target[x2] += source[x2 * stride + offset]
+def _slide(window: Any, block: Any, n_out: int, size: int, stride: int, dilation: int) -> None:
+    """Sum a block, with its margin, over the places of a window that moves x and x' together.
+
+    With stride 1 a place is one shift of the flattened block along its diagonal; entries of ``window`` beyond
+    ``n_out`` in a row are then meaningless.
+    """
+    side = block.shape[0]
+    if stride == 1:
+        flat, source = window.reshape(-1), block.reshape(-1)
+        length = (n_out - 1) * side + n_out
+        target = flat[:length]
+        target[:] = source[:length]
+        for place in range(1, size):
+            start = place * dilation * (side + 1)
+            moved = source[start : start + length]
+            for i in range(length):
+                target[i] += moved[i]
+        return
+    for x in range(n_out):
+        for x2 in range(n_out):
+            total = block[x * stride, x2 * stride]
+            for place in range(1, size):
+                total += block[x * stride + place * dilation, x2 * stride + place * dilation]
+            window[x, x2] = total
 
 
 @compiled(fastmath=True)  # the largest of many needs no order
-def _accumulate(target: Any, window: Any, largest: Any) -> Any:
-    for x in range(target.shape[0]):
-        to, by = target[x], window[x]
-        for x2 in range(to.shape[0]):
-            value = to[x2] + by[x2]
-            to[x2] = value
-            largest = max(largest, abs(value))
+def _store(target: Any, total: Any, add: bool, largest: Any) -> Any:
+    """Write, or add, the part of ``total`` that means something; returns the largest absolute value seen."""
+    width = target.shape[0]
+    for x in range(width):
+        to, by = target[x], total[x, :width]
+        if add:
+            for x2 in range(width):
+                to[x2] += by[x2]
+                largest = max(largest, abs(to[x2]))
+        else:
+            for x2 in range(width):
+                to[x2] = by[x2]
+                largest = max(largest, abs(by[x2]))
     return largest
 
 
 @cache
-def window_sums(n_words: int, real: Real) -> Callable[..., None]:
-    """The kernel of a convolution: weigh pair values by overlaps, sum over the window, add to ``out``.
+def window_sums(how: Weighing, real: Real) -> Callable[..., None]:
+    """The kernel of a convolution: weigh pair values by overlaps and sum over the window.
 
-    Its arguments: ``out`` (order, batch1, batch2, y, y', x, x'), ``pair`` alike, the packed gates of both batches,
-    ``factor`` (batch1, batch2), ``shift`` (order, batch1, batch2), ``steps`` (size, stride, dilation, before for y, and
-    the same for x), ``largest`` (order, batch1, batch2) for the largest absolute value, and ``skip``: pairs with
-    row > column + skip are left alone.
+    Its arguments: ``out`` (order, batch1, batch2, y, y', x, x'), ``pair`` alike, the masks of both batches (batch, y,
+    word or channel, x), ``factor`` (batch1, batch2), ``shift`` (order, batch1, batch2), ``steps`` (positions, size,
+    stride, dilation, before for y, and the same for x), ``largest`` (order, batch1, batch2) for the largest absolute
+    value, ``add`` (to what ``out`` holds, or instead of it), ``skip``: pairs with row > column + skip are left alone.
+
+    Along a diagonal of (y, y') the windows of x, x' are kept in a ring, so that each is summed once.
     """
-    weigh = _weigh(n_words, real)
+    weigh, has_pair = _weigh(how, real), how.has_pair
 
     @compiled(parallel=True)
     def kernel(
-        out: Any, pair: Any, bits1: Any, bits2: Any, factor: Any, shift: Any, steps: Any, largest: Any, skip: int
-    ) -> None:
+        out: Any, pair: Any, masks1: Any, masks2: Any, factor: Any, shift: Any, steps: Any, largest: Any, add: bool,
+        skip: int,
+    ) -> None:  # fmt: skip
         orders, n1, n2, height_out, _, width_out, _ = out.shape
-        height, width = pair.shape[3], pair.shape[5]
-        size, stride, dilation, before = steps[0], steps[1], steps[2], steps[3]
+        height, size, stride, dilation, before = steps[0], steps[1], steps[2], steps[3], steps[4]
+        width, margin = steps[5], steps[9]
+        side = max(margin + width, (width_out - 1) * steps[7] + (steps[6] - 1) * steps[8] + 1)
+        ring = (size - 1) * dilation + 1
         for job in prange(orders * n1 * n2):
             order, a, b = job // (n1 * n2), (job // n2) % n1, job % n2
             if a > b + skip:
                 continue
-            block = np.empty((width, width), real)
-            window = np.empty((width_out, width_out), real)
-            most = largest[order, a, b]
+            block = np.zeros((side, side), real)  # the margin stays 0
+            windows = np.empty((ring, side, side), real)
+            held = np.empty(ring, np.int64)  # the row whose window each place of the ring holds
+            total = np.empty((side, side), real)
+            most = real(0)
             for diagonal in range(1 - height_out, height_out):
-                for y in range(max(0, stride * diagonal), min(height, height + stride * diagonal)):
-                    y2 = y - stride * diagonal
+                held[:] = -1
+                for row in range(max(0, diagonal), min(height_out, height_out + diagonal)):
                     fresh = True
                     for place in range(size):
-                        at = y + before - place * dilation
-                        if at < 0 or at % stride != 0:
+                        y = row * stride + place * dilation - before
+                        y2 = y - diagonal * stride
+                        if y < 0 or y2 < 0 or y >= height or y2 >= height:
                             continue
-                        row = at // stride
-                        row2 = row - diagonal
-                        if row >= height_out or row2 < 0 or row2 >= height_out:
-                            continue
-                        if fresh:
-                            weigh(
-                                block,
-                                pair[order, a, b, y, y2],
-                                bits1[a, y],
-                                bits2[b, y2],
-                                factor[a, b],
-                                shift[order, a, b],
-                            )
-                            _slide(window, block, steps[4], steps[5], steps[6], steps[7])
-                            fresh = False
-                        most = _accumulate(out[order, a, b, row, row2], window, most)
+                        slot = y % ring
+                        if held[slot] != y:
+                            source = pair[order, a, b, y, y2] if has_pair else pair[0, 0, 0, 0, 0]
+                            weigh(block, margin, source, masks1[a, y], masks2[b, y2], factor[a, b], shift[order, a, b])
+                            _slide(windows[slot], block, width_out, steps[6], steps[7], steps[8])
+                            held[slot] = y
+                        _collect(total, windows[slot], fresh)
+                        fresh = False
+                    if fresh:
+                        total[:] = 0
+                    most = _store(out[order, a, b, row, row - diagonal], total, add, most)
             largest[order, a, b] = most
 
     return kernel
 
 
+@compiled()
+def _collect(total: Any, window: Any, fresh: bool) -> None:
+    target, source = total.reshape(-1), window.reshape(-1)
+    if fresh:
+        target[:] = source
+    else:
+        for i in range(target.shape[0]):
+            target[i] += source[i]
+
+
 @cache
-def total_sums(n_words: int, real: Real) -> Callable[..., None]:
+def total_sums(how: Weighing, real: Real) -> Callable[..., None]:
     """The kernel of global pooling: the sum over all pairs of positions of pair values times overlaps."""
-    weigh = _weigh(n_words, real)
+    weigh, has_pair = _weigh(how, real), how.has_pair
 
     @compiled(parallel=True)
-    def kernel(out: Any, pair: Any, bits1: Any, bits2: Any, factor: Any, shift: Any, skip: int) -> None:
+    def kernel(out: Any, pair: Any, masks1: Any, masks2: Any, factor: Any, shift: Any, skip: int) -> None:
         orders, n1, n2 = out.shape
-        height, width = pair.shape[3], pair.shape[5]
+        height, width = masks1.shape[1], masks1.shape[3]
         for job in prange(orders * n1 * n2):
             order, a, b = job // (n1 * n2), (job // n2) % n1, job % n2
             if a > b + skip:
@@ -162,7 +239,8 @@ def total_sums(n_words: int, real: Real) -> Callable[..., None]:
             total = 0.0
             for y in range(height):
                 for y2 in range(height):
-                    weigh(block, pair[order, a, b, y, y2], bits1[a, y], bits2[b, y2], factor[a, b], shift[order, a, b])
+                    source = pair[order, a, b, y, y2] if has_pair else pair[0, 0, 0, 0, 0]
+                    weigh(block, 0, source, masks1[a, y], masks2[b, y2], factor[a, b], shift[order, a, b])
                     total += block.sum()
             out[order, a, b] += real(total)
 

@@ -18,6 +18,7 @@ class Cost:
     bytes_per_pair: int
     bytes_per_example: int  # inputs, gates and what else each row and column of a tile holds
     best_pairs: int  # more pairs at once than this bring nothing
+    gates_per_example: int = 0  # bytes of one example's gates, if they are kept for all
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,14 +5,14 @@ Hard gates on the processor are packed into words and done by one compiled pass;
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from neuralpath.bits.packed import Words, use_bits
-from neuralpath.bits.positions import pack_positions, real_of, total_sums, window_sums
+from neuralpath.bits.packed import use_bits
+from neuralpath.bits.positions import Weighing, arrange_positions, pack_positions, real_of, total_sums, window_sums
 from neuralpath.graph import nodes as n
 from neuralpath.graph.geometry import Window
 from neuralpath.readings.pairs.contraction import Frame, contracted, is_diagonal, pair_of, pieces_of
@@ -20,6 +20,9 @@ from neuralpath.readings.pairs.entries import Entry
 from neuralpath.readings.pairs.scaled import Scaled, measured, power_of_two, total
 
 KERNEL_DTYPES = (torch.float32, torch.float64)
+
+FEW_CHANNELS = 16
+"""Channels of a known signal up to which the kernel sums them itself."""
 
 
 def convolved(entries: Sequence[Entry], windows: tuple[Window, ...], frame: Frame) -> Scaled:
@@ -36,11 +39,11 @@ def convolved(entries: Sequence[Entry], windows: tuple[Window, ...], frame: Fram
 
 def pooled(entries: Sequence[Entry], frame: Frame) -> Scaled:
     """Contract the channels of entries that have one position left; global pools of hard gates by bits."""
-    fast = [e for e in entries if _is_global(e) and _has_kernels(frame) and len(e.space) in (1, 2) and _countable(e)]
-    slow = [e for e in entries if e not in fast]
-    parts = [contracted(slow, frame)] if slow else []
-    for piece in (p for entry in fast for p in pieces_of(entry)):
-        parts.append(_pooled_by_kernel(piece, frame))
+    parts = []
+    for piece in (p for entry in entries for p in pieces_of(entry)):
+        by_kernel = _has_kernels(frame) and len(piece.space) in (1, 2) and _is_global(piece) and _countable(piece)
+        part = _pooled_by_kernel(piece, frame) if by_kernel else contracted([piece], frame)
+        parts.append(replace(part, values=part.values.reshape(part.values.shape[:3])))
     return total(parts)
 
 
@@ -61,18 +64,35 @@ def _slid(values: Tensor, window: Window, size: int, dim: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Term:
-    """One call of a kernel: pair values weighed by packed gates, or already contracted."""
+    """One call of a kernel: pair values, or none, weighed by the masks of their channels, or summed already."""
 
-    pair: Scaled
-    gates: tuple[Tensor, Tensor] | None
+    pair: Scaled | None
+    masks: tuple[Tensor, Tensor] | None
     shift: tuple[float, ...] = ()  # added to the pair values before weighing, at exponent 0
+    bound: Tensor | None = None  # exponent below which a term without pair values stays
+
+    @property
+    def top(self) -> Tensor:
+        """Exponent at which the largest of the term's pair values lies between 1/2 and 1."""
+        if self.pair is not None:
+            return self.pair.top.clamp(min=1) if self.shift else self.pair.top
+        assert self.bound is not None
+        return self.bound
+
+
+def _full_masks(entry: Entry) -> tuple[Tensor, Tensor] | None:
+    """The masks of a diagonal map without axes, if both have a value for every position."""
+    one, two = (side.mask for side in entry.sides)
+    n_positions = math.prod(entry.space)
+    if one is None or two is None or not is_diagonal(entry) or {one.shape[2], two.shape[2]} != {n_positions}:
+        return None
+    return one, two
 
 
 def _countable(entry: Entry) -> bool:
     """Whether an entry has pair values, and hard gates of every position on both sides."""
-    masks = [side.mask for side in entry.sides]
-    full = all(m is not None and m.shape[2] == math.prod(entry.space) for m in masks)
-    return entry.pairs is not None and full and is_diagonal(entry) and use_bits(*masks)
+    masks = _full_masks(entry)
+    return entry.pairs is not None and masks is not None and use_bits(*masks)
 
 
 def _terms(entries: Sequence[Entry], frame: Frame) -> list[_Term]:
@@ -85,8 +105,10 @@ def _terms(entries: Sequence[Entry], frame: Frame) -> list[_Term]:
         riders = [r for r in rest if _rides_along(r, piece)]
         rest = [r for r in rest if not any(r is rider for rider in riders)]
         shift = tuple(math.fsum(r.constant[order] for r in riders) for order in range(frame.orders)) if riders else ()
-        masks = (piece.sides[0].mask, piece.sides[1].mask)
-        terms.append(_Term(pair_of(piece), masks, shift))  # type: ignore[arg-type]
+        terms.append(_Term(pair_of(piece), _full_masks(piece), shift))
+    few = [p for p in rest if _is_few_floats(p)]
+    terms += [_few_floats(p, frame) for p in few]
+    rest = [p for p in rest if not any(p is f for f in few)]
     if rest:
         terms.append(_Term(contracted(rest, frame), None))
     return terms
@@ -97,22 +119,36 @@ def _rides_along(known: Entry, piece: Entry) -> bool:
     return known.pairs is None and all(a.mask is b.mask for a, b in zip(known.sides, piece.sides, strict=True))
 
 
+def _is_few_floats(piece: Entry) -> bool:
+    """Whether a known signal has so few channels, as an image has, that a product of matrices would not pay."""
+    masks = _full_masks(piece)
+    known = piece.pairs is None and piece.axes is None
+    return known and masks is not None and len(piece.at) <= FEW_CHANNELS and all(m.is_floating_point() for m in masks)
+
+
+def _few_floats(piece: Entry, frame: Frame) -> _Term:
+    one, two = (m.to(frame.dtype) for m in _full_masks(piece) or ())
+    # The product of two positions is at most the product of their norms.
+    norms = [m.square().sum(1).amax(1).sqrt().expand(size) for m, size in ((one, frame.batch1), (two, frame.batch2))]
+    bound = torch.frexp(norms[0][:, None] * norms[1][None, :]).exponent.to(torch.int64)
+    return _Term(None, (one, two), piece.constant, bound)
+
+
 def _convolved_by_kernel(terms: list[_Term], windows: tuple[Window, ...], space: n.Shape, frame: Frame) -> Scaled:
-    exponent = torch.stack([term.pair.top for term in terms]).amax(0)
-    if any(term.shift for term in terms):
-        exponent = exponent.clamp(min=1)  # what is added stands at exponent 0
+    exponent = torch.stack([term.top for term in terms]).amax(0)
     height = space[0] if len(space) == 2 else 1
     rows, columns = windows if len(space) == 2 else (Window(1), windows[0])
-    steps = np.array([s for w in (rows, columns) for s in (w.size, w.stride, w.dilation, w.before)])
-    n_rows, n_columns = rows.n_out(height), columns.n_out(space[-1])
-    out = frame.zeros(n_rows, n_rows, n_columns, n_columns)
-    largest = torch.zeros(frame.orders, frame.batch1, frame.batch2, dtype=frame.dtype)
-    for term in terms:
-        bits1, bits2 = _packed(term, height, frame)
-        largest.zero_()  # of the sum so far: the last call sees the whole
-        window_sums(bits1.shape[2], real_of(frame.dtype))(
-            out.numpy(), _planar(term.pair.values), bits1, bits2, *_weights(term, exponent, frame), steps,
-            largest.numpy(), frame.skip,
+    sizes = ((rows, height), (columns, space[-1]))
+    steps = np.array([s for w, size in sizes for s in (size, w.size, w.stride, w.dilation, w.before)])
+    n_rows, n_columns = (w.n_out(size) for w, size in sizes)
+    out = torch.empty(frame.orders, frame.batch1, frame.batch2, n_rows, n_rows, n_columns, n_columns, dtype=frame.dtype)
+    largest = torch.zeros(frame.orders, frame.batch1, frame.batch2, dtype=frame.dtype)  # after the last call
+    for i, term in enumerate(terms):
+        how, masks1, masks2 = _masks(term, height, frame)
+        kernel = window_sums(how, real_of(frame.dtype))
+        kernel(
+            out.numpy(), _planar(term.pair, frame), masks1, masks2, *_weights(term, exponent, frame), steps,
+            largest.numpy(), i > 0, frame.skip,
         )  # fmt: skip
     flat = out if len(space) == 2 else out.reshape(*out.shape[:3], n_columns, n_columns)
     return measured(flat, exponent, largest.amax(0))
@@ -125,34 +161,43 @@ def _is_global(entry: Entry) -> bool:
 
 def _pooled_by_kernel(piece: Entry, frame: Frame) -> Scaled:
     assert piece.axes is not None
-    term = _Term(pair_of(piece), (piece.sides[0].mask, piece.sides[1].mask))  # type: ignore[arg-type]
-    exponent = term.pair.top
-    bits1, bits2 = _packed(term, piece.space[0] if len(piece.space) == 2 else 1, frame)
+    term = _Term(pair_of(piece), _full_masks(piece))
+    how, masks1, masks2 = _masks(term, piece.space[0] if len(piece.space) == 2 else 1, frame)
     out = frame.zeros()
-    kernel = total_sums(bits1.shape[2], real_of(frame.dtype))
-    kernel(out.numpy(), _planar(term.pair.values), bits1, bits2, *_weights(term, exponent, frame), frame.skip)
+    kernel = total_sums(how, real_of(frame.dtype))
+    kernel(out.numpy(), _planar(term.pair, frame), masks1, masks2, *_weights(term, term.top, frame), frame.skip)
     share = math.prod(float(matrix[0, 0]) for matrix in piece.axes) ** 2
-    ones = [1] * (2 * len(piece.space))
-    return measured((out * share).reshape(*out.shape, *ones), exponent)
+    return measured(out * share, term.top)
 
 
-def _planar(values: Tensor) -> np.ndarray:
-    """Pair values with two axes of space; a network on sequences has one row."""
+def _planar(pair: Scaled | None, frame: Frame) -> np.ndarray:
+    """Pair values with two axes of space; a network on sequences has one row. Without any, a stand-in."""
+    if pair is None:
+        return np.zeros((1,) * 7, real_of(frame.dtype))
+    values = pair.values
     planar = values.reshape(*values.shape[:3], 1, 1, *values.shape[3:]) if values.ndim == 5 else values
     return planar.contiguous().numpy()
 
 
-def _packed(term: _Term, height: int, frame: Frame) -> tuple[Words, Words]:
-    if term.gates is None:
-        return tuple(np.zeros((batch, height, 0, 0), np.uint64) for batch in (frame.batch1, frame.batch2))  # type: ignore[return-value]
-    batches = zip(term.gates, (frame.batch1, frame.batch2), strict=True)
-    return tuple(pack_positions(gates.expand(batch, -1, -1), height) for gates, batch in batches)  # type: ignore[return-value]
+def _masks(term: _Term, height: int, frame: Frame) -> tuple[Weighing, np.ndarray, np.ndarray]:
+    """The masks of a term in the kernels' layout, and how they are summed."""
+    sizes = (frame.batch1, frame.batch2)
+    if term.masks is None:
+        none = [np.zeros((size, height, 0, 0), np.uint64) for size in sizes]
+        return Weighing("none"), none[0], none[1]
+    has_pair = term.pair is not None
+    one, two = (mask.expand(size, -1, -1) for mask, size in zip(term.masks, sizes, strict=True))
+    if one.is_floating_point():
+        return Weighing("floats", 0, has_pair), arrange_positions(one, height), arrange_positions(two, height)
+    packed = pack_positions(one, height), pack_positions(two, height)
+    return Weighing("bits", packed[0].shape[2], has_pair), *packed
 
 
 def _weights(term: _Term, exponent: Tensor, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
     """Factor of the pair values, and what is added to them, relative to the exponent of the sum."""
-    factor = term.pair.factor(exponent)
-    shift = torch.zeros(frame.orders, frame.batch1, frame.batch2, dtype=frame.dtype)
+    zero = torch.zeros_like(exponent, dtype=frame.dtype)
+    factor = zero if term.pair is None else term.pair.factor(exponent)
+    shift = zero.expand(frame.orders, *zero.shape)
     if term.shift:
         shift = frame.constant(term.shift, 0) * power_of_two(-exponent, frame.dtype)
     return factor.numpy(), shift.contiguous().numpy()

@@ -205,7 +205,8 @@ class PairReading:
         if len(shape) == 1 and (state.flat or len(state.shape) == 1):
             return state
         if len(shape) == 1:  # flattening: positions stay apart until a dense layer sums them
-            return state.as_units() if math.prod(state.shape[1:]) == 1 else PairState(state.entries, state.shape, True)
+            single = math.prod(state.shape[1:]) == 1
+            return PairState(state.entries, shape) if single else PairState(state.entries, state.shape, True)
         return state.each(lambda entry: entry.with_space(shape[1:]), shape)
 
     def finish(self, state: PairState) -> Scaled:

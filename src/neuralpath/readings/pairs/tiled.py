@@ -1,7 +1,7 @@
 """Kernels of the pair reading, tile by tile: what is to be computed, and how one tile is."""
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -40,6 +40,14 @@ class Job:
         x, gates = (self.x1, self.gates1) if not second or self.x2 is None else (self.x2, self.gates2)
         part = x[rows]
         return Inputs(part, self.graph.gates(part) if gates is None else gates.batch(rows))
+
+    def with_gates(self) -> "Job":
+        """The same job with the gates of all examples computed once."""
+        gates1 = self.graph.gates(self.x1) if self.gates1 is None else self.gates1
+        gates2 = self.gates2
+        if self.x2 is not None and gates2 is None:
+            gates2 = self.graph.gates(self.x2)
+        return replace(self, gates1=gates1, gates2=gates2)
 
 
 def make_job(
@@ -97,7 +105,12 @@ def tiled(job: Job, budget: int) -> TiledKernel:
         if packed is not None:
             plan = make_plan(n1, n2, packed.cost(), budget, symmetric=job.x2 is None)
             return TiledKernel(plan, packed.tile, job.x1.dtype)
-    plan = make_plan(n1, n2, pair_cost(job.graph, job.x1.dtype, job.orders), budget, symmetric=job.x2 is None)
+    cost = pair_cost(job.graph, job.x1.dtype, job.orders)
+    gates_bytes = cost.gates_per_example * (n1 + (0 if job.x2 is None else n2))
+    if gates_bytes <= budget // 4:  # else each tile computes the gates of its own rows and columns
+        job = job.with_gates()
+        budget -= gates_bytes
+    plan = make_plan(n1, n2, cost, budget, symmetric=job.x2 is None)
     return TiledKernel(plan, lambda tile: _tile(job, tile), job.x1.dtype)
 
 
