@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-slow lint format clean
+.PHONY: help demo test test-slow lint format clean
 .DEFAULT_GOAL := help
 
 help:

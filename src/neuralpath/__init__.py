@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from neuralpath.readings.gate_statistics import subnetwork as subnetwork
     from neuralpath.readings.gate_statistics import subnetwork_kernel as subnetwork_kernel
     from neuralpath.readings.pairs.kernel import expected_tangent_kernel as expected_tangent_kernel
+    from neuralpath.readings.pairs.kernel import expected_tangent_kernel_tiles as expected_tangent_kernel_tiles
     from neuralpath.readings.pairs.kernel import path_kernel as path_kernel
     from neuralpath.readings.pairs.kernel import path_kernel_tiles as path_kernel_tiles
     from neuralpath.readings.pairs.variances import FanVariance as FanVariance
@@ -70,6 +71,7 @@ _EXPORTS = {
     "condition_number": "diagnostics",
     "dead_gates": "readings.gate_statistics",
     "expected_tangent_kernel": "readings.pairs.kernel",
+    "expected_tangent_kernel_tiles": "readings.pairs.kernel",
     "gate_distance": "readings.gate_statistics",
     "label_energy": "diagnostics",
     "label_energy_by_eigenvector": "diagnostics",

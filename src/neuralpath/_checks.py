@@ -12,14 +12,19 @@ def describe(x: object) -> str:
     return f"a {type(x).__name__}"
 
 
-def check_batch(name: str, x: object, shape: tuple[int, ...]) -> None:
-    """Refuse what is not a batch of finite floating-point examples of the given shape."""
+def check_batch(name: str, x: object, shape: tuple[int, ...], *, dtype: torch.dtype | None = None) -> None:
+    """Refuse what is not a batch of finite floating-point examples of the given shape, and dtype if one is given."""
     expected = f"a floating-point tensor of shape (batch, {', '.join(map(str, shape))})"
     if not isinstance(x, Tensor):
         raise TypeError(f"`{name}` must be {expected}, got {describe(x)}.")
     if not x.is_floating_point():
         raise TypeError(
             f"`{name}` must be {expected}, got {describe(x)}; convert it, for example with `{name}.float()`."
+        )
+    if dtype is not None and x.dtype != dtype:
+        raise TypeError(
+            f"`{name}` must have the dtype of the network's parameters, {dtype}, got {describe(x)}; convert it with "
+            f"`{name}.to({dtype})`, or the model with `model.to({x.dtype})`."
         )
     if tuple(x.shape[1:]) != shape or x.ndim == 0:
         hint = " (a single example needs a batch axis: `x[None]`)" if tuple(x.shape) == shape else ""

@@ -1,8 +1,8 @@
 """What a gate is: the factor that an activation multiplies its pre-activation with.
 
 An activation of the form ``chi(q) = q * gamma(q)`` is a gate ``gamma`` on the signal ``q``. ReLU is the hard
-gate, leaky ReLU, SiLU and GELU are gates with other values. ``GATE_OPERATIONS`` at the end of this module
-is the only place where a torch operation is said to be a gate.
+gate, leaky ReLU, SiLU and GELU are gates with other values. The tables at the end of this module are the only
+place where a torch operation is said to be a gate.
 """
 
 import math
@@ -17,6 +17,7 @@ from torch import Tensor
 __all__ = [
     "GATE_OPERATIONS",
     "GATING_MAXIMUM",
+    "PARAMETRIC_GATES",
     "UNGATED_ACTIVATIONS",
     "ClippedGate",
     "Gate",
@@ -155,6 +156,10 @@ def _hardtanh(min_val: Any = -1, max_val: Any = 1) -> Gate | None:
     return _clamp(min_val, max_val)
 
 
+def _rrelu(lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None) -> Gate | None:
+    return None if training else LeakyGate((lower + upper) / 2)
+
+
 aten = torch.ops.aten
 
 GATE_OPERATIONS: dict[Any, Callable[..., Gate | None]] = {
@@ -165,6 +170,7 @@ GATE_OPERATIONS: dict[Any, Callable[..., Gate | None]] = {
     aten.threshold.default: _threshold,
     aten.hardtanh.default: _hardtanh,
     aten.leaky_relu.default: lambda negative_slope=0.01: LeakyGate(float(negative_slope)),
+    aten.rrelu.default: _rrelu,
     aten.silu.default: lambda: SoftGate(1.0),
     aten.gelu.default: lambda approximate="none": GeluGate(approximate),
     aten.hardswish.default: HardswishGate,
@@ -173,12 +179,14 @@ GATE_OPERATIONS: dict[Any, Callable[..., Gate | None]] = {
 """From a torch operation to the gate it applies, given the operation's arguments after the first.
 
 ``None`` means that these arguments make it something else (``clamp(min=1)``). An in-place spelling stands
-for its functional one. Two more need the model's tensors and are resolved by the tracer: PReLU, whose slope
-is a parameter, and ``maximum(x, 0)``, whose 0 is a tensor.
+for its functional one. The next two tables need the model's tensors and are resolved by the tracer.
 """
 
-GATING_MAXIMUM = frozenset({aten.maximum.default, aten.clamp_min.Tensor, aten.clamp.Tensor})
+GATING_MAXIMUM = frozenset({aten.maximum.default, aten.max.other, aten.clamp_min.Tensor, aten.clamp.Tensor})
 """Operations that are a ReLU when their other operand is the constant 0."""
+
+PARAMETRIC_GATES = frozenset({aten.prelu.default})
+"""Operations that are a leaky gate whose slope is a tensor of the model."""
 
 UNGATED_ACTIVATIONS = frozenset(
     {
@@ -192,7 +200,9 @@ UNGATED_ACTIVATIONS = frozenset(
         aten.hardsigmoid.default,
         aten.hardtanh.default,
         aten.clamp.default,
+        aten.hardshrink.default,
         aten.softshrink.default,
+        aten.threshold.default,
         aten.abs.default,
         aten.erf.default,
         aten.sin.default,

@@ -4,6 +4,7 @@ import sys
 import textwrap
 
 import pytest
+import torch
 
 from neuralpath.cli import main
 
@@ -24,6 +25,13 @@ GOOD = textwrap.dedent("""
 
     def not_a_module():
         return 3
+
+    def ends_itself():
+        raise SystemExit(3)
+
+    class EndsWhileRunning(nn.Module):
+        def forward(self, x):
+            raise SystemExit(4)
 
     number = 3
 """)
@@ -69,11 +77,14 @@ def test_inspect_a_model_without_paths(model_file, capsys):
     ("model", "message"),
     [
         ("nowhere.py:net", "there is no file 'nowhere.py'"),
-        ("{file}:nothing", "has no 'nothing'. Callables in it: fails, make_bad, make_net, make_softplus, not_a_module"),
+        ("{file}:nothing", "has no 'nothing'. Callables in it: EndsWhileRunning, ends_itself, fails, make_bad"),
         ("{file}", "say which callable"),
         ("{file}:number", "'number' in {file} is a int, not a callable"),
         ("{file}:fails", "fails in {file} failed (line 14): RuntimeError: no such luck"),
         ("{file}:not_a_module", "returned a int, not a torch.nn.Module"),
+        ("{file}:ends_itself", "ends_itself in {file} failed (line 20): SystemExit: 3"),
+        ("{file}:EndsWhileRunning", "EndsWhileRunning called sys.exit(4) while it ran"),
+        ("fc", "'width'. Give its arguments with --set, such as"),
         ("gcon", "gconv"),
     ],
 )
@@ -92,6 +103,36 @@ def test_wrong_settings_and_shapes(model_file, capsys):
     assert "--set takes name=value" in capsys.readouterr().err
     assert main(["inspect", f"{model_file}:make_net", "--input-shape", "13"]) == 1
     assert "could not run on `example`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("sizes", [["-4"], ["3", "0"], ["999999999999", "999999999999"]])
+def test_shapes_that_no_example_has(sizes, model_file, capsys):
+    assert main(["inspect", f"{model_file}:make_net", "--input-shape", *sizes]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("neuralpath: --input-shape")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("seed", ["-1", "99999999999999999999999"])
+def test_demo_refuses_a_seed_that_torch_does_not_take(seed, tmp_path, capsys):
+    assert main(["demo", "--out", str(tmp_path / "demo"), "--seed", seed]) == 1
+    assert f"--seed takes a number from 0 to 9223372036854775807, got {seed}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("place", ["", "below"])
+def test_demo_refuses_a_folder_that_cannot_be(place, model_file, capsys):
+    assert main(["demo", "--out", str(model_file / place)]) == 1
+    error = capsys.readouterr().err
+    assert f"--out {model_file / place} cannot be a folder for the pictures" in error
+    assert error.count("\n") == 1
+
+
+def test_inspect_traces_once(model_file, monkeypatch):
+    calls = []
+    export = torch.export.export
+    monkeypatch.setattr(torch.export, "export", lambda *args, **kwargs: calls.append(1) or export(*args, **kwargs))
+    assert main(["inspect", f"{model_file}:make_net", "--input-shape", "12"]) == 0
+    assert len(calls) == 1
 
 
 def test_a_file_that_does_not_import(tmp_path, capsys):

@@ -162,3 +162,98 @@ def test_inputs_and_gates_that_do_not_fit_the_graph():
         npath.output(graph, x, params={"nonsense": x})
     with pytest.raises(KeyError, match="the gates are 1"):
         graph.gates(x)["2"]
+
+
+def _pooled():
+    model = nn.Sequential(nn.Conv1d(1, 2, 1), nn.ReLU(), nn.MaxPool1d(2), nn.Flatten(), nn.Linear(4, 1))
+    x = torch.randn(2, 1, 4)
+    return npath.trace(model, x), x
+
+
+@pytest.mark.parametrize("position", [-1, 4])
+def test_positions_that_the_max_pool_does_not_have(position):
+    graph, x = _pooled()
+    gates = graph.gates(x)
+    layers = tuple(torch.full_like(g, position) if g.dtype == torch.int64 else g for g in gates.layers)
+    with pytest.raises(ValueError, match=rf"`gates` at '2' must be positions from 0 to 3, .* got {position} to"):
+        npath.output(graph, x, gates=npath.Gates(gates.names, layers))
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        lambda g, x: g.gates(x),
+        lambda g, x: npath.output(g, x),
+        lambda g, x: npath.path_features(g, x),
+        lambda g, x: npath.active_paths(g, x),
+    ],
+)
+def test_inputs_of_another_dtype_are_named(reading):
+    graph, x = _pooled()
+    with pytest.raises(TypeError, match=r"`x` must have the dtype of the network's parameters, torch.float32, got a "
+                       r"float64 tensor .*; convert it with `x.to\(torch.float32\)`"):  # fmt: skip
+        reading(graph, x.double())
+
+
+def test_inputs_of_pairs_of_another_dtype_are_named():
+    graph, x = _pooled()
+    for reading in (npath.shared_paths, npath.path_overlap):
+        with pytest.raises(TypeError, match="`x1` must have the dtype"):
+            reading(graph, x.double())
+        with pytest.raises(TypeError, match="`x2` must have the dtype"):
+            reading(graph, x, x.double())
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "message"),
+    [
+        (
+            {"0.bias": torch.zeros(1)},
+            ValueError,
+            r"`params\['0.bias'\]` must be a tensor of shape \(4,\), got a float32",
+        ),
+        ({"0.bias": 3}, TypeError, r"`params\['0.bias'\]` must be a tensor of shape \(4,\), got a int"),
+        ({"0.weight": torch.zeros(3, 4)}, ValueError, r"`params\['0.weight'\]` must be a tensor of shape \(4, 3\)"),
+        ({"0.bias": torch.zeros(4).double()}, TypeError, "`params` must leave the network in one dtype"),
+    ],
+)
+def test_params_that_do_not_fit(params, error, message):
+    graph = npath.trace(nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1)), torch.randn(1, 3))
+    with pytest.raises(error, match=message):
+        npath.output(graph, torch.randn(2, 3), params=params)
+
+
+def test_params_may_bring_another_dtype_as_a_whole():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 1))
+    x = torch.randn(2, 3)
+    graph = npath.trace(model, x)
+    params = {name: p.detach().double() for name, p in graph.params.items()}
+    assert npath.output(graph, x.double(), params=params).dtype == torch.float64
+    with pytest.raises(TypeError, match=r"`x` must have the dtype of the network's parameters, torch\.float64"):
+        npath.output(graph, x, params=params)
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        lambda g, x: npath.output(g, x),
+        lambda g, x: npath.path_features(g, x),
+        lambda g, x: npath.path_values(g),
+        lambda g, x: npath.active_paths(g, x),
+        lambda g, x: npath.shared_paths(g, x),
+        lambda g, x: npath.path_overlap(g, x),
+        lambda g, x: npath.path_norm(g),
+    ],
+)
+def test_a_model_in_place_of_a_graph(reading):
+    with pytest.raises(
+        TypeError, match=r"`graph` must be a PathGraph, as `trace\(model, example\)` returns it, got a Linear"
+    ):
+        reading(LINEAR, torch.randn(1, 3))
+
+
+@pytest.mark.parametrize("output", ["a", 1.0, True])
+def test_an_output_that_is_no_index(output):
+    graph = npath.trace(LINEAR, torch.randn(1, 3))
+    with pytest.raises(TypeError, match="`output` must be the index of an output unit, an integer, got a"):
+        npath.active_paths(graph, torch.randn(1, 3), output=output)

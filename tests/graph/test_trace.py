@@ -44,7 +44,7 @@ def test_every_gate_is_found(name, expected):
 def test_reused_module_gives_gates_of_its_own_names():
     model, x = zoo.build("mlp")
     names = npath.trace(model, x[:1]).gate_names
-    assert names[:2] == ("relu", "relu_2")
+    assert names[:2] == ("relu", "relu#2")
     assert len(set(names)) == len(names)
 
 

@@ -11,6 +11,7 @@ import neuralpath as npath
 import oracles
 import zoo
 from neuralpath import nets
+from neuralpath.readings import counts
 from strategies import dense_networks
 
 F64 = torch.float64
@@ -130,6 +131,11 @@ def test_concatenation_and_overlapping_max_pool():
 def test_number_of_paths_of_a_dense_network(d_in, width, depth):
     model = nets.FC(d_in, width, depth)
     assert npath.trace(model, torch.zeros(1, d_in)).n_paths == d_in * width ** (depth - 1)
+
+
+def test_number_of_paths_stays_exact_where_units_are_read_by_index():
+    model = nn.Sequential(nets.FC(7, 10, 20, 10), nn.ZeroPad1d((0, 3)), nn.Linear(13, 1, bias=False))
+    assert npath.trace(model, torch.zeros(1, 7)).n_paths == 7 * 10**20
 
 
 @pytest.mark.parametrize(
@@ -281,7 +287,7 @@ def test_tied_weights_are_refused_by_name():
     graph = npath.trace(Tied(), torch.randn(1, 3))
     assert graph.n_paths == 1 + 3 + 9 + 27
     for quantity in (lambda: npath.path_values(graph), lambda: npath.path_features(graph, torch.ones(1, 3))):
-        with pytest.raises(ValueError, match=r"the parameter 'fc.weight' is used at 'fc' and at 'fc_2'"):
+        with pytest.raises(ValueError, match=r"the parameter 'fc.weight' is used at 'fc' and at 'fc#2'"):
             quantity()
 
 
@@ -306,3 +312,171 @@ def test_outputs_with_paths_of_their_own_need_an_index():
         )
     with pytest.raises(ValueError, match="`output` must be an index from 0 to 3, got 4"):
         npath.active_paths(graph, x, output=4)
+
+
+def _deep(depth, *, bias, dtype=F64):
+    """A deep network whose last hidden layer is dead: no path from before it is active."""
+    layers = [part for _ in range(depth) for part in (nn.Linear(30, 30, bias=bias), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(30, 1, bias=bias)).to(dtype)
+    with torch.no_grad():
+        for part in model:
+            if isinstance(part, nn.Linear):
+                part.weight.normal_(generator=torch.Generator().manual_seed(0)).mul_(0.25)
+        model[-3].weight.abs_().neg_()  # its inputs are not negative
+        if bias:
+            model[-3].bias.fill_(-1.0)
+    return model
+
+
+def test_paths_that_start_behind_a_dead_layer_are_counted():
+    model = _deep(400, bias=True)
+    x = torch.ones(2, 30, dtype=F64)
+    graph = npath.trace(model, x)
+    assert npath.active_paths(graph, x).tolist() == [0.0, 0.0]
+    assert npath.shared_paths(graph, x).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+
+
+def test_no_overlap_behind_a_dead_layer():
+    model = _deep(400, bias=False)
+    x = torch.ones(2, 30, dtype=F64)
+    graph = npath.trace(model, x)
+    assert not npath.path_overlap(graph, x).any()
+    assert not npath.path_overlap(graph, x, per_input=True).any()
+    assert npath.active_paths(graph, x).tolist() == [-math.inf] * 2
+
+
+def test_path_norm_of_the_last_bias_alone():
+    layers = [part for _ in range(60) for part in (nn.Linear(30, 30), nn.ReLU())]
+    model = nn.Sequential(*layers, nn.Linear(30, 2))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_(generator=torch.Generator().manual_seed(0))
+        model[-1].weight.zero_()
+        model[-1].bias.fill_(1.0)
+    graph = npath.trace(model, torch.zeros(1, 30))
+    assert npath.path_norm(graph).item() == 2.0
+    assert npath.path_norm(graph, 2).item() == pytest.approx(math.sqrt(2))
+
+
+def _chain(*weights, dtype=torch.float32):
+    model = nn.Sequential(*(nn.Linear(1, 1, bias=False) for _ in weights)).to(dtype)
+    with torch.no_grad():
+        for layer, weight in zip(model, weights, strict=True):
+            layer.weight.fill_(weight)
+    return npath.trace(model, torch.zeros(1, 1, dtype=dtype))
+
+
+@pytest.mark.parametrize(
+    ("weights", "dtype", "q", "expected"),
+    [
+        ([1e-12], torch.float32, 4, 1e-12),
+        ([1e-11], torch.float32, 4, 1e-11),
+        ([1e12], torch.float32, 4, 1e12),
+        ([1.5 * 2.0**127], torch.float32, 1, 1.5 * 2.0**127),
+        ([1.5 * 2.0**127], torch.float32, 1000.5, 1.5 * 2.0**127),
+        ([1e-200, 1e200], F64, 2, 1.0),
+        ([1e-300, 1e300, 1e-300, 1e300], F64, 3.5, 1.0),
+        ([5e-324, 1.0], F64, 2, 5e-324),
+        ([0.3, -2.0], torch.float32, 0.01, 0.6),
+    ],
+)
+def test_path_norm_over_the_whole_range_of_a_weight(weights, dtype, q, expected):
+    graph = _chain(*weights, dtype=dtype)
+    assert npath.path_norm(graph, q).dtype == dtype
+    assert npath.path_norm(graph, q).item() == pytest.approx(expected, rel=1e-6, abs=0)
+    assert npath.path_norm(graph, q, log=True).item() == pytest.approx(math.log(expected), rel=1e-6)
+
+
+def test_path_norm_counts_pools_and_scales_over_their_whole_range():
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv1d(1, 1, 1, bias=False)
+
+        def forward(self, x):
+            return (self.conv(x) * 1e-30).mean(2) * 1e30
+
+    model = Net()
+    nn.init.ones_(model.conv.weight)
+    graph = npath.trace(model, torch.zeros(1, 1, 100))
+    assert npath.path_norm(graph, 20).item() == pytest.approx(100 ** (1 / 20) / 100, rel=1e-6)
+    assert npath.path_norm(graph, 200).item() == pytest.approx(100 ** (1 / 200) / 100, rel=1e-6)
+
+
+@pytest.mark.parametrize("q", [1, 2, 4])
+def test_gradient_of_the_path_norm_over_the_whole_range(q):
+    graph = _chain(3e-12, -2e12, dtype=torch.float32)
+    npath.path_norm(graph, q).backward()
+    gradients = [p.grad.item() for p in graph.params.values()]
+    assert gradients == pytest.approx([2e12, -3e-12], rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("q", [1, 2, 3.5])
+def test_gradient_of_a_path_norm_of_zero_is_zero(q, log):
+    graph = _chain(0.0, 2.0)
+    norm = npath.path_norm(graph, q, log=log)
+    assert norm.item() == (-math.inf if log else 0.0)
+    norm.backward()
+    assert [p.grad.item() for p in graph.params.values()] == [0.0, 0.0]
+
+
+def test_path_norm_of_no_power():
+    graph = _chain(1.0)
+    for q in (0, -1, math.inf, math.nan, 2**21):
+        with pytest.raises(ValueError, match="`q` must be a positive finite number, at most 1048576"):
+            npath.path_norm(graph, q)
+
+
+def test_path_norm_of_no_number(without_type_checks):
+    with pytest.raises(TypeError, match="`q` must be a positive number, got a str"):
+        npath.path_norm(_chain(1.0), "2")
+
+
+@pytest.mark.parametrize("activation", [nn.PReLU(init=-2.0), nn.LeakyReLU(-0.9)])
+def test_gates_below_zero_count_with_their_size(activation):
+    model = nn.Sequential(nn.Linear(3, 4), activation, nn.Linear(4, 2), activation, nn.Linear(2, 1)).double()
+    x = torch.randn(5, 3, dtype=F64)
+    graph = npath.trace(model, x)
+    assert any((layer < 0).any() for layer in graph.gates(x).layers)
+    activity = npath.path_features(graph, torch.ones_like(x), gates=graph.gates(x)).abs()
+    torch.testing.assert_close(npath.active_paths(graph, x).exp(), activity.sum(1))
+    torch.testing.assert_close(npath.shared_paths(graph, x).exp(), activity @ activity.T)
+
+
+def test_tiny_soft_gates_do_not_vanish():
+    model = nn.Sequential(nn.Linear(1, 1, bias=False), nn.SiLU(), nn.SiLU(), nn.Linear(1, 1, bias=False)).double()
+    nn.init.constant_(model[0].weight, -600.0)
+    x = torch.ones(1, 1, dtype=F64)
+    graph = npath.trace(model, x)
+    assert npath.shared_paths(graph, x).item() == pytest.approx(-2 * 600 + 2 * math.log(0.5), rel=1e-12)
+
+
+def test_overlap_by_input_in_inference_mode():
+    model, x, _ = _dense()
+    graph = npath.trace(model, x)
+    expected = npath.path_overlap(graph, x, per_input=True)
+    with torch.inference_mode():
+        assert torch.equal(npath.path_overlap(graph, x, per_input=True), expected)
+        assert torch.equal(npath.path_overlap(graph, x.clone(), per_input=True), expected)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_chunks_of_pairs_agree_with_the_whole(case, monkeypatch):
+    model, x, _ = CASES[case]()
+    graph = npath.trace(model, x[:1])
+    whole = (npath.active_paths(graph, x), npath.shared_paths(graph, x), npath.path_overlap(graph, x))
+    monkeypatch.setattr("neuralpath.readings.counts.CHUNK_BYTES", 1)
+    monkeypatch.setattr("neuralpath.graph.path_graph.CHUNK_BYTES", 1)
+    for part, total in zip(
+        (npath.active_paths(graph, x), npath.shared_paths(graph, x), npath.path_overlap(graph, x)), whole, strict=True
+    ):
+        torch.testing.assert_close(part, total, rtol=1e-14, atol=0)
+
+
+def test_few_pairs_of_a_wide_network_are_walked_at_once():
+    wide = npath.trace(nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.LazyLinear(1)),
+                       torch.zeros(1, 3, 64, 64))  # fmt: skip
+    gates = wide.gates(torch.zeros(1, 3, 64, 64))
+    assert counts._at_once(wide, gates) * 16 * wide.widest <= counts.CHUNK_BYTES
+    assert counts._at_once(wide, gates) < 64

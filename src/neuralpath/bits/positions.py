@@ -1,8 +1,7 @@
 """Overlaps of packed gates between positions of two images, and the window sums of a convolution.
 
-Pair matrices have their axes interleaved, (y, y', x, x'), so that all x, x' of two rows are one run of memory: a
-convolution's window moves both rows together, along the diagonals of (y, y'). One pair of images is one task of one
-thread, and needs no memory beyond a block of two rows.
+Pair matrices have their axes interleaved, (y, y', x, x'), so that all x, x' of two rows are one run of memory. One
+pair of images is one task of one thread, and needs no memory beyond a few rows.
 """
 
 from collections.abc import Callable
@@ -123,10 +122,15 @@ def _slide(window: Any, block: Any, n_out: int, size: int, stride: int, dilation
         flat, source = window.reshape(-1), block.reshape(-1)
         length = (n_out - 1) * side + n_out
         target = flat[:length]
+        step = dilation * (side + 1)
+        if size == 3:  # the common window, in one pass
+            second, third = source[step : step + length], source[2 * step : 2 * step + length]
+            for i in range(length):
+                target[i] = source[i] + second[i] + third[i]
+            return
         target[:] = source[:length]
         for place in range(1, size):
-            start = place * dilation * (side + 1)
-            moved = source[start : start + length]
+            moved = source[place * step : place * step + length]
             for i in range(length):
                 target[i] += moved[i]
         return
@@ -138,21 +142,27 @@ def _slide(window: Any, block: Any, n_out: int, size: int, stride: int, dilation
             window[x, x2] = total
 
 
-@compiled(fastmath=True)  # the largest of many needs no order
-def _store(target: Any, total: Any, add: bool, largest: Any) -> Any:
-    """Write, or add, the part of ``total`` that means something; returns the largest absolute value seen."""
+@compiled()
+def _store(target: Any, total: Any, add: bool) -> None:
+    """Write, or add, the part of ``total`` that means something."""
     width = target.shape[0]
     for x in range(width):
         to, by = target[x], total[x, :width]
         if add:
             for x2 in range(width):
                 to[x2] += by[x2]
-                largest = max(largest, abs(to[x2]))
         else:
             for x2 in range(width):
                 to[x2] = by[x2]
-                largest = max(largest, abs(by[x2]))
-    return largest
+
+
+@compiled(fastmath=True)  # the largest of many needs no order
+def _largest(values: Any, so_far: Any) -> Any:
+    flat = values.reshape(-1)
+    for i in range(flat.shape[0]):
+        size = abs(flat[i])
+        so_far = size if size > so_far else so_far
+    return so_far
 
 
 @cache
@@ -164,7 +174,8 @@ def window_sums(how: Weighing, real: Real) -> Callable[..., None]:
     stride, dilation, before for y, and the same for x), ``largest`` (order, batch1, batch2) for the largest absolute
     value, ``add`` (to what ``out`` holds, or instead of it), ``skip``: pairs with row > column + skip are left alone.
 
-    Along a diagonal of (y, y') the windows of x, x' are kept in a ring, so that each is summed once.
+    Pair values are read, and results written, in the order in which they lie in memory; the sums over x of the last
+    few rows y, for all y', are kept in a ring, so that each is made once.
     """
     weigh, has_pair = _weigh(how, real), how.has_pair
 
@@ -183,30 +194,28 @@ def window_sums(how: Weighing, real: Real) -> Callable[..., None]:
             if a > b + skip:
                 continue
             block = np.zeros((side, side), real)  # the margin stays 0
-            windows = np.empty((ring, side, side), real)
-            held = np.empty(ring, np.int64)  # the row whose window each place of the ring holds
+            windows = np.empty((ring, height, side, side), real)
             total = np.empty((side, side), real)
-            most = real(0)
-            for diagonal in range(1 - height_out, height_out):
-                held[:] = -1
-                for row in range(max(0, diagonal), min(height_out, height_out + diagonal)):
+            most, ahead = real(0), 0  # rows before `ahead` have their windows
+            for row in range(height_out):
+                top = row * stride - before
+                for y in range(max(ahead, top), min(height, top + ring)):
+                    for y2 in range(y % stride, height, stride):  # others meet in no window
+                        source = pair[order, a, b, y, y2] if has_pair else pair[0, 0, 0, 0, 0]
+                        weigh(block, margin, source, masks1[a, y], masks2[b, y2], factor[a, b], shift[order, a, b])
+                        _slide(windows[y % ring, y2], block, width_out, steps[6], steps[7], steps[8])
+                ahead = max(ahead, min(height, top + ring))
+                for row2 in range(height_out):
                     fresh = True
                     for place in range(size):
-                        y = row * stride + place * dilation - before
-                        y2 = y - diagonal * stride
-                        if y < 0 or y2 < 0 or y >= height or y2 >= height:
-                            continue
-                        slot = y % ring
-                        if held[slot] != y:
-                            source = pair[order, a, b, y, y2] if has_pair else pair[0, 0, 0, 0, 0]
-                            weigh(block, margin, source, masks1[a, y], masks2[b, y2], factor[a, b], shift[order, a, b])
-                            _slide(windows[slot], block, width_out, steps[6], steps[7], steps[8])
-                            held[slot] = y
-                        _collect(total, windows[slot], fresh)
-                        fresh = False
+                        y, y2 = top + place * dilation, row2 * stride - before + place * dilation
+                        if 0 <= y < height and 0 <= y2 < height:
+                            _collect(total, windows[y % ring, y2], fresh)
+                            fresh = False
                     if fresh:
                         total[:] = 0
-                    most = _store(out[order, a, b, row, row - diagonal], total, add, most)
+                    _store(out[order, a, b, row, row2], total, add)
+                    most = _largest(out[order, a, b, row, row2], most)
             largest[order, a, b] = most
 
     return kernel

@@ -3,6 +3,10 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from neuralpath.commands.errors import UserError
+
+LARGEST_SEED = 2**63 - 1  # torch takes no larger one
+
 
 @dataclass(frozen=True)
 class Demo:
@@ -15,6 +19,12 @@ class Demo:
 
     def run(self) -> int:
         """Run the demonstration."""
+        if not 0 <= self.seed <= LARGEST_SEED:
+            raise UserError(f"--seed takes a number from 0 to {LARGEST_SEED}, got {self.seed}.")
+        try:
+            self.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--out {self.out} cannot be a folder for the pictures: {error.strerror}.") from error
         from neuralpath import demo
 
         demo.run(self.out, self.seed)

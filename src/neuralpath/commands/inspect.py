@@ -11,6 +11,8 @@ from neuralpath.commands.errors import UserError
 from neuralpath.commands.models import load_model
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from neuralpath.graph.path_graph import PathGraph
     from neuralpath.graph.support import SupportReport
 
@@ -31,12 +33,14 @@ class Inspect:
 
     def run(self) -> int:
         """Print the graph, or the report of what cannot be read."""
-        import torch
-
         import neuralpath as npath
+        from neuralpath.graph.trace import report_on
 
+        if not self.input_shape or min(self.input_shape) < 1:
+            sizes = " ".join(map(str, self.input_shape))
+            raise UserError(f"--input-shape takes sizes from 1 up, such as `3 32 32`, got `{sizes}`.")
         model = load_model(self.model, self.input_shape, self.set)
-        example = torch.rand(1, *self.input_shape, generator=torch.Generator().manual_seed(0))
+        example = _example(self.input_shape)
         try:
             graph = npath.trace(model, example)
         except npath.UnsupportedOperation as error:
@@ -44,9 +48,20 @@ class Inspect:
             return 1
         except (TypeError, ValueError) as error:
             raise UserError(str(error)) from error
-        report = npath.supported(model, example)
+        except SystemExit as stop:  # a model that ends the program would end it without a word
+            raise UserError(f"{self.model} called sys.exit({stop.code!r}) while it ran.") from stop
+        report = report_on(graph)
         print(json.dumps(_graph_record(graph, report), indent=2) if self.json else _graph_text(graph, report))
         return 0
+
+
+def _example(shape: tuple[int, ...]) -> "Tensor":
+    import torch
+
+    try:
+        return torch.rand(1, *shape, generator=torch.Generator().manual_seed(0))
+    except (RuntimeError, OverflowError) as error:
+        raise UserError(f"--input-shape: one example of {math.prod(shape):,} numbers is too large to make.") from error
 
 
 def _paths(graph: "PathGraph") -> int | None:

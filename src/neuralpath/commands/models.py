@@ -39,8 +39,11 @@ def _by_name(name: str, input_shape: Sequence[int], arguments: dict[str, Any]) -
     try:
         return nets.build(name, input_shape=tuple(input_shape), **arguments)
     except (TypeError, ValueError) as error:
-        hint = "" if name in nets.BY_NAME else " A model of your own is given as file.py:callable."
-        raise UserError(f"{error}{hint}") from error
+        if name in nets.BY_NAME:
+            hint = " Give its arguments with --set, such as `--set width=128 depth=6`."
+        else:
+            hint = " A model of your own is given as file.py:callable."
+        raise UserError(f"{str(error).removesuffix('.')}.{hint}") from error
 
 
 def _from_file(name: str, arguments: dict[str, Any]) -> Any:
@@ -64,7 +67,7 @@ def _from_file(name: str, arguments: dict[str, Any]) -> Any:
         raise UserError(f"{attribute} in {file} cannot be called so: {error}; give arguments with --set.") from error
     try:
         return target(**arguments)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end itself, which would end this command without a word
         raise UserError(_describe(f"{attribute} in {file} failed", path, error)) from error
 
 
@@ -76,14 +79,14 @@ def _import_file(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.resolve().parent))  # so that the file can import its neighbours
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise UserError(_describe(f"{path} could not be imported", path, error)) from error
     finally:
         sys.path.pop(0)
     return module
 
 
-def _describe(what: str, path: Path, error: Exception) -> str:
+def _describe(what: str, path: Path, error: BaseException) -> str:
     lines = [
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.resolve()
     ]
@@ -110,3 +113,29 @@ def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
         except (ValueError, SyntaxError):
             parsed[key] = text  # a word, such as pooling=max
     return parsed
+
+
+def load_weights(model: "nn.Module", path: Path) -> None:
+    """Load a safetensors file into a model.
+
+    Raises: UserError that names the file, or the keys that do not fit.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    try:
+        state = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read as a safetensors file: {error}") from error
+    own = model.state_dict()
+    problems = [f"missing {key}" for key in own if key not in state]
+    problems += [f"unknown {key}" for key in state if key not in own]
+    problems += [
+        f"{key} has the shape {tuple(state[key].shape)}, not {tuple(own[key].shape)}"
+        for key in own
+        if key in state and state[key].shape != own[key].shape
+    ]
+    if problems:
+        more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
+        raise UserError(f"{path} does not fit the model: {'; '.join(problems[:5])}{more}.")
+    model.load_state_dict(state)

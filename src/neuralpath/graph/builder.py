@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from neuralpath.graph import nodes as n
-from neuralpath.graph.operands import Call, Literal, Operand, State, parameters_of
+from neuralpath.graph.operands import Call, Literal, Operand, State, is_zero, parameters_of
 
 
 class Refused(Exception):
@@ -31,10 +31,11 @@ def is_operand(value: Any) -> bool:
 class Builder:
     """Appends nodes with unique, readable names."""
 
-    def __init__(self, state: State, batch: int) -> None:
+    def __init__(self, state: State, batch: int, dtype: torch.dtype) -> None:
         self.nodes: list[n.Node] = []
         self.state = state
         self.batch = batch
+        self.dtype = dtype  # of the input, and so of every signal
         self.place = ""  # path of the module that is being read
         self.place_is_layer = False  # whether that module is one of torch's own layers
         self._names: dict[str, int] = {}
@@ -48,7 +49,8 @@ class Builder:
 
     def _unique(self, name: str) -> str:
         count = self._names[name] = self._names.get(name, 0) + 1
-        return name if count == 1 else self._unique(f"{name}_{count}")
+        # Not "relu_2": that may well be the name of another module of the user's.
+        return name if count == 1 else self._unique(f"{name}#{count}")
 
     def constant(self, value: Any, shape: n.Shape) -> Operand:
         """A constant as an operand that broadcasts against one example of the given shape.
@@ -85,7 +87,9 @@ class Builder:
         return self.shifted(signal, operand)
 
     def shifted(self, signal: Signal, operand: Operand) -> Signal:
-        """``signal + operand`` for an operand that is not a weight: a constant and an add."""
+        """``signal + operand`` for an operand that is not a weight: a constant and an add; nothing for 0."""
+        if is_zero(operand, self.state):
+            return signal
         constant = self.append(n.ConstantNode, signal.shape, label="constant", value=operand)
         return self.append(n.AddNode, signal.shape, signal, constant, label="shift")
 

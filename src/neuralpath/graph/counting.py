@@ -73,4 +73,5 @@ def no_paths_through(node: n.ActivationNode) -> ValueError:
 def _sum_rows(counts: Counts, axis: int, rows: list[list[int]]) -> Counts:
     """For each row of positions the sum over them along one axis; positions outside count nothing."""
     inside = [[position for position in row if position >= 0] for row in rows]
-    return np.stack([np.take(counts, row, axis=axis).sum(axis=axis) for row in inside], axis=axis)
+    sums = [np.take(counts, row, axis=axis).sum(axis=axis) for row in inside]
+    return np.stack(sums, axis=axis, dtype=object)  # of a vector the sums are plain integers, and would become int64

@@ -87,7 +87,7 @@ class Forward:
         return linear.mix(node, z, node.weight.evaluate(self._state))
 
     def bias(self, node: n.BiasNode, z: Values) -> Values:
-        return z + node.value.evaluate(self._state)
+        return z + node.value.evaluate(self._state).to(z)
 
     def gate(self, node: n.GateNode, q: Values) -> Values:
         return apply_gate(q, self._gate_values(node, lambda: gate_of(node, q, self._state)))
@@ -96,7 +96,7 @@ class Forward:
         return node.function(q, *node.arguments, **node.keywords)
 
     def scale(self, node: n.ScaleNode, z: Values) -> Values:
-        return z * node.factor.evaluate(self._state)
+        return z * node.factor.evaluate(self._state).to(z)
 
     def add(self, node: n.AddNode, *branches: Values) -> Values:
         total = branches[0]

@@ -75,7 +75,7 @@ class Call:
             yield from _leaves(arg)
 
     def __str__(self) -> str:
-        if self.function in (per_channel, transposed):  # only the shape differs
+        if self.function in (per_channel, transposed, as_row):  # only the shape differs
             return str(self.args[0])
         name = str(getattr(self.function, "_opname", getattr(self.function, "__name__", "function"))).strip("_")
         names = dict.fromkeys(leaf.name for leaf in self.leaves())
@@ -130,6 +130,21 @@ def per_channel(tensor: Tensor, n_space: int) -> Tensor:
 def transposed(weight: Tensor) -> Tensor:
     """The matrix of ``x @ weight`` in the order (outputs, inputs)."""
     return weight.mT
+
+
+def as_row(weight: Tensor) -> Tensor:
+    """The matrix of ``x @ weight`` for a weight that is a vector."""
+    return weight.reshape(1, -1)
+
+
+def number_of(tensor: Tensor) -> Tensor:
+    """A tensor's only entry, as ``tensor.item()`` gives it: a number that no gradient flows into."""
+    return tensor.detach().reshape(())
+
+
+def floating(tensor: Tensor) -> Tensor:
+    """Integers as float64, which rounds none of them; torch would round what is made of them to float32."""
+    return tensor if tensor.is_floating_point() else tensor.double()
 
 
 def is_zero(operand: Operand, state: State) -> bool:

@@ -1,6 +1,6 @@
 """The path graph: a network as nodes, with the model's own tensors behind it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -14,9 +14,11 @@ from neuralpath.graph import nodes as n
 from neuralpath.graph.counting import ExactCounts
 from neuralpath.graph.forward import Forward, Gates
 from neuralpath.graph.table import graph_table
+from neuralpath.graph.tying import own_names, tied_parameter
 from neuralpath.graph.walk import walk
 
-GATES_CHUNK = 512  # examples whose hidden values are held at once while gates are computed
+GATES_CHUNK = 512  # examples whose hidden values are held at once while gates are computed, at most
+CHUNK_BYTES = 2**28  # and the memory that they may take
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +45,12 @@ class PathGraph:
         return {k: v for k, v in self.model.named_parameters(remove_duplicate=False) if k in used}
 
     @property
+    def aliases(self) -> dict[str, str]:
+        """Other names of the tensors in ``state``, where modules share one, and the names in ``state``."""
+        used = self._leaf_names
+        return {name: own for name, own in own_names(self.model).items() if own in used and own != name}
+
+    @property
     def buffers(self) -> dict[str, Tensor]:
         """The model's own buffers that the graph reads, by their names in the model."""
         used = self._leaf_names
@@ -56,6 +64,11 @@ class PathGraph:
     @cached_property
     def _leaf_names(self) -> frozenset[str]:
         return frozenset(leaf.name for node in self.nodes for op in n.operands_of(node) for leaf in op.leaves())
+
+    @property
+    def dtype(self) -> torch.dtype | None:
+        """The parameters' dtype, which inputs must have; ``None`` where there are none or they differ."""
+        return common_dtype(self.params.values())
 
     @property
     def input_shape(self) -> n.Shape:
@@ -83,6 +96,11 @@ class PathGraph:
         return tuple(node.name for node in self.gate_nodes)
 
     @cached_property
+    def widest(self) -> int:
+        """Number of units of the largest node."""
+        return max(node.n_units for node in self.nodes)
+
+    @cached_property
     def n_paths(self) -> int:
         """Number of paths into one output unit, exactly; where outputs differ, that of the largest.
 
@@ -97,12 +115,13 @@ class PathGraph:
     def gates(self, x: Float[Tensor, "batch *shape"]) -> Gates:
         """The gates that each example opens: one tensor for each node of ``gate_names``.
 
-        Raises: ValueError if ``x`` does not fit the network or is not finite.
+        Raises: ValueError if ``x`` does not fit the network or is not finite; TypeError for another dtype.
         """
-        check_batch("x", x, self.input_shape)
+        check_input("x", x, self)
         state = self.state
         recorded: dict[str, list[Shaped[Tensor, "batch ..."]]] = {name: [] for name in self.gate_names}
-        for chunk in x.split(GATES_CHUNK):
+        # A node and the one before it are held at once.
+        for chunk in x.split(min(GATES_CHUNK, max(1, CHUNK_BYTES // (2 * self.widest * x.element_size())))):
             walk(self, Forward(chunk, state, record=lambda name, gate: recorded[name].append(gate)))
         layers = tuple(torch.cat(parts) if len(parts) > 1 else parts[0] for parts in recorded.values())
         return Gates(self.gate_names, layers)
@@ -112,18 +131,30 @@ class PathGraph:
         return (node for node in self.nodes if isinstance(node, n.MixNode | n.BiasNode))
 
     def tied_parameter(self) -> tuple[str, str, str] | None:
-        """A parameter that is a weight at two nodes, with both names; ``None`` where every one is used once."""
-        seen: dict[int, str] = {}  # by identity: two names may be one tensor
-        params = self.params
-        for node in self.weights():
-            for name in node.parameters:
-                if id(params[name]) in seen:
-                    return name, seen[id(params[name])], node.name
-                seen[id(params[name])] = node.name
-        return None
+        """A parameter that is a weight at a node and used at another, with both names; ``None`` if there is none."""
+        return tied_parameter(self.nodes, self.params)
 
     def __str__(self) -> str:
         return graph_table(self)
+
+
+def common_dtype(tensors: Iterable[Shaped[Tensor, "..."]]) -> torch.dtype | None:
+    """The dtype of tensors that are real, where all have the same."""
+    dtypes = {tensor.dtype for tensor in tensors if tensor.is_floating_point()}
+    return dtypes.pop() if len(dtypes) == 1 else None
+
+
+def check_graph(graph: object) -> None:
+    """Refuse what is not a path graph, such as the model itself."""
+    if not isinstance(graph, PathGraph):
+        raise TypeError(f"`graph` must be a PathGraph, as `trace(model, example)` returns it, got {describe(graph)}.")
+
+
+def check_input(name: str, x: object, graph: object) -> None:
+    """Refuse a batch that does not fit a graph: its shape, its values, its dtype."""
+    check_graph(graph)
+    assert isinstance(graph, PathGraph)
+    check_batch(name, x, graph.input_shape, dtype=graph.dtype)
 
 
 def check_gates(name: str, gates: object, graph: PathGraph, n_examples: int | None = None) -> None:
@@ -145,6 +176,13 @@ def check_gates(name: str, gates: object, graph: PathGraph, n_examples: int | No
         if is_pool != (layer.dtype == torch.int64):
             expected = "int64 positions of a max pool" if is_pool else "boolean or floating-point gates"
             raise TypeError(f"`{name}` at {node.name!r} must be {expected}, got {describe(layer)}.")
+        if isinstance(node, n.MaxPoolNode) and layer.numel():
+            low, high = (int(end) for end in layer.aminmax())
+            if low < 0 or high >= prod(node.in_space):
+                raise ValueError(
+                    f"`{name}` at {node.name!r} must be positions from 0 to {prod(node.in_space) - 1}, the flat "
+                    f"positions that the max pool reads, got {low} to {high}."
+                )
     if n_examples is not None and len(gates) and gates.n_examples != n_examples:
         raise ValueError(
             f"`{name}` has {gates.n_examples} examples but its input has {n_examples}; they must be of one batch."
@@ -163,7 +201,7 @@ def output(
     ``params`` replaces some or all of ``graph.params`` by name; ``gates`` replaces the gates that ``x`` opens
     itself (all of them). With neither, it is the model's own forward pass in evaluation mode.
 
-    Raises: ValueError if ``x``, ``gates`` or ``params`` do not fit the graph.
+    Raises: ValueError or TypeError if ``x``, ``gates`` or ``params`` do not fit the graph.
 
     >>> import neuralpath as npath
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
@@ -172,11 +210,32 @@ def output(
     >>> bool(torch.allclose(npath.output(graph, x, gates=graph.gates(x)), model(x)))
     True
     """
-    check_batch("x", x, graph.input_shape)
-    state = graph.state
-    unknown = sorted(set(params or {}) - set(state))
-    if unknown:
-        raise ValueError(f"`params` has names that the graph does not read: {', '.join(unknown)}.")
+    check_graph(graph)
+    given = _replacements(graph, params or {})
+    check_batch("x", x, graph.input_shape, dtype=common_dtype({**graph.params, **given}.values()))
     if gates is not None:
         check_gates("gates", gates, graph, x.shape[0])
-    return walk(graph, Forward(x, {**state, **(params or {})}, gates))
+    return walk(graph, Forward(x, {**graph.state, **given}, gates))
+
+
+def _replacements(graph: PathGraph, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Given tensors by the names that the graph reads, checked against the model's own."""
+    state, aliases = graph.state, graph.aliases
+    unknown = sorted(set(params) - set(state) - set(aliases))
+    if unknown:
+        raise ValueError(f"`params` has names that the graph does not read: {', '.join(unknown)}.")
+    given: dict[str, Tensor] = {}
+    for name, tensor in params.items():
+        own = state[aliases.get(name, name)]
+        if not isinstance(tensor, Tensor) or tensor.shape != own.shape:
+            kind = ValueError if isinstance(tensor, Tensor) else TypeError
+            raise kind(f"`params[{name!r}]` must be a tensor of shape {tuple(own.shape)}, got {describe(tensor)}.")
+        if given.setdefault(aliases.get(name, name), tensor) is not tensor:
+            raise ValueError(
+                f"`params` has two tensors for one parameter, {name!r} and {aliases.get(name, name)!r}: the model's "
+                "modules share it, so give one tensor."
+            )
+    dtypes = {str(tensor.dtype) for name, tensor in {**graph.params, **given}.items() if tensor.is_floating_point()}
+    if len(dtypes) > 1 and graph.dtype is not None:
+        raise TypeError(f"`params` must leave the network in one dtype, got {', '.join(sorted(dtypes))}; replace all.")
+    return given

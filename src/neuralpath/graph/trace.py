@@ -1,6 +1,5 @@
 """From a plain ``torch.nn.Module`` to a path graph, by way of ``torch.export``."""
 
-import copy
 import operator
 import os
 import re
@@ -11,17 +10,17 @@ from typing import Any
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.export.graph_signature import InputKind, InputSpec
+from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from neuralpath._checks import check_finite, describe
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, Refused, Signal
-from neuralpath.graph.forward import Forward
-from neuralpath.graph.operands import Call, Leaf, Literal, Operand
+from neuralpath.graph.operands import Call, Leaf, Literal, Operand, number_of
 from neuralpath.graph.operations import OPERATIONS, REASONS
 from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.support import ReplayMismatch, SupportReport, Unreadable, UnsupportedOperation
-from neuralpath.graph.walk import walk
+from neuralpath.graph.replay import check_replay, run
+from neuralpath.graph.support import SupportReport, Unreadable, UnsupportedOperation
+from neuralpath.graph.tying import own_names
 
 EXPORT_BATCH = 3
 """Examples in the batch that is exported: torch bakes in 0 and 1, and 2 is common among other sizes."""
@@ -38,7 +37,8 @@ def trace(model: nn.Module, example: Float[Tensor, "batch ..."]) -> PathGraph:
 
     The model is exported with ``torch.export`` on a batch made of ``example``, its operations are turned into
     nodes (found by operation, so reused, functional and in-place ReLUs all count), and the graph is replayed:
-    gates times weights must give what the model gives.
+    gates times weights must give what the model gives, at several batch sizes and with random weights too.
+    Neither the model nor ``example`` is changed.
 
     Args:
         model: a module in evaluation mode that maps one batch to one tensor.
@@ -56,8 +56,8 @@ def trace(model: nn.Module, example: Float[Tensor, "batch ..."]) -> PathGraph:
     """
     graph, unreadable = _read(model, example)
     if unreadable:
-        raise UnsupportedOperation(_report(model, graph, unreadable))
-    _check_replay(graph, model, example)
+        raise UnsupportedOperation(report_on(graph, unreadable))
+    check_replay(graph, model, example)
     return graph
 
 
@@ -74,13 +74,14 @@ def supported(model: nn.Module, example: Float[Tensor, "batch ..."]) -> SupportR
     try:
         graph, unreadable = _read(model, example)
         if not unreadable:
-            _check_replay(graph, model, example)
+            check_replay(graph, model, example)
     except Exception as error:  # a report says what went wrong instead of raising it
         return SupportReport(name, 0, (), error=str(error))
-    return _report(model, graph, unreadable)
+    return report_on(graph, unreadable)
 
 
-def _report(model: nn.Module, graph: PathGraph, unreadable: Iterable[Unreadable]) -> SupportReport:
+def report_on(graph: PathGraph, unreadable: Iterable[Unreadable] = ()) -> SupportReport:
+    """What there is to say about a graph, and about what could not be read of its model."""
     notes = [
         f"{node.operation} at {node.name!r} is not a gate: the path readings refuse it"
         for node in graph.nodes
@@ -89,14 +90,18 @@ def _report(model: nn.Module, graph: PathGraph, unreadable: Iterable[Unreadable]
     if (tied := graph.tied_parameter()) is not None:
         notes.append(f"{tied[0]!r} is a weight at both {tied[1]!r} and {tied[2]!r}: path readings refuse that")
     unreadable = tuple(dict.fromkeys(unreadable))
-    return SupportReport(type(model).__name__, len(graph.nodes), graph.gate_names, unreadable, tuple(notes))
+    return SupportReport(type(graph.model).__name__, len(graph.nodes), graph.gate_names, unreadable, tuple(notes))
 
 
 def _read(model: nn.Module, example: Any) -> tuple[PathGraph, list[Unreadable]]:
     """The graph, and what could not be read of it (then the graph is only good for the report)."""
     _check_arguments(model, example)
-    batch = example.detach()[:1].expand(EXPORT_BATCH, *example.shape[1:]).contiguous()
-    return _translate(model, _export(model, batch))
+    return _translate(model, _export(model, _repeated(example)), example.dtype)
+
+
+def _repeated(example: Tensor) -> Tensor:
+    """The batch that is exported, made of the first example."""
+    return example.detach()[:1].expand(EXPORT_BATCH, *example.shape[1:]).contiguous()
 
 
 def _check_arguments(model: Any, example: Any) -> None:
@@ -120,8 +125,24 @@ def _check_arguments(model: Any, example: Any) -> None:
             "chance: call `model.eval()` first."
         )
     try:
-        with torch.no_grad():
-            y = model(example)
+        _check_output(model, example)
+    except (TypeError, ValueError):
+        # A model that squeezes drops the batch axis of a single example, and may fail for it.
+        if len(example) > 1 or not _takes(model, _repeated(example)):
+            raise
+
+
+def _takes(model: nn.Module, batch: Tensor) -> bool:
+    try:
+        _check_output(model, batch)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _check_output(model: nn.Module, example: Tensor) -> None:
+    try:
+        y = run(model, example)
     except Exception as error:
         raise ValueError(
             f"`model` could not run on `example`, {describe(example)}; give an example of the shape and dtype that "
@@ -149,7 +170,9 @@ def _export(model: nn.Module, batch: Tensor) -> torch.export.ExportedProgram:
             # torch's own export code uses names that torch has deprecated.
             warnings.simplefilter("ignore")
             program = torch.export.export(model, (batch,), strict=False)
-            return program.run_decompositions({})  # functional spellings of in-place operations
+            # Functional spellings of in-place operations. With gradients torch would take some activations apart.
+            with torch.inference_mode():
+                return program.run_decompositions({})
     except Exception as error:
         raise ValueError(
             f"torch.export cannot read `model` ({type(model).__name__}). Usual causes: an `if` or a loop that "
@@ -162,35 +185,46 @@ def _first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
-def _translate(model: nn.Module, program: torch.export.ExportedProgram) -> tuple[PathGraph, list[Unreadable]]:
+def _translate(
+    model: nn.Module, program: torch.export.ExportedProgram, dtype: torch.dtype
+) -> tuple[PathGraph, list[Unreadable]]:
     tensors = {
         **dict(model.named_buffers(remove_duplicate=False)),
         **dict(model.named_parameters(remove_duplicate=False)),
     }
-    build = Builder(tensors, EXPORT_BATCH)
+    build = Builder(tensors, EXPORT_BATCH, dtype)
     values: dict[torch.fx.Node, Any] = {}
     unreadable: list[Unreadable] = []
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
+    names = own_names(model)
     for fx_node in program.graph.nodes:
         if fx_node.op == "placeholder":
-            values[fx_node] = _placeholder(build, fx_node, specs[fx_node.name], program.constants)
+            values[fx_node] = _placeholder(build, fx_node, specs[fx_node.name], program.constants, names)
         elif fx_node.op == "output":
-            values[fx_node] = torch.fx.map_arg(fx_node.args[0][0], lambda arg: values[arg])
+            result = torch.fx.map_arg(_returned(program, fx_node), lambda arg: values[arg])
         else:
             values[fx_node] = _value(build, fx_node, values, unreadable)
-    result = values[fx_node]
     if not isinstance(result, Signal):
         raise ValueError("`model` returns something that does not depend on its input.")
     return PathGraph(tuple(_needed(build.nodes, result.name)), result.name, model), unreadable
 
 
-def _placeholder(build: Builder, fx_node: torch.fx.Node, spec: InputSpec, constants: Mapping[str, Any]) -> Any:
+def _returned(program: torch.export.ExportedProgram, fx_node: torch.fx.Node) -> Any:
+    """What the model returns; the export may list, before it, inputs and buffers that the model changes."""
+    outputs: Any = fx_node.args[0]
+    specs = program.graph_signature.output_specs
+    return next(arg for arg, spec in zip(outputs, specs, strict=True) if spec.kind == OutputKind.USER_OUTPUT)
+
+
+def _placeholder(
+    build: Builder, fx_node: torch.fx.Node, spec: InputSpec, constants: Mapping[str, Any], names: Mapping[str, str]
+) -> Any:
     if spec.kind == InputKind.USER_INPUT:
         return build.append(n.InputNode, tuple(fx_node.meta["val"].shape[1:]), label="input")
     assert spec.target is not None  # only the user's inputs have none
     if spec.kind == InputKind.CONSTANT_TENSOR:  # a tensor written in the model's code
         return Literal(constants[spec.target])
-    return Leaf(spec.target, spec.kind == InputKind.PARAMETER)
+    return Leaf(names[spec.target], spec.kind == InputKind.PARAMETER)
 
 
 def _value(
@@ -201,16 +235,25 @@ def _value(
     if fx_node.target is operator.getitem and not isinstance(args[0], Operand):
         return args[0][args[1]]
     if not _has_signal((args, kwargs)):
-        return Call(fx_node.target, tuple(args), kwargs)  # type: ignore[arg-type]
+        return _call(fx_node.target, tuple(args), kwargs)
     build.place, build.place_is_layer = _module_of(fx_node)
     try:
         if fx_node.target not in OPERATIONS:
             raise Refused(REASONS.get(_operation_name(fx_node), "there is no rule for this operation"))
         result = OPERATIONS[fx_node.target](build, *args, **kwargs)
-    except Refused as refused:
-        unreadable.append(Unreadable(_operation_name(fx_node), str(refused), build.place, _source_line(fx_node)))
+    except Exception as error:
+        # A rule that meets what it was not written for is a reason like any other, with its place.
+        reason = str(error) if isinstance(error, Refused) else f"it could not be read ({_first_line(error)})"
+        unreadable.append(Unreadable(_operation_name(fx_node), reason, build.place, _source_line(fx_node)))
         return _stand_in(build, fx_node)
     return result
+
+
+def _call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
+    """A function of tensors that do not depend on the input; numbers stay tensors, so that all are alike."""
+    if function in (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default):
+        return Call(number_of, args)
+    return Call(function, args, kwargs)
 
 
 def _stand_in(build: Builder, fx_node: torch.fx.Node) -> Any:
@@ -264,38 +307,3 @@ def _needed(nodes: list[n.Node], output: str) -> list[n.Node]:
             needed.update(node.inputs)
             kept.append(node)
     return kept[::-1]
-
-
-@torch.no_grad()
-def _check_replay(graph: PathGraph, model: nn.Module, example: Tensor) -> None:
-    """Gates times weights must be the model's output; a doubtful case is decided in double precision."""
-    difference, size = _replay(graph, model, example)
-    if difference <= _tolerance(example.dtype) * size:
-        return
-    if example.dtype != torch.float64:
-        # Large terms may cancel: rounding then looks like a mismatch, but not in double precision.
-        twin = copy.deepcopy(model).double()
-        double = PathGraph(graph.nodes, graph.output_name, twin)
-        difference, size = _replay(double, twin, example.double())
-        if difference <= _tolerance(torch.float64) * size:
-            return
-    raise ReplayMismatch(
-        f"the path graph of {type(model).__name__} does not compute what the model computes: on `example` the "
-        f"outputs differ by {difference:.2e} at a size of {size:.2e}. This is either a model whose output "
-        "depends on more than its input (chance, state, the other examples), or a fault in neuralpath: please "
-        "report the model."
-    )
-
-
-def _replay(graph: PathGraph, model: nn.Module, example: Tensor) -> tuple[float, float]:
-    y = model(example)
-    replayed = walk(graph, Forward(example, graph.state, graph.gates(example)))
-    if replayed.shape != y.shape:
-        return float("inf"), 1.0
-    difference = (replayed - y).abs().max().item()
-    return (difference if difference == difference else float("inf")), y.abs().max().item()
-
-
-def _tolerance(dtype: torch.dtype) -> float:
-    """Relative error allowed in a replay: sums of thousands of terms over some tens of layers."""
-    return 4096 * torch.finfo(dtype).eps

@@ -1,15 +1,19 @@
 """Which output a path quantity is about: behind one dense layer all outputs share their paths."""
 
+from neuralpath._checks import describe
 from neuralpath.graph import nodes as n
-from neuralpath.graph.path_graph import PathGraph
+from neuralpath.graph.path_graph import PathGraph, check_graph
 
 
 def chosen_output(graph: PathGraph, output: int | None) -> int:
     """Index of the output unit that a quantity is about; ``None`` stands for all where they share their paths.
 
-    Raises: ValueError if the index is out of range, or if none is given and the outputs differ.
+    Raises: TypeError if it is no index; ValueError if it is out of range, or if none is given and the outputs differ.
     """
+    check_graph(graph)
     if output is not None:
+        if not isinstance(output, int) or isinstance(output, bool):
+            raise TypeError(f"`output` must be the index of an output unit, an integer, got {describe(output)}.")
         if not 0 <= output < graph.n_outputs:
             raise ValueError(f"`output` must be an index from 0 to {graph.n_outputs - 1}, got {output}.")
         return output
@@ -46,7 +50,8 @@ def _shared(graph: PathGraph, node: n.Node) -> bool:
 
 
 def refuse_tied(graph: PathGraph, quantity: str) -> None:
-    """Refuse a parameter that is a weight at two nodes: the output is then not multilinear in the weights."""
+    """Refuse a parameter that is a weight at one node and used at another: the output is not multilinear in it."""
+    check_graph(graph)
     if (tied := graph.tied_parameter()) is not None:
         name, first, second = tied
         raise ValueError(

@@ -1,8 +1,8 @@
 """Sums over paths without cancellation: active paths, shared paths, overlap, path norms.
 
 All are one walk in which weights and constants are replaced by powers of their absolute values; the power 0
-counts paths. A number of paths soon passes any floating-point range, so each example carries a power of two
-of its own.
+counts paths. A number of paths soon passes any floating-point range, and so may the power of a weight: values
+are in double precision, and each example carries a power of two of its own.
 """
 
 import math
@@ -13,17 +13,22 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from neuralpath._checks import check_batch
+from neuralpath._checks import describe
 from neuralpath.graph import linear
 from neuralpath.graph import nodes as n
 from neuralpath.graph.counting import no_paths_through
 from neuralpath.graph.forward import Gates
 from neuralpath.graph.operands import Operand, State
-from neuralpath.graph.path_graph import PathGraph
+from neuralpath.graph.path_graph import CHUNK_BYTES, PathGraph, check_graph, check_input
 from neuralpath.graph.walk import walk
 from neuralpath.readings._outputs import chosen_output
 
-PAIRS_CHUNK = 1024  # pairs of examples that are walked at once
+NOTHING = -(2**60)
+"""Exponent of an example whose values are all 0: below every other, so that it never sets the scale of a sum."""
+
+LARGEST_POWER = 2**20
+"""Of a path norm: exponents are multiplied by it, and must stay far above ``NOTHING``."""
+
 Values = Float[Tensor, "batch ..."]
 
 
@@ -39,23 +44,32 @@ class Scaled:
 
     def rescaled(self) -> "Scaled":
         """The same values with the largest mantissa of each example between 1/2 and 1."""
-        largest = self.mantissa.detach().flatten(1).amax(1)
-        shift = torch.frexp(largest).exponent.to(self.exponent.dtype)
-        return Scaled(_times_power(self.mantissa, -shift), self.exponent + shift)
+        largest = self.mantissa.detach().reshape(len(self.exponent), -1).amax(1)
+        # A larger power of two has no floating-point number; subnormal values stay a little small instead.
+        shift = torch.frexp(largest).exponent.to(self.exponent.dtype).clamp(min=-1022)
+        exponent = torch.where(largest == 0, NOTHING, self.exponent + shift)
+        return Scaled(_times_power(self.mantissa, -shift), exponent)
+
+    def at(self, exponent: Int[Tensor, " batch"]) -> Float[Tensor, "batch *shape"]:
+        """The values relative to another exponent, which is not below this one's."""
+        return _times_power(self.mantissa, self.exponent - exponent)
 
     def plus(self, other: "Scaled") -> "Scaled":
         """The sum, at the larger of the two exponents."""
-        exponent = torch.maximum(self.exponent, other.exponent)
-        return Scaled(
-            _times_power(self.mantissa, self.exponent - exponent)
-            + _times_power(other.mantissa, other.exponent - exponent),
-            exponent,
-        )
+        one, two = self.rescaled(), other.rescaled()
+        exponent = torch.maximum(one.exponent, two.exponent)
+        return Scaled(one.at(exponent) + two.at(exponent), exponent)
 
     def log(self) -> Float[Tensor, "batch *shape"]:
         """Natural logarithm of the values; minus infinity where there is nothing."""
         exponent = self.exponent.to(self.mantissa.dtype).reshape(-1, *(1,) * (self.mantissa.ndim - 1))
         return self.mantissa.log() + exponent * math.log(2)
+
+    def values(self) -> Float[Tensor, "batch *shape"]:
+        """The values themselves; infinity beyond the range."""
+        half = self.exponent.clamp(-4096, 4096) // 2  # in two steps: a power may be out of range where a value is not
+        rest = self.exponent.clamp(-4096, 4096) - half
+        return torch.where(self.mantissa == 0, 0.0, _times_power(_times_power(self.mantissa, half), rest))
 
 
 def _times_power(values: Values, power: Int[Tensor, " batch"]) -> Values:
@@ -63,8 +77,17 @@ def _times_power(values: Values, power: Int[Tensor, " batch"]) -> Values:
     return values * factor.reshape(-1, *(1,) * (values.ndim - 1))
 
 
+def _power_of(values: Float[Tensor, "*shape"], power: float) -> tuple[Float[Tensor, "*shape"], int]:
+    """``|values|**power`` as a mantissa of size at most 1 and an exponent of two, so that no power leaves the range."""
+    size = values.abs()
+    _, exponent = math.frexp(float(size.detach().max())) if values.numel() else (0.0, 0)
+    exponent = max(exponent, -1022)
+    whole = math.floor(power * exponent)
+    return (size * 2.0**-exponent) ** power * 2.0 ** (power * exponent - whole), whole
+
+
 class PathSums:
-    """Sum over the paths into each unit of |weights|^power * |constants|^power * activity.
+    """Sum over the paths into each unit of |weights|^power * |constants|^power * |activity|.
 
     Activity is the product of the gates of ``gates``, and of ``second`` where given (paths active for both);
     without gates all are open, and every path of a max pool's window counts.
@@ -86,19 +109,19 @@ class PathSums:
         self._gates = [g for g in (gates, second) if g is not None]
         self._from_input_only = from_input_only
 
-    def _start(self, values: Tensor, shape: n.Shape) -> Scaled:
+    def _start(self, values: Tensor, shape: n.Shape, exponent: int = 0) -> Scaled:
         """Paths that start here."""
         batch = self._ones.shape[0]
-        zero = torch.zeros(batch, dtype=torch.int64, device=self._ones.device)
-        return Scaled(values.expand(batch, *shape), zero)
+        exponents = torch.full((batch,), exponent, dtype=torch.int64, device=self._ones.device)
+        return Scaled(values.expand(batch, *shape), exponents)
 
-    def _size(self, operand: Operand) -> Tensor:
+    def _size(self, operand: Operand) -> tuple[Tensor, int]:
         value = operand.evaluate(self._state).to(self._ones)
-        return torch.ones_like(value) if self._power == 0 else value.abs() ** self._power
+        return (torch.ones_like(value), 0) if self._power == 0 else _power_of(value, self._power)
 
     def _from_here(self, operand: Operand, shape: n.Shape) -> Scaled:
-        size = self._size(operand)
-        return self._start(torch.zeros_like(size) if self._from_input_only else size, shape)
+        size, exponent = self._size(operand)
+        return self._start(torch.zeros_like(size) if self._from_input_only else size, shape, exponent)
 
     def input(self, node: n.InputNode) -> Scaled:
         return self._start(self._ones, node.shape)
@@ -108,25 +131,27 @@ class PathSums:
 
     def mix(self, node: n.MixNode, sums: Scaled) -> Scaled:
         if self._power == 0:
-            mixed = linear.mix_with_ones(node, sums.mantissa)
-        else:
-            mixed = linear.mix(node, sums.mantissa, self._size(node.weight))
-        return Scaled(mixed, sums.exponent).rescaled()
+            return Scaled(linear.mix_with_ones(node, sums.mantissa), sums.exponent).rescaled()
+        weight, exponent = self._size(node.weight)
+        return Scaled(linear.mix(node, sums.mantissa, weight), sums.exponent + exponent).rescaled()
 
     def bias(self, node: n.BiasNode, sums: Scaled) -> Scaled:
         return sums.plus(self._from_here(node.value, node.shape))
 
     def gate(self, node: n.GateNode, sums: Scaled) -> Scaled:
-        values = sums.mantissa
         for gates in self._gates:
-            values = values * gates[node.name].to(values.dtype)
-        return Scaled(values, sums.exponent)
+            gate = gates[node.name]
+            sums = Scaled(sums.mantissa * gate.to(sums.mantissa.dtype).abs(), sums.exponent)
+            if gate.dtype != torch.bool:  # soft gates may be tiny
+                sums = sums.rescaled()
+        return sums
 
     def activation(self, node: n.ActivationNode, sums: Scaled) -> Scaled:
         raise no_paths_through(node)
 
     def scale(self, node: n.ScaleNode, sums: Scaled) -> Scaled:
-        return Scaled(sums.mantissa * self._size(node.factor), sums.exponent)
+        factor, exponent = self._size(node.factor)
+        return Scaled(sums.mantissa * factor, sums.exponent + exponent).rescaled()
 
     def add(self, node: n.AddNode, *branches: Scaled) -> Scaled:
         total = branches[0]
@@ -135,17 +160,20 @@ class PathSums:
         return total
 
     def concat(self, node: n.ConcatNode, *branches: Scaled) -> Scaled:
+        branches = tuple(branch.rescaled() for branch in branches)
         exponent = torch.stack([branch.exponent for branch in branches]).amax(0)
-        parts = [_times_power(branch.mantissa, branch.exponent - exponent) for branch in branches]
-        return Scaled(torch.cat(parts, dim=1), exponent)
+        return Scaled(torch.cat([branch.at(exponent) for branch in branches], dim=1), exponent)
 
     def select(self, node: n.SelectNode, sums: Scaled) -> Scaled:
         return Scaled(linear.select(node, sums.mantissa), sums.exponent)
 
     def average_pool(self, node: n.AveragePoolNode, sums: Scaled) -> Scaled:
-        power = self._power
-        matrices = tuple(torch.where(m != 0, m.abs() ** power, 0.0) for m in node.matrices)
-        return Scaled(linear.average(sums.mantissa, matrices), sums.exponent)
+        matrices, exponent = [], sums.exponent
+        for matrix in node.matrices:
+            size, power = _power_of(matrix, self._power)
+            matrices.append(torch.where(matrix != 0, size, 0.0))  # 0 to the power 0 is no path
+            exponent = exponent + power
+        return Scaled(linear.average(sums.mantissa, tuple(matrices)), exponent)
 
     def max_pool(self, node: n.MaxPoolNode, sums: Scaled) -> Scaled:
         if not self._gates:
@@ -169,11 +197,12 @@ def active_paths(
     .. math:: \log \sum_p A(x, p)
 
     Symbols: :math:`A(x, p)` is the product of the gates on the path :math:`p`. For soft gates the sum of the
-    activities. Paths that start at a bias count. Minus infinity where no path is active.
+    activities, for gates below 0 (a negative slope of PReLU) of their sizes, :math:`|A(x, p)|`. Paths that start at
+    a bias count. Minus infinity where no path is active.
     Reference: P1 definition 2.1, P2 definition 3.2. Cost: one pass over the units, linear in the batch; no
     overflow at any depth, since each example carries an exponent of its own.
     Raises: ValueError if ``x`` does not fit, or if the outputs do not share their paths and ``output`` is not
-    given.
+    given; TypeError for another dtype than the network's.
 
     >>> import neuralpath as npath
     >>> graph = npath.trace(npath.nets.FC(3, width=8, depth=2), torch.ones(1, 3))
@@ -182,12 +211,13 @@ def active_paths(
     >>> bool(torch.allclose(npath.active_paths(graph, x).exp(), 3.0 * open_gates))
     True
     """
-    check_batch("x", x, graph.input_shape)
+    check_input("x", x, graph)
     unit = chosen_output(graph, output)
     gates = graph.gates(x)
+    chunk = _at_once(graph, gates)
     logs = [
-        _count(graph, gates.batch(slice(start, start + PAIRS_CHUNK)), None, min(PAIRS_CHUNK, len(x) - start))
-        for start in range(0, len(x), PAIRS_CHUNK)
+        _count(graph, gates.batch(slice(start, start + chunk)), None, min(chunk, len(x) - start))
+        for start in range(0, len(x), chunk)
     ]
     return torch.cat([log.flatten(1)[:, unit] if log.ndim > 1 else log for log in logs]).to(x.dtype)
 
@@ -204,13 +234,13 @@ def shared_paths(
 
     .. math:: \log \sum_p A(x, p) A(x', p)
 
-    The diagonal for one batch is ``active_paths`` (for hard gates). A path through a max pool is shared where
-    both inputs pick the same position.
+    The diagonal for one batch is ``active_paths`` (for hard gates; the sizes of others count, as there). A path
+    through a max pool is shared where both inputs pick the same position.
     Cost: one pass over the units for each pair. Raises: as ``active_paths``.
     """
-    check_batch("x1", x1, graph.input_shape)
+    check_input("x1", x1, graph)
     if x2 is not None:
-        check_batch("x2", x2, graph.input_shape)
+        check_input("x2", x2, graph)
     unit = chosen_output(graph, output)
 
     def count(gates1: Gates, gates2: Gates, pairs: int) -> Tensor:
@@ -234,15 +264,15 @@ def path_overlap(
 
     With ``per_input`` the result has an entry for each input node; without it, the mean over the input nodes,
     which for a fully connected network is the common value :math:`\Lambda(x, x') = \prod_l \langle G_l, G_l'
-    \rangle`. Paths from biases are not counted; soft gates give the sum of activities.
+    \rangle`. Paths from biases are not counted; soft gates give the sum of the sizes of activities.
     Reference: P1 definition 2.2, P2 definition 4.2. Cost: one pass over the units for each pair, two with
     ``per_input``.
     Raises: OverflowError if a count passes the range of the dtype (``shared_paths`` gives logarithms);
     otherwise as ``active_paths``.
     """
-    check_batch("x1", x1, graph.input_shape)
+    check_input("x1", x1, graph)
     if x2 is not None:
-        check_batch("x2", x2, graph.input_shape)
+        check_input("x2", x2, graph)
     unit = chosen_output(graph, output)
 
     def count(gates1: Gates, gates2: Gates, pairs: int) -> Tensor:
@@ -253,9 +283,10 @@ def path_overlap(
             (mantissa,) = torch.autograd.grad(mantissa.sum(), ones, materialize_grads=True)
         else:
             mantissa = mantissa / math.prod(graph.input_shape)
-        return _times_power(mantissa.detach(), sums.exponent)
+        return Scaled(mantissa.detach(), sums.exponent).values()
 
-    with torch.set_grad_enabled(per_input):
+    # The count by input node is a derivative, which an inference mode of the caller's would not allow.
+    with torch.inference_mode(False), torch.set_grad_enabled(per_input):
         overlap = _over_pairs(graph, x1, x2, count).to(x1.dtype)
     if not bool(torch.isfinite(overlap).all()):
         raise OverflowError(
@@ -274,7 +305,8 @@ def path_norm(graph: PathGraph, q: float = 1, *, log: bool = False) -> Float[Ten
     open, and every path of a max pool's window counted; biases are first weights. Differentiable in the
     parameters, so it can be a penalty. Works for tied weights too. ``log=True`` gives its natural logarithm, for
     networks whose norm passes the range of the dtype.
-    Cost: one forward pass with |w|^q on one example.
+    At a norm of 0 its gradient is taken to be 0.
+    Cost: one forward pass with |w|^q on one example, in double precision.
     Raises: ValueError if ``q`` is not positive; OverflowError if the norm does not fit the dtype.
 
     >>> import neuralpath as npath
@@ -284,26 +316,45 @@ def path_norm(graph: PathGraph, q: float = 1, *, log: bool = False) -> Float[Ten
     >>> bool(torch.allclose(npath.path_norm(graph), by_hand))
     True
     """
-    if not q > 0 or math.isinf(q):
-        raise ValueError(f"`q` must be a positive finite number, got {q}.")
+    check_graph(graph)
+    if not isinstance(q, int | float) or isinstance(q, bool):
+        raise TypeError(f"`q` must be a positive number, got {describe(q)}.")
+    if not 0 < q <= LARGEST_POWER:
+        raise ValueError(f"`q` must be a positive finite number, at most {LARGEST_POWER}, got {q}.")
     like = next(iter(graph.params.values()), torch.zeros(()))
-    ones = torch.ones(1, *graph.input_shape, dtype=like.dtype, device=like.device)
+    ones = torch.ones(1, *graph.input_shape, dtype=torch.float64, device=like.device)
     sums = walk(graph, PathSums(graph.state, ones, power=q))
-    total = Scaled(sums.mantissa.reshape(1, -1).sum(1), sums.exponent)
-    norm = total.log()[0] / q
+    total = Scaled(sums.mantissa.reshape(1, -1).sum(1), sums.exponent).rescaled()
+    if float(total.mantissa.detach()) == 0:
+        # No path has a weight. Neither root nor logarithm has a derivative there; 0 is one that harms no training.
+        return (0 * total.mantissa[0] + (-math.inf if log else 0.0)).to(like.dtype)
     if log:
-        return norm
-    if float(norm.detach()) > math.log(torch.finfo(norm.dtype).max):
+        return (total.log()[0] / q).to(like.dtype)
+    norm = _root(total, q).values()[0].to(like.dtype)
+    if not bool(torch.isfinite(norm.detach())):
         raise OverflowError(
-            f"the path norm is e^{float(norm.detach()):.1f}, past the range of {norm.dtype}: "
+            f"the path norm is e^{float(total.log().detach()) / q:.1f}, past the range of {like.dtype}: "
             "use `log=True` or a wider dtype."
         )
-    return _times_power(total.mantissa, total.exponent)[0] if q == 1 else norm.exp()
+    return norm
+
+
+def _root(total: Scaled, q: float) -> Scaled:
+    """The q-th root of positive values; of the exponent, what is not whole goes to the mantissa."""
+    exponent = (total.exponent.double() / q).clamp(-(2.0**40), 2.0**40)
+    whole = exponent.floor()
+    return Scaled(total.mantissa ** (1 / q) * torch.exp2(exponent - whole), whole.long())
 
 
 def _count(graph: PathGraph, gates: Gates, second: Gates | None, pairs: int) -> Tensor:
     ones = torch.ones(pairs, *graph.input_shape, dtype=torch.float64, device=_device(graph, gates))
     return walk(graph, PathSums(graph.state, ones, gates=gates, second=second)).log()
+
+
+def _at_once(graph: PathGraph, gates: Gates) -> int:
+    """Pairs of examples that are walked at once: copies of their gates, and the values of a node and the next."""
+    of_gates = 2 * sum(layer.element_size() * layer[0].numel() for layer in gates.layers)
+    return max(1, CHUNK_BYTES // (of_gates + 2 * 8 * graph.widest))
 
 
 def _device(graph: PathGraph, gates: Gates) -> torch.device:
@@ -325,8 +376,9 @@ def _over_pairs(
         torch.triu_indices(n1, n1) if x2 is None else torch.cartesian_prod(torch.arange(n1), torch.arange(n2)).T
     )
     parts = []
-    for start in range(0, len(rows), PAIRS_CHUNK):
-        one, two = rows[start : start + PAIRS_CHUNK], columns[start : start + PAIRS_CHUNK]
+    chunk = _at_once(graph, gates1)
+    for start in range(0, len(rows), chunk):
+        one, two = rows[start : start + chunk], columns[start : start + chunk]
         parts.append(count(gates1.batch(one), gates2.batch(two), len(one)))
     values = torch.cat(parts)
     result = values.new_empty(n1, n2, *values.shape[1:])

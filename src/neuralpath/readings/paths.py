@@ -6,13 +6,12 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from neuralpath._checks import check_batch
 from neuralpath.graph import linear
 from neuralpath.graph import nodes as n
 from neuralpath.graph.counting import no_paths_through
 from neuralpath.graph.forward import Gates
 from neuralpath.graph.operands import State
-from neuralpath.graph.path_graph import PathGraph, check_gates
+from neuralpath.graph.path_graph import PathGraph, check_gates, check_input
 from neuralpath.graph.walk import walk
 from neuralpath.readings._outputs import chosen_output, refuse_tied
 
@@ -210,7 +209,7 @@ def path_features(
     Raises: ValueError past ``limit`` paths, for tied weights, and if the outputs do not share their paths and
     ``output`` is not given.
     """
-    check_batch("x", x, graph.input_shape)
+    check_input("x", x, graph)
     refuse_tied(graph, "the path feature")
     if gates is not None:
         check_gates("gates", gates, graph, len(x))

@@ -7,12 +7,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from neuralpath._checks import check_batch
 from neuralpath.graph import linear
 from neuralpath.graph import nodes as n
 from neuralpath.graph.counting import no_paths_through
 from neuralpath.graph.forward import Forward, Gates
-from neuralpath.graph.path_graph import PathGraph, check_gates
+from neuralpath.graph.path_graph import PathGraph, check_gates, check_input
 from neuralpath.graph.walk import walk
 from neuralpath.readings._outputs import outputs_share_paths, refuse_tied
 from neuralpath.readings.pairs.variances import FanVariance, mix_variances
@@ -71,7 +70,7 @@ def path_sketch(
     >>> bool(((sketched.kernel - exact).abs() <= 5 * sketched.standard_error).all())
     True
     """
-    check_batch("x", x, graph.input_shape)
+    check_input("x", x, graph)
     refuse_tied(graph, "the path sketch")
     if n_features < 1:
         raise ValueError(f"`n_features` must be at least 1, got {n_features}.")

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-import torch
 from jaxtyping import Float
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -61,11 +60,7 @@ def fill(
     with progress_bar(plan.n_pairs, what, show) as step:
         for tile in plan.tiles():
             values = compute(tile)
-            if plan.symmetric and tile.rows == tile.columns:
-                values = torch.triu(values) + torch.triu(values, 1).T
-            elif plan.symmetric:
+            if plan.symmetric and tile.rows != tile.columns:
                 out[tile.columns, tile.rows] = values.T
             out[tile.rows, tile.columns] = values
-            rows, columns = tile.shape
-            on_diagonal = plan.symmetric and tile.rows == tile.columns
-            step(rows * (rows + 1) // 2 if on_diagonal else rows * columns)
+            step(tile.n_pairs(plan.symmetric))

@@ -33,6 +33,11 @@ class Tile:
         """Numbers of rows and columns."""
         return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
 
+    def n_pairs(self, symmetric: bool) -> int:
+        """Number of different pairs; on the diagonal of a symmetric kernel about half of the entries."""
+        rows, columns = self.shape
+        return rows * (rows + 1) // 2 if symmetric and self.rows == self.columns else rows * columns
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:

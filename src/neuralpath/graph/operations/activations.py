@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import torch
-
 from neuralpath import gates as g
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, Refused, Signal
@@ -14,8 +12,6 @@ from neuralpath.graph.operands import (
     per_channel,
 )
 from neuralpath.graph.operations.table import OPERATIONS, Handler, label_of, reads
-
-aten = torch.ops.aten
 
 
 def _gate(operation: Any) -> Handler:
@@ -38,7 +34,7 @@ for _operation in {*g.GATE_OPERATIONS, *g.UNGATED_ACTIVATIONS}:
     OPERATIONS[_operation] = _gate(_operation)
 
 
-@reads(*g.GATING_MAXIMUM, aten.max.other)
+@reads(*g.GATING_MAXIMUM)
 def _maximum(build: Builder, a: Any, b: Any = None, maximum: Any = None) -> Signal:
     x, other = (a, b) if isinstance(a, Signal) else (b, a)
     if isinstance(other, Signal):
@@ -48,7 +44,7 @@ def _maximum(build: Builder, a: Any, b: Any = None, maximum: Any = None) -> Sign
     return build.append(n.GateNode, x.shape, x, label="relu", gate=g.HardGate())
 
 
-@reads(aten.prelu.default)
+@reads(*g.PARAMETRIC_GATES)
 def _prelu(build: Builder, x: Signal, slope: Any) -> Signal:
     if not isinstance(slope, Operand):
         raise Refused("a PReLU whose slope depends on the input")

@@ -10,6 +10,7 @@ from neuralpath.graph.geometry import Window
 from neuralpath.graph.operands import (
     Call,
     Operand,
+    as_row,
     parameters_of,
     per_channel,
     transposed,
@@ -27,34 +28,44 @@ def _weight(weight: Any, what: str) -> Operand:
     return weight
 
 
-def _dense(build: Builder, x: Any, weight: Operand, bias: Any) -> Signal:
+def _dense(build: Builder, x: Any, weight: Operand, bias: Any, *, inputs_first: bool) -> Signal:
+    """A dense layer; the weight is a matrix, or a vector for one output without an axis of its own."""
     if not isinstance(x, Signal):
         raise Refused("multiplies a constant by a matrix that depends on the input")
-    shape = tuple(weight.evaluate(build.state).shape)
-    if len(x.shape) != 1 or len(shape) != 2:
+    n_axes = weight.evaluate(build.state).ndim
+    if n_axes > 2:
+        raise Refused(f"a product with a weight of {n_axes} axes: only matrices and vectors are read")
+    if len(x.shape) != 1:
         raise Refused(
             f"a linear layer on values of shape {x.shape}: only vectors are read; "
             "flatten first, or write it as a 1x1 convolution"
         )
-    mixed = build.append(n.MixNode, (shape[0],), x, label=label_of(build, "linear"), weight=weight, weight_shape=shape)
+    if n_axes == 1:
+        weight = Call(as_row, (weight,))
+    elif inputs_first:
+        weight = Call(transposed, (weight,))
+    shape = tuple(weight.evaluate(build.state).shape)
+    mixed = build.append(n.MixNode, shape[:1], x, label=label_of(build, "linear"), weight=weight, weight_shape=shape)
+    if n_axes == 1:
+        mixed = build.reshaped(mixed, ())
     return mixed if bias is None else build.added(mixed, bias)
 
 
 @reads(aten.linear.default)
 def _linear(build: Builder, x: Any, weight: Any, bias: Any = None) -> Signal:
-    return _dense(build, x, _weight(weight, "a linear layer"), bias)
+    return _dense(build, x, _weight(weight, "a linear layer"), bias, inputs_first=False)
 
 
-@reads(aten.matmul.default, aten.mm.default)
+@reads(aten.matmul.default, aten.mm.default, aten.mv.default)
 def _matmul(build: Builder, x: Any, weight: Any) -> Signal:
-    return _dense(build, x, Call(transposed, (_weight(weight, "a matrix product"),)), None)
+    return _dense(build, x, _weight(weight, "a matrix product"), None, inputs_first=True)
 
 
 @reads(aten.addmm.default)
 def _addmm(build: Builder, bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha: float = 1) -> Signal:
     if beta != 1 or alpha != 1:
         raise Refused("addmm with factors other than 1")
-    return _dense(build, x, Call(transposed, (_weight(weight, "a matrix product"),)), bias)
+    return _dense(build, x, _weight(weight, "a matrix product"), bias, inputs_first=True)
 
 
 @reads(

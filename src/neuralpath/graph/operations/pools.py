@@ -82,21 +82,23 @@ def _adaptive_average(n_space: int) -> Handler:
     return read
 
 
-def _space_axes(x: Signal, dims: Any, what: str) -> list[int]:
-    """Axes of an example (channels are 0) that a reduction sums over; only positions can be summed."""
+def _space_axes(x: Signal, dims: Any, what: str, how: str = "sums them without weights") -> list[int]:
+    """Axes of an example (channels are 0) that a reduction is over: positions, or a channel that is alone."""
     rank = len(x.shape) + 1
     axes = range(rank) if dims is None or list(for_each(dims, 1)) == [] else for_each(dims, 1)
     axes = sorted(axis % rank for axis in axes)
     if 0 in axes:
         raise Refused(f"{what} over the batch: it mixes the examples")
-    if 1 in axes:
-        raise Refused(f"{what} over the channels, which sums them without weights; only space can be summed")
+    if 1 in axes and x.shape[0] != 1:
+        raise Refused(f"{what} over the channels, which {how}; only space can be pooled")
     return [axis - 1 for axis in axes]
 
 
 def _sum_over_space(average: bool) -> Handler:
     def read(build: Builder, x: Signal, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Signal:
         axes = _space_axes(x, dims, "a mean" if average else "a sum")
+        if not any(axes):  # of a channel that is alone: nothing to sum
+            return x if keepdim else build.reshaped(x, without(x, axes))
         matrices = []
         for axis, size in enumerate(x.shape[1:], start=1):
             row = torch.ones(1, size, dtype=torch.float64) / (size if average else 1)
@@ -145,7 +147,9 @@ def _adaptive_max(n_space: int) -> Handler:
 
 
 def _largest_over_space(build: Builder, x: Signal, dims: Any = None, keepdim: bool = False) -> Signal:
-    axes = _space_axes(x, dims, "a maximum")
+    axes = _space_axes(x, dims, "a maximum", "picks one of them")
+    if not any(axes):
+        return x if keepdim else build.reshaped(x, without(x, axes))
     windows = tuple(Window(size, size) if axis in axes else Window(1) for axis, size in enumerate(x.shape[1:], start=1))
     tables = [w.table(size) for w, size in zip(windows, x.shape[1:], strict=True)]
     pooled = _max_pooled(build, x, tables, windows, False)

@@ -1,5 +1,6 @@
 """Slices, splits, padding and concatenation."""
 
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,8 +13,11 @@ from neuralpath.graph.geometry import OUTSIDE
 from neuralpath.graph.operands import (
     Literal,
     Operand,
+    is_zero,
 )
 from neuralpath.graph.operations.table import (
+    OPERATIONS,
+    Handler,
     reads,
     without,
 )
@@ -32,7 +36,9 @@ def _axis(x: Signal, dim: int, what: str) -> int:
 def _slice(
     build: Builder, x: Signal, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
 ) -> Signal:
-    if dim % (len(x.shape) + 1) == 0 and not start and (end is None or end >= build.batch) and step == 1:
+    # A slice that only happens to hold this batch is refused; one at the batch's own size shows at replay.
+    whole = (None, build.batch, sys.maxsize)
+    if dim % (len(x.shape) + 1) == 0 and not start and end in whole and step == 1:
         return x
     axis = _axis(x, dim, "a slice")
     return build.selected(x, axis, torch.arange(x.shape[axis])[slice(start, end, step)], "slice")
@@ -55,7 +61,67 @@ def _index_select(build: Builder, x: Signal, dim: int, index: Any) -> Signal:
     if not isinstance(index, Operand):
         raise Refused("indexes with a tensor that depends on the input")
     axis = _axis(x, dim, "an index")
-    return build.selected(x, axis, index.evaluate(build.state).cpu(), "index")
+    positions = torch.arange(x.shape[axis])[index.evaluate(build.state).cpu()]  # masks and negative indices too
+    return build.selected(x, axis, positions, "index")
+
+
+@reads(aten.index.Tensor)
+def _index(build: Builder, x: Signal, indices: Sequence[Any]) -> Signal:
+    given = [dim for dim, index in enumerate(indices) if index is not None]
+    if len(given) != 1:
+        raise Refused("indexes several axes at once")
+    index = indices[given[0]]
+    if isinstance(index, Operand) and index.evaluate(build.state).ndim != 1:
+        raise Refused("indexes with a tensor that is not a list of positions")
+    return _index_select(build, x, given[0], index)
+
+
+@reads(aten.roll.default)
+def _roll(build: Builder, x: Signal, shifts: Sequence[int], dims: Sequence[int] = ()) -> Signal:
+    if not dims:
+        raise Refused("rolls all axes as one; give `dims`")
+    for shift, dim in zip(shifts, dims, strict=True):
+        axis = _axis(x, dim, "a roll")
+        x = build.selected(x, axis, torch.arange(x.shape[axis]).roll(shift), "roll")
+    return x
+
+
+@reads(aten.repeat.default, aten.tile.default)
+def _repeat(build: Builder, x: Signal, repeats: Sequence[int]) -> Signal:
+    rank = len(x.shape) + 1
+    repeats = [1] * (rank - len(repeats)) + list(repeats)
+    if len(repeats) > rank or repeats[0] != 1:
+        raise Refused("repeats along the batch or along a new axis")
+    for axis, times in enumerate(repeats[1:]):
+        x = build.selected(x, axis, torch.arange(x.shape[axis]).repeat(times), "repeat")
+    return x
+
+
+@reads(aten.repeat_interleave.self_int)
+def _repeat_interleave(build: Builder, x: Signal, repeats: int, dim: int | None = None, **kwargs: Any) -> Signal:
+    if dim is None:
+        raise Refused("repeats all axes as one; give `dim`")
+    axis = _axis(x, dim, "a repetition")
+    return build.selected(x, axis, torch.arange(x.shape[axis]).repeat_interleave(repeats), "repeat")
+
+
+def _nearest(one_axis: Any) -> Handler:
+    """Nearest upsampling: torch's own rule along one axis says which position each one reads."""
+
+    def read(build: Builder, x: Signal, size: Sequence[int] | None, factors: Sequence[float] | None) -> Signal:
+        for axis in range(1, len(x.shape)):
+            places = torch.arange(x.shape[axis], dtype=torch.float64)[None, None]
+            extent = None if size is None else [size[axis - 1]]
+            factor = None if factors is None else [factors[axis - 1]]
+            x = build.selected(x, axis, one_axis(places, extent, factor)[0, 0].long(), "upsample")
+        return x
+
+    return read
+
+
+for _n_space in ("1d", "2d", "3d"):
+    OPERATIONS[getattr(aten, f"upsample_nearest{_n_space}").vec] = _nearest(aten.upsample_nearest1d.vec)
+    OPERATIONS[getattr(aten, f"_upsample_nearest_exact{_n_space}").vec] = _nearest(aten._upsample_nearest_exact1d.vec)
 
 
 @reads(aten.flip.default)
@@ -86,6 +152,8 @@ def _chunk(build: Builder, x: Signal, chunks: int, dim: int = 0) -> tuple[Signal
 
 
 def _padding_index(size: int, before: int, after: int, mode: str) -> Tensor:
+    if mode in ("circular", "reflect") and min(before, after) < 0:
+        raise Refused(f"{mode} padding by a negative amount; crop with a slice")
     place = torch.arange(-before, size + after)
     if mode == "constant":
         return torch.where((place >= 0) & (place < size), place, OUTSIDE)
@@ -112,15 +180,24 @@ def _pad(build: Builder, x: Signal, pad: Sequence[int], mode: str = "constant", 
             indices[axis] = _padding_index(x.shape[axis], before, after, mode)
     if all(index is None for index in indices):
         return x
+    if mode == "constant" and value:
+        return _padded_with(build, x, indices, value)
     shape = tuple(size if i is None else i.numel() for size, i in zip(x.shape, indices, strict=True))
-    padded = build.append(n.SelectNode, shape, x, label="pad", in_shape=x.shape, indices=tuple(indices))
-    if mode != "constant" or not value:
-        return padded
-    inside = torch.ones((), dtype=torch.float64)
-    for index in indices:
-        axis_inside = torch.ones(1, dtype=torch.float64) if index is None else (index >= 0).double()
-        inside = inside[..., None] * axis_inside
-    return build.shifted(padded, Literal((1 - inside) * value))
+    return build.append(n.SelectNode, shape, x, label="pad", in_shape=x.shape, indices=tuple(indices))
+
+
+def _padded_with(build: Builder, x: Signal, indices: Sequence[Tensor | None], value: float) -> Signal:
+    """Padding with a constant: axis by axis, since what lies outside one axis is a selection, of all axes it is not."""
+    for axis, index in enumerate(indices):
+        if index is None:
+            continue
+        x = build.selected(x, axis, index, "pad")
+        if bool((index >= 0).all()):  # it only crops
+            continue
+        constant = build.append(n.ConstantNode, x.shape, label="constant", value=Literal(float(value)))
+        outside = torch.where(index < 0, 0, OUTSIDE)
+        x = build.append(n.AddNode, x.shape, x, build.selected(constant, axis, outside, "outside"), label="shift")
+    return x
 
 
 @reads(aten.constant_pad_nd.default)
@@ -142,16 +219,43 @@ def _concatenate(build: Builder, branches: Sequence[Any], dim: int = 0) -> Signa
     if _axis(like, dim, "a concatenation") != 0:
         raise Refused("concatenates along space; only channels can be stacked")
     signals = []
+    places = []  # of each channel among those that are stacked; zeros are not, as padding is not: no path starts there
+    n_stacked = 0
     for branch in branches:
         if not isinstance(branch, Signal):
             operand = build.constant(branch, like.shape)
             shape = tuple(operand.evaluate(build.state).shape)
+            if is_zero(operand, build.state):
+                places.append(torch.full(shape[:1], OUTSIDE))
+                continue
             branch = build.append(n.ConstantNode, shape, label="constant", value=operand)
         signals.append(branch)
-    shape = (sum(s.shape[0] for s in signals), *like.shape[1:])
-    return build.append(n.ConcatNode, shape, *signals, label="concat", sizes=tuple(s.shape[0] for s in signals))
+        places.append(torch.arange(n_stacked, n_stacked + branch.shape[0]))
+        n_stacked += branch.shape[0]
+    stacked = _stacked(build, signals)
+    return build.selected(stacked, 0, torch.cat(places), "pad")
 
 
-@reads(aten.zeros_like.default)
-def _zeros_like(build: Builder, x: Signal, **kwargs: Any) -> Signal:
-    return build.append(n.ConstantNode, x.shape, label="zeros", value=Literal(0.0))
+def _stacked(build: Builder, signals: Sequence[Signal]) -> Signal:
+    if len(signals) == 1:
+        return signals[0]
+    sizes = tuple(signal.shape[0] for signal in signals)
+    return build.append(n.ConcatNode, (sum(sizes), *signals[0].shape[1:]), *signals, label="concat", sizes=sizes)
+
+
+def _made_like(operation: Any) -> Handler:
+    """Constants that take nothing but their shape from a signal, for the whole batch as torch has them."""
+
+    def read(build: Builder, x: Signal, *args: Any, **kwargs: Any) -> Operand:
+        # In float64, so that a number is not rounded to the model's dtype.
+        model = torch.empty((), dtype=torch.float64).expand(build.batch, *x.shape)
+        return Literal(operation(model, *args, **kwargs))
+
+    return read
+
+
+for _operation in (
+    aten.zeros_like.default, aten.ones_like.default, aten.full_like.default,
+    aten.new_zeros.default, aten.new_ones.default, aten.new_full.default,
+):  # fmt: skip
+    OPERATIONS[_operation] = _made_like(_operation)

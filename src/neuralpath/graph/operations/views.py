@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from neuralpath.graph.builder import Builder, Refused, Signal
+from neuralpath.graph.operands import Operand
 from neuralpath.graph.operations.table import (
     for_each,
     reads,
@@ -18,6 +19,24 @@ aten = torch.ops.aten
     aten.clone.default, aten.alias.default, aten.detach.default, aten.contiguous.default, aten.lift_fresh_copy.default
 )  # fmt: skip
 def _same(build: Builder, x: Signal, **kwargs: Any) -> Signal:
+    return x
+
+
+@reads(aten._assert_tensor_metadata.default)
+def _assertion(build: Builder, *args: Any, **kwargs: Any) -> None:
+    """What torch checks beside a cast: it gives no value."""
+
+
+@reads(aten._to_copy.default, aten.to.dtype, aten.type_as.default)
+def _cast(build: Builder, x: Signal, like: Any = None, *, dtype: torch.dtype | None = None, **kwargs: Any) -> Signal:
+    if isinstance(like, Signal):
+        return x
+    wanted = like.evaluate(build.state).dtype if isinstance(like, Operand) else like or dtype
+    if wanted not in (None, build.dtype):
+        raise Refused(
+            f"casts from {build.dtype} to {wanted}: a path graph has one dtype; convert the model and its input "
+            "instead, for example with `.double()`"
+        )
     return x
 
 
@@ -39,7 +58,9 @@ def _view(build: Builder, x: Signal, size: Sequence[int]) -> Signal:
 def _flatten(build: Builder, x: Signal, start: int = 0, end: int = -1) -> Signal:
     rank = len(x.shape) + 1
     start, end = start % rank, end % rank
-    if start == 0 and end > 0:
+    if start == end:
+        return x
+    if start == 0:
         raise Refused("flattens the batch into the units; flatten from axis 1")
     size = 1
     for extent in x.shape[start - 1 : end]:

@@ -15,6 +15,7 @@ from neuralpath.bits.dense import overlaps
 from neuralpath.graph import nodes as n
 from neuralpath.readings.pairs.entries import Axes, Entry, Side
 from neuralpath.readings.pairs.scaled import Scaled, measured, total
+from neuralpath.tiles.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,6 +28,11 @@ class Frame:
     dtype: torch.dtype
     device: torch.device
     skip: int  # pairs with row > column + skip are not needed
+    workspace: Workspace
+
+    def empty(self, *positions: int) -> Float[Tensor, "order batch1 batch2 *positions"]:
+        """Pair values that are still to be written, on the processor."""
+        return self.workspace.empty((self.orders, self.batch1, self.batch2, *positions), self.dtype)
 
     def zeros(self, *positions: int) -> Float[Tensor, "order batch1 batch2 *positions"]:
         """Pair values of 0."""

@@ -141,7 +141,7 @@ def _convolved_by_kernel(terms: list[_Term], windows: tuple[Window, ...], space:
     sizes = ((rows, height), (columns, space[-1]))
     steps = np.array([s for w, size in sizes for s in (size, w.size, w.stride, w.dilation, w.before)])
     n_rows, n_columns = (w.n_out(size) for w, size in sizes)
-    out = torch.empty(frame.orders, frame.batch1, frame.batch2, n_rows, n_rows, n_columns, n_columns, dtype=frame.dtype)
+    out = frame.empty(n_rows, n_rows, n_columns, n_columns)
     largest = torch.zeros(frame.orders, frame.batch1, frame.batch2, dtype=frame.dtype)  # after the last call
     for i, term in enumerate(terms):
         how, masks1, masks2 = _masks(term, height, frame)

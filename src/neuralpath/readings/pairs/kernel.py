@@ -7,7 +7,7 @@ from torch import Tensor
 from neuralpath.graph.forward import Gates
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.readings._outputs import refuse_tied
-from neuralpath.readings.pairs.tiled import TiledKernel, computed, make_job, tiled
+from neuralpath.readings.pairs.tiled import TiledKernel, make_job, tiled
 from neuralpath.readings.pairs.variances import FanVariance, Variance, mix_variances
 from neuralpath.tiles.memory import memory_budget
 
@@ -52,10 +52,10 @@ def path_kernel(
     >>> bool(torch.equal(npath.path_kernel(graph, x), (x @ x.T) * (gates @ gates.T)))
     True
     """
-    refuse_tied(graph, "the path kernel")
-    variances = mix_variances(graph, FanVariance(1.0) if normalise else 1.0)
-    job = make_job(graph, x1, x2, gates1, gates2, variances, 1.0, 1, unit_scales)
-    kernel = computed(job, memory, progress, "path kernel")
+    tiles = path_kernel_tiles(
+        graph, x1, x2, gates1=gates1, gates2=gates2, normalise=normalise, unit_scales=unit_scales, memory=memory
+    )
+    kernel = tiles.filled("path kernel", progress)
     _refuse_overflow(kernel, "the path kernel", "" if normalise else "use `normalise=True`, or ")
     return kernel
 
@@ -87,13 +87,32 @@ def expected_tangent_kernel(
 
     Cost: twice that of ``path_kernel``. Raises: as ``path_kernel``; ValueError for variances that are not positive.
     """
+    tiles = expected_tangent_kernel_tiles(
+        graph, x1, x2, variance=variance, bias_variance=bias_variance, gates1=gates1, gates2=gates2, memory=memory
+    )
+    kernel = tiles.filled("expected tangent kernel", progress)
+    _refuse_overflow(kernel, "the expected tangent kernel", "use smaller variances, or ")
+    return kernel
+
+
+def expected_tangent_kernel_tiles(
+    graph: PathGraph,
+    x1: Float[Tensor, "batch1 *shape"],
+    x2: Float[Tensor, "batch2 *shape"] | None = None,
+    *,
+    variance: Variance = FanVariance(2.0),  # noqa: B008  (frozen)
+    bias_variance: float = 0.0,
+    gates1: Gates | None = None,
+    gates2: Gates | None = None,
+    memory: int | None = None,
+) -> TiledKernel:
+    """The expected tangent kernel as tiles, as ``path_kernel_tiles``; arguments as ``expected_tangent_kernel``."""
     refuse_tied(graph, "the expected tangent kernel")
     if not 0 <= bias_variance < float("inf"):
         raise ValueError(f"`bias_variance` must be 0 or positive, got {bias_variance}.")
-    job = make_job(graph, x1, x2, gates1, gates2, mix_variances(graph, variance), float(bias_variance), 2, False)
-    kernel = computed(job, memory, progress, "expected tangent kernel")
-    _refuse_overflow(kernel, "the expected tangent kernel", "use smaller variances, or ")
-    return kernel
+    variances = mix_variances(graph, variance)
+    job = make_job(graph, x1, x2, gates1, gates2, variances, float(bias_variance), 2, False)
+    return tiled(job, memory_budget(memory))
 
 
 def path_kernel_tiles(

@@ -123,7 +123,7 @@ class PairReading:
     def bias(self, node: n.BiasNode, state: PairState) -> PairState:
         entry = self._known(node.name, _spatial(state, node), (None, None), self._bias_variance, 1.0)
         value_shape = (1,) * (len(node.shape) - len(node.value_shape)) + node.value_shape
-        if not state.flat and any(size > 1 for size in value_shape[1:]):
+        if node.shape and not state.flat and any(size > 1 for size in value_shape[1:]):
             entry = replace(entry, pairs=(self._by_position(node, value_shape, entry.constant),))
         if entry.pairs is None and not any(entry.constant):
             return state
@@ -216,7 +216,7 @@ class PairReading:
 
 
 def _spatial(state: PairState, node: n.BiasNode) -> n.Shape:
-    return state.shape if state.flat else node.shape
+    return state.shape if state.flat or not node.shape else node.shape
 
 
 def _of_channels(entries: tuple[Entry, ...], start: int, size: int) -> tuple[Entry, ...]:

@@ -7,9 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath._checks import check_batch
 from neuralpath.graph.forward import Gates
-from neuralpath.graph.path_graph import PathGraph, check_gates
+from neuralpath.graph.path_graph import PathGraph, check_gates, check_input
 from neuralpath.graph.walk import walk
 from neuralpath.readings.pairs.chain import dense_chain
 from neuralpath.readings.pairs.contraction import Frame
@@ -17,8 +16,8 @@ from neuralpath.readings.pairs.cost import pair_cost
 from neuralpath.readings.pairs.reading import Inputs, PairReading
 from neuralpath.readings.pairs.scaled import Scaled
 from neuralpath.tiles.fill import fill
-from neuralpath.tiles.memory import memory_budget
 from neuralpath.tiles.plan import Plan, Tile, make_plan
+from neuralpath.tiles.workspace import Workspace
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,9 +61,9 @@ def make_job(
     unit_scales: bool,
 ) -> Job:
     """A job with its arguments checked; see ``path_kernel`` for what they mean."""
-    check_batch("x1", x1, graph.input_shape)
+    check_input("x1", x1, graph)
     if x2 is not None:
-        check_batch("x2", x2, graph.input_shape)
+        check_input("x2", x2, graph)
         if x2.dtype != x1.dtype or x2.device != x1.device:
             raise ValueError(
                 f"`x1` and `x2` must have one dtype and device, got {x1.dtype} on {x1.device} and "
@@ -90,10 +89,24 @@ class TiledKernel:
     plan: Plan
     compute: Callable[[Tile], Float[Tensor, "_rows _columns"]]
     dtype: torch.dtype
+    device: torch.device
+
+    def filled(self, what: str, progress: bool | None = None) -> Float[Tensor, "batch1 batch2"]:
+        """The whole kernel in memory."""
+        out = torch.empty(self.plan.n1, self.plan.n2, dtype=self.dtype, device=self.device)
+        fill(out, self.plan, self.values, what=what, show=progress)
+        return out
 
     def __iter__(self) -> Iterator[tuple[Tile, Float[Tensor, "_rows _columns"]]]:
         for tile in self.plan.tiles():
-            yield tile, self.compute(tile)
+            yield tile, self.values(tile)
+
+    def values(self, tile: Tile) -> Float[Tensor, "_rows _columns"]:
+        """One tile; on the diagonal of a symmetric kernel exactly symmetric, its upper half the computed one."""
+        values = self.compute(tile)
+        if self.plan.symmetric and tile.rows == tile.columns:
+            return torch.triu(values) + torch.triu(values, 1).T
+        return values
 
 
 def tiled(job: Job, budget: int) -> TiledKernel:
@@ -104,30 +117,22 @@ def tiled(job: Job, budget: int) -> TiledKernel:
         packed = chain.prepared(job.x1, job.x2, job.gates1, job.gates2, job.variances, job.orders)
         if packed is not None:
             plan = make_plan(n1, n2, packed.cost(), budget, symmetric=job.x2 is None)
-            return TiledKernel(plan, packed.tile, job.x1.dtype)
+            return TiledKernel(plan, packed.tile, job.x1.dtype, job.x1.device)
     cost = pair_cost(job.graph, job.x1.dtype, job.orders)
     gates_bytes = cost.gates_per_example * (n1 + (0 if job.x2 is None else n2))
     if gates_bytes <= budget // 4:  # else each tile computes the gates of its own rows and columns
         job = job.with_gates()
         budget -= gates_bytes
     plan = make_plan(n1, n2, cost, budget, symmetric=job.x2 is None)
-    return TiledKernel(plan, lambda tile: _tile(job, tile), job.x1.dtype)
-
-
-def computed(job: Job, memory: int | None, progress: bool | None, what: str) -> Float[Tensor, "batch1 batch2"]:
-    """The whole kernel in memory."""
-    n1, n2 = len(job.x1), len(job.x1 if job.x2 is None else job.x2)
-    kernel = tiled(job, memory_budget(memory))
-    out = torch.empty(n1, n2, dtype=job.x1.dtype, device=job.x1.device)
-    fill(out, kernel.plan, kernel.compute, what=what, show=progress)
-    return out
+    workspace = Workspace()
+    return TiledKernel(plan, lambda tile: _tile(job, tile, workspace), job.x1.dtype, job.x1.device)
 
 
 @torch.no_grad()
-def _tile(job: Job, tile: Tile) -> Float[Tensor, "rows columns"]:
+def _tile(job: Job, tile: Tile, workspace: Workspace) -> Float[Tensor, "rows columns"]:
     rows, columns = tile.shape
     symmetric = job.x2 is None and tile.rows == tile.columns
-    frame = Frame(rows, columns, job.orders, job.x1.dtype, job.x1.device, 0 if symmetric else rows)
+    frame = Frame(rows, columns, job.orders, job.x1.dtype, job.x1.device, 0 if symmetric else rows, workspace)
     one = job.batch(tile.rows, second=False)
     two = one if symmetric else job.batch(tile.columns, second=True)
     reading = PairReading(

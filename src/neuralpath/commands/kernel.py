@@ -1,0 +1,160 @@
+"""`neuralpath kernel`: a kernel of a model on a data set, written to a file tile by tile."""
+
+import os
+import shutil
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import tyro
+
+from neuralpath.commands.errors import UserError
+from neuralpath.commands.models import load_model, load_weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from neuralpath.readings.pairs.tiled import TiledKernel
+
+SAMPLE_SECONDS = 1.0  # work that is timed before an estimate is given
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """Compute a kernel of a model on a data set and write it to a file, tile by tile."""
+
+    model: tyro.conf.Positional[str]
+    """`file.py:callable` that returns a torch module, or one of: fc, vconv, gconv, circular-cnn, residual-fc,
+    davidnet."""
+    data: str
+    """digits, mnist, fashion-mnist, cifar10 or cifar100."""
+    out: Path
+    """File to write: `K.npy`, or `K.zarr` (needs the extra `scale`)."""
+    kernel: Literal["path", "expected-tangent"] = "path"
+    """The path kernel, or the expected tangent kernel for weights of variance 2 / fan-in."""
+    count: int | None = None
+    """Number of examples, from the first on; all by default."""
+    split: Literal["train", "test"] = "train"
+    """Part of the data set."""
+    weights: Path | None = None
+    """Weights for the model, a safetensors file; otherwise those that the callable gives it."""
+    set: tuple[str, ...] = ()
+    """Arguments of the callable, such as `width=128 depth=6`."""
+    normalise: bool = False
+    """Divide every mix by its fan-in, for deep networks."""
+    double: bool = False
+    """Compute in float64 instead of float32."""
+    memory: str | None = None
+    """Memory budget, such as `8GiB`; half of what is free by default."""
+    data_dir: Path | None = None
+    """Folder with the data; then $NEURALPATH_DATA and the cache folder."""
+    seed: int = 0
+    """Seed of the random weights of our own networks."""
+
+    def run(self) -> int:
+        """Compute, write, and say where the kernel is."""
+        import torch
+
+        import neuralpath as npath
+        from neuralpath import data
+        from neuralpath.tiles.memory import memory_budget, parse_memory
+
+        if self.out.suffix not in (".npy", ".zarr"):
+            raise UserError(f"--out must end in .npy or .zarr, got {self.out}.")
+        try:
+            budget = memory_budget(None if self.memory is None else parse_memory(self.memory))
+            split = getattr(data.load(self.data, data_dir=self.data_dir), self.split)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        if self.count is not None and not 0 < self.count <= len(split):
+            raise UserError(f"--count must be from 1 to {len(split):,}, got {self.count}.")
+        x = split.images[: self.count]
+        torch.manual_seed(self.seed)
+        model = load_model(self.model, x.shape[1:], self.set)
+        if self.weights is not None:
+            load_weights(model, self.weights)
+        dtype = torch.float64 if self.double else torch.float32
+        try:
+            graph = npath.trace(model.to(dtype), x[:1].to(dtype))
+            tiled = self._tiled(graph, x.to(dtype), budget)
+            _write(tiled, self.out)
+        except (TypeError, ValueError, MemoryError, OverflowError) as error:
+            raise UserError(str(error)) from error
+        print(self.out)
+        return 0
+
+    def _tiled(self, graph: Any, x: "Tensor", budget: int) -> "TiledKernel":
+        import neuralpath as npath
+
+        if self.kernel == "path":
+            return npath.path_kernel_tiles(graph, x, normalise=self.normalise, memory=budget)
+        return npath.expected_tangent_kernel_tiles(graph, x, memory=budget)
+
+
+def _write(tiled: "TiledKernel", out: Path) -> None:
+    """Write tile by tile to a file beside the target, and put it in place when it is whole."""
+    part = out.with_name(out.name + ".part")
+    store, finish = _sink(tiled, part)
+    try:
+        _write_tiles(tiled, store, out.name)
+    except BaseException:  # an interruption too: half a kernel is of no use
+        _remove(part)
+        raise
+    finish()
+    _remove(out)
+    os.replace(part, out)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+def _write_tiles(tiled: "TiledKernel", store: Any, name: str) -> None:
+    import torch
+
+    from neuralpath.tiles.fill import progress_bar
+
+    plan = tiled.plan
+    print(f"{plan}", file=sys.stderr)
+    begun, done, told = time.perf_counter(), 0, False
+    with progress_bar(plan.n_pairs, name, None if sys.stderr.isatty() else False) as step:
+        for tile, values in tiled:
+            if not bool(torch.isfinite(values).all()):
+                raise OverflowError("the kernel passes the range of its dtype: use --normalise or --double.")
+            store[tile.rows, tile.columns] = values.numpy()
+            store[tile.columns, tile.rows] = values.T.numpy()
+            pairs = tile.n_pairs(plan.symmetric)
+            done += pairs
+            step(pairs)
+            spent = time.perf_counter() - begun
+            if not told and done < plan.n_pairs and spent > SAMPLE_SECONDS:
+                told = True
+                left = spent / done * (plan.n_pairs - done)
+                print(f"about {left:.0f} s for the remaining {plan.n_pairs - done:,} pairs", file=sys.stderr)
+
+
+def _sink(tiled: "TiledKernel", part: Path) -> tuple[Any, Callable[[], None]]:
+    """Something to write tiles into, and what completes it."""
+    import numpy as np
+
+    plan = tiled.plan
+    shape, dtype = (plan.n1, plan.n2), str(tiled.dtype).removeprefix("torch.")
+    try:
+        part.parent.mkdir(parents=True, exist_ok=True)
+        if part.name.endswith(".npy.part"):
+            array = np.lib.format.open_memmap(part, mode="w+", dtype=dtype, shape=shape)
+            return array, array.flush
+    except OSError as error:
+        raise UserError(f"{part.parent} cannot be written to: {error.strerror}.") from error
+    try:
+        import zarr
+    except ImportError as error:
+        raise UserError("a .zarr file needs the package zarr: pip install 'neuralpath[scale]'.") from error
+    chunks = (min(plan.block1, shape[0]), min(plan.block2, shape[1]))
+    return zarr.create_array(store=str(part), shape=shape, chunks=chunks, dtype=dtype, overwrite=True), lambda: None
