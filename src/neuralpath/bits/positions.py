@@ -39,8 +39,8 @@ def arrange_positions(masks: Float[Tensor, "batch channel position"], height: in
 class Weighing:
     """How the channels of a term are summed; each combination is compiled once.
 
-    ``masks`` says what the masks are: "bits" packed into ``n_words`` words, "floats", or "none" where the pair values
-    are summed already. Without ``has_pair`` the pair values are one number, the shift.
+    ``masks`` says what the masks are: "bits" packed into ``n_words`` words (0: as many as there are), "floats", or
+    "none" where the pair values are summed already. Without ``has_pair`` the pair values are one number, the shift.
     """
 
     masks: str
@@ -71,22 +71,26 @@ def _weigh(how: Weighing, real: Real) -> Callable[..., None]:
         @compiled()
         def weigh(block: Any, margin: int, pair: Any, masks1: Any, masks2: Any, factor: Any, shift: Any) -> None:
             n_channels, width = masks1.shape
+            lone = real(1) if has_pair else shift  # without pair values the shift is a factor of one mask
             for x in range(width):
                 target = block[margin + x, margin : margin + width]
-                target[:] = 0
                 for channel in range(n_channels):
-                    mask, row = masks1[channel, x], masks2[channel]
-                    for x2 in range(width):
-                        target[x2] += mask * row[x2]
+                    mask, row = masks1[channel, x] * lone, masks2[channel]
+                    if channel == 0:
+                        for x2 in range(width):
+                            target[x2] = mask * row[x2]
+                    else:
+                        for x2 in range(width):
+                            target[x2] += mask * row[x2]
                 if has_pair:
                     source = pair[x]
                     for x2 in range(width):
                         target[x2] *= source[x2] * factor + shift
-                else:
-                    for x2 in range(width):
-                        target[x2] *= shift
 
         return weigh
+
+    if n_words == 0:
+        return _weigh_any_words(real)
 
     @compiled()
     def count(block: Any, margin: int, pair: Any, masks1: Any, masks2: Any, factor: Any, shift: Any) -> None:
@@ -106,6 +110,33 @@ def _weigh(how: Weighing, real: Real) -> Callable[..., None]:
                     for word in range(n_words):
                         total += popcount(words[word] & masks2[word, x2])
                     target[x2] = shift * real(np.int64(total))
+
+    return count
+
+
+def _weigh_any_words(real: Real) -> Callable[..., None]:
+    """As ``_weigh`` for bits, with the number of words known only when it runs; one and two have loops of their own."""
+    one, two = _weigh(Weighing("bits", 1), real), _weigh(Weighing("bits", 2), real)
+
+    @compiled()
+    def count(block: Any, margin: int, pair: Any, masks1: Any, masks2: Any, factor: Any, shift: Any) -> None:
+        n_words, width = masks1.shape
+        if n_words == 1:
+            one(block, margin, pair, masks1, masks2, factor, shift)
+            return
+        if n_words == 2:
+            two(block, margin, pair, masks1, masks2, factor, shift)
+            return
+        counts = np.empty(width, np.uint64)
+        for x in range(width):
+            counts[:] = 0
+            for word in range(n_words):
+                bits, row = masks1[word, x], masks2[word]
+                for x2 in range(width):
+                    counts[x2] += popcount(bits & row[x2])
+            target, source = block[margin + x, margin : margin + width], pair[x]
+            for x2 in range(width):
+                target[x2] = (source[x2] * factor + shift) * real(np.int64(counts[x2]))
 
     return count
 
@@ -156,6 +187,16 @@ def _store(target: Any, total: Any, add: bool) -> None:
                 to[x2] = by[x2]
 
 
+@compiled()
+def _store_three(target: Any, first: Any, second: Any, third: Any) -> None:
+    """Write the sum of three windows, the common case away from the edge, in one pass."""
+    width = target.shape[0]
+    for x in range(width):
+        to, one, two, three = target[x], first[x, :width], second[x, :width], third[x, :width]
+        for x2 in range(width):
+            to[x2] = one[x2] + two[x2] + three[x2]
+
+
 @compiled(fastmath=True)  # the largest of many needs no order
 def _largest(values: Any, so_far: Any) -> Any:
     flat = values.reshape(-1)
@@ -171,54 +212,82 @@ def window_sums(how: Weighing, real: Real) -> Callable[..., None]:
 
     Its arguments: ``out`` (order, batch1, batch2, y, y', x, x'), ``pair`` alike, the masks of both batches (batch, y,
     word or channel, x), ``factor`` (batch1, batch2), ``shift`` (order, batch1, batch2), ``steps`` (positions, size,
-    stride, dilation, before for y, and the same for x), ``largest`` (order, batch1, batch2) for the largest absolute
-    value, ``add`` (to what ``out`` holds, or instead of it), ``skip``: pairs with row > column + skip are left alone.
-
-    Pair values are read, and results written, in the order in which they lie in memory; the sums over x of the last
-    few rows y, for all y', are kept in a ring, so that each is made once.
+    stride, dilation, before for y, and the same for x), ``largest`` (order, batch1, batch2) for the size of the
+    values, ``add`` (to what ``out`` holds, or instead of it), ``skip``: pairs with row > column + skip are left alone.
     """
-    weigh, has_pair = _weigh(how, real), how.has_pair
+    convolve, has_pair = convolve_pair(how, real), how.has_pair
 
     @compiled(parallel=True)
     def kernel(
         out: Any, pair: Any, masks1: Any, masks2: Any, factor: Any, shift: Any, steps: Any, largest: Any, add: bool,
         skip: int,
     ) -> None:  # fmt: skip
-        orders, n1, n2, height_out, _, width_out, _ = out.shape
-        height, size, stride, dilation, before = steps[0], steps[1], steps[2], steps[3], steps[4]
-        width, margin = steps[5], steps[9]
-        side = max(margin + width, (width_out - 1) * steps[7] + (steps[6] - 1) * steps[8] + 1)
-        ring = (size - 1) * dilation + 1
+        orders, n1, n2 = out.shape[:3]
         for job in prange(orders * n1 * n2):
             order, a, b = job // (n1 * n2), (job // n2) % n1, job % n2
             if a > b + skip:
                 continue
-            block = np.zeros((side, side), real)  # the margin stays 0
-            windows = np.empty((ring, height, side, side), real)
-            total = np.empty((side, side), real)
-            most, ahead = real(0), 0  # rows before `ahead` have their windows
-            for row in range(height_out):
-                top = row * stride - before
-                for y in range(max(ahead, top), min(height, top + ring)):
-                    for y2 in range(y % stride, height, stride):  # others meet in no window
-                        source = pair[order, a, b, y, y2] if has_pair else pair[0, 0, 0, 0, 0]
-                        weigh(block, margin, source, masks1[a, y], masks2[b, y2], factor[a, b], shift[order, a, b])
-                        _slide(windows[y % ring, y2], block, width_out, steps[6], steps[7], steps[8])
-                ahead = max(ahead, min(height, top + ring))
-                for row2 in range(height_out):
-                    fresh = True
-                    for place in range(size):
-                        y, y2 = top + place * dilation, row2 * stride - before + place * dilation
-                        if 0 <= y < height and 0 <= y2 < height:
-                            _collect(total, windows[y % ring, y2], fresh)
-                            fresh = False
-                    if fresh:
-                        total[:] = 0
-                    _store(out[order, a, b, row, row2], total, add)
-                    most = _largest(out[order, a, b, row, row2], most)
-            largest[order, a, b] = most
+            source = pair[order, a, b] if has_pair else pair[0, 0, 0]
+            largest[order, a, b] = convolve(
+                out[order, a, b], source, masks1[a], masks2[b], factor[a, b], shift[order, a, b], steps, add
+            )
 
     return kernel
+
+
+@cache
+def convolve_pair(how: Weighing, real: Real) -> Callable[..., Any]:
+    """One step for one pair of images: weigh, sum over the window, write; returns the size of the result.
+
+    Pair values are read, and results written, in the order in which they lie in memory; the sums over x of the last
+    few rows y, for all y', are kept in a ring, so that each is made once.
+    """
+    weigh, has_pair = _weigh(how, real), how.has_pair
+
+    @compiled()
+    def convolve(out: Any, pair: Any, masks1: Any, masks2: Any, factor: Any, shift: Any, steps: Any, add: bool) -> Any:
+        height_out, width_out = out.shape[0], out.shape[2]
+        height, size, stride, dilation, before = steps[0], steps[1], steps[2], steps[3], steps[4]
+        width, margin = steps[5], steps[9]
+        side = max(margin + width, (width_out - 1) * steps[7] + (steps[6] - 1) * steps[8] + 1)
+        ring = (size - 1) * dilation + 1
+        block = np.zeros((side, side), real)  # the margin stays 0
+        windows = np.empty((ring, height, side, side), real)
+        total = np.empty((side, side), real)
+        most, ahead = real(0), 0  # rows before `ahead` have their windows
+        for row in range(height_out):
+            top = row * stride - before
+            for y in range(max(ahead, top), min(height, top + ring)):
+                for y2 in range(y % stride, height, stride):  # others meet in no window
+                    source = pair[y, y2] if has_pair else pair[0, 0]
+                    weigh(block, margin, source, masks1[y], masks2[y2], factor, shift)
+                    _slide(windows[y % ring, y2], block, width_out, steps[6], steps[7], steps[8])
+            ahead = max(ahead, min(height, top + ring))
+            for row2 in range(height_out):
+                top2 = row2 * stride - before
+                if size == 3 and not add and min(top, top2) >= 0 and max(top, top2) + ring <= height:
+                    _store_three(
+                        out[row, row2], windows[top % ring, top2], windows[(top + dilation) % ring, top2 + dilation],
+                        windows[(top + 2 * dilation) % ring, top2 + 2 * dilation],
+                    )  # fmt: skip
+                    continue
+                fresh = True
+                for place in range(size):
+                    y, y2 = top + place * dilation, top2 + place * dilation
+                    if 0 <= y < height and 0 <= y2 < height:
+                        _collect(total, windows[y % ring, y2], fresh)
+                        fresh = False
+                if fresh:
+                    total[:] = 0
+                _store(out[row, row2], total, add)
+            most = _largest(out[row, row], most)
+        # The size of equal rows stands for all: it only sets an exponent. Where they are all 0, look at the rest.
+        for row in range(height_out if most == 0 else 0):
+            for row2 in range(height_out):
+                most = _largest(out[row, row2], most)
+        return most
+
+    return convolve
 
 
 @compiled()
@@ -234,26 +303,41 @@ def _collect(total: Any, window: Any, fresh: bool) -> None:
 @cache
 def total_sums(how: Weighing, real: Real) -> Callable[..., None]:
     """The kernel of global pooling: the sum over all pairs of positions of pair values times overlaps."""
-    weigh, has_pair = _weigh(how, real), how.has_pair
+    total_of, has_pair = total_of_pair(how, real), how.has_pair
 
     @compiled(parallel=True)
     def kernel(out: Any, pair: Any, masks1: Any, masks2: Any, factor: Any, shift: Any, skip: int) -> None:
         orders, n1, n2 = out.shape
-        height, width = masks1.shape[1], masks1.shape[3]
         for job in prange(orders * n1 * n2):
             order, a, b = job // (n1 * n2), (job // n2) % n1, job % n2
             if a > b + skip:
                 continue
-            block = np.empty((width, width), real)
-            total = 0.0
-            for y in range(height):
-                for y2 in range(height):
-                    source = pair[order, a, b, y, y2] if has_pair else pair[0, 0, 0, 0, 0]
-                    weigh(block, 0, source, masks1[a, y], masks2[b, y2], factor[a, b], shift[order, a, b])
-                    total += block.sum()
-            out[order, a, b] += real(total)
+            source = pair[order, a, b] if has_pair else pair[0, 0, 0]
+            out[order, a, b] += real(total_of(source, masks1[a], masks2[b], factor[a, b], shift[order, a, b]))
 
     return kernel
+
+
+@cache
+def total_of_pair(how: Weighing, real: Real) -> Callable[..., Any]:
+    """The sum over all pairs of positions, for one pair of images."""
+    weigh, has_pair = _weigh(how, real), how.has_pair
+
+    @compiled()
+    def total_of(pair: Any, masks1: Any, masks2: Any, factor: Any, shift: Any) -> float:
+        height, width = masks1.shape[0], masks1.shape[2]
+        block, row = np.empty((width, width), real), np.empty((width, width), real)
+        total = 0.0
+        for y in range(height):
+            for y2 in range(height):
+                source = pair[y, y2] if has_pair else pair[0, 0]
+                weigh(block, 0, source, masks1[y], masks2[y2], factor, shift)
+                _collect(row, block, y2 == 0)
+            for value in row.flat:
+                total += np.float64(value)
+        return total
+
+    return total_of
 
 
 def real_of(dtype: torch.dtype) -> Real:

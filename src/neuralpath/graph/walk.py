@@ -1,7 +1,7 @@
 """One fold over a path graph: a reading says what each kind of node means, the walk does the rest."""
 
-from collections.abc import Sequence
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from collections.abc import Mapping
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from neuralpath.graph import nodes as n
 
@@ -80,35 +80,35 @@ class Walkable(Protocol):
         ...
 
 
-class _States(Generic[StateT]):
-    """States by node name; each is let go after its last use, so that memory stays that of one layer or two."""
-
-    def __init__(self, nodes: Sequence[n.Node], output_name: str) -> None:
-        self._states: dict[str, StateT] = {}
-        self._last_use = {name: node.name for node in nodes for name in node.inputs}
-        self._last_use[output_name] = ""
-
-    def take(self, node: n.Node) -> list[StateT]:
-        states = [self._states[name] for name in node.inputs]
-        for name in set(node.inputs):
-            if self._last_use[name] == node.name:
-                del self._states[name]
-        return states
-
-    def put(self, name: str, state: StateT) -> None:
-        if name in self._last_use:
-            self._states[name] = state
-
-    def output(self, name: str) -> StateT:
-        return self._states[name]
-
-
-def walk(graph: Walkable, reading: Reading[Any]) -> Any:
+def walk(graph: Walkable, reading: Reading[Any], given: Mapping[str, Any] | None = None) -> Any:
     """Fold a graph with a reading, and return the state at its output.
 
-    Cost: one call of the reading for each node; at most the states that are still needed are held.
+    ``given`` holds states of nodes that are known already; what only leads up to them is not read.
+
+    Cost: one call of the reading for each node. A state is let go after its last use, so that memory stays that of a
+    layer or two.
     """
-    states: _States[Any] = _States(graph.nodes, graph.output_name)
-    for node in graph.nodes:
-        states.put(node.name, getattr(reading, node.kind)(node, *states.take(node)))
-    return states.output(graph.output_name)
+    states: dict[str, Any] = dict(given or {})
+    nodes = _needed(graph, states)
+    last_use = {name: node.name for node in nodes for name in node.inputs}
+    for node in nodes:
+        inputs = [states[name] for name in node.inputs]
+        for name in set(node.inputs):
+            if last_use[name] == node.name and name != graph.output_name:
+                del states[name]
+        states[node.name] = getattr(reading, node.kind)(node, *inputs)
+        del inputs
+        if node.name not in last_use and node.name != graph.output_name:
+            del states[node.name]
+    return states[graph.output_name]
+
+
+def _needed(graph: Walkable, given: Mapping[str, Any]) -> list[n.Node]:
+    """The nodes that the output depends on, apart from those whose states are given, inputs first."""
+    wanted = {graph.output_name}
+    needed = []
+    for node in reversed(graph.nodes):
+        if node.name in wanted and node.name not in given:
+            wanted.update(node.inputs)
+            needed.append(node)
+    return needed[::-1]

@@ -94,10 +94,14 @@ class PairReading:
             entries = state.entries
             if node.groups > 1:
                 entries = _of_channels(entries, group * per_group, per_group)
-            sums.append(self._weighted(node, self._contracted(node, state, entries)))
+            sums.append(self.weighted(node, self._contracted(node, state, entries)))
+        return self.after_mix(node, tuple(sums))
+
+    def after_mix(self, node: n.MixNode, sums: tuple[Scaled, ...]) -> PairState:
+        """The state after a mix, from the sums over what each group of its outputs reads, times the variance."""
         out = torch.arange(node.shape[0])
         groups = None if node.groups == 1 else out // (node.shape[0] // node.groups)
-        entry = Entry(node.name, out, out, (Side(), Side()), node.shape[1:], node.shape[1:], tuple(sums), group=groups)
+        entry = Entry(node.name, out, out, (Side(), Side()), node.shape[1:], node.shape[1:], sums, group=groups)
         return PairState((entry,), node.shape)
 
     def _contracted(self, node: n.MixNode, state: PairState, entries: tuple[Entry, ...]) -> Scaled:
@@ -111,7 +115,7 @@ class PairReading:
             return contracted_units(entries, self._frame)
         return pooled(entries, self._frame)
 
-    def _weighted(self, node: n.MixNode, sums: Scaled) -> Scaled:
+    def weighted(self, node: n.MixNode, sums: Scaled) -> Scaled:
         """The sum over weights of one variance, and its derivative."""
         variance = self._variances[node.name]
         if self._frame.orders == 1:

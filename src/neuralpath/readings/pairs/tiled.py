@@ -7,12 +7,14 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from neuralpath.bits.packed import use_bits
 from neuralpath.graph.forward import Gates
 from neuralpath.graph.path_graph import PathGraph, check_gates, check_input
 from neuralpath.graph.walk import walk
 from neuralpath.readings.pairs.chain import dense_chain
 from neuralpath.readings.pairs.contraction import Frame
 from neuralpath.readings.pairs.cost import pair_cost
+from neuralpath.readings.pairs.images import ImageChain, image_chain
 from neuralpath.readings.pairs.reading import Inputs, PairReading
 from neuralpath.readings.pairs.scaled import Scaled
 from neuralpath.tiles.fill import fill
@@ -118,18 +120,24 @@ def tiled(job: Job, budget: int) -> TiledKernel:
         if packed is not None:
             plan = make_plan(n1, n2, packed.cost(), budget, symmetric=job.x2 is None)
             return TiledKernel(plan, packed.tile, job.x1.dtype, job.x1.device)
+    images = image_chain(job.graph) if job.orders == 1 else None
     cost = pair_cost(job.graph, job.x1.dtype, job.orders)
+    if images is not None and images.fits(job.x1) and images.buffer_bytes(job.x1.dtype) < budget // 2:
+        cost = images.cost(job.x1.dtype)
+        budget -= images.buffer_bytes(job.x1.dtype)
+    else:
+        images = None
     gates_bytes = cost.gates_per_example * (n1 + (0 if job.x2 is None else n2))
     if gates_bytes <= budget // 4:  # else each tile computes the gates of its own rows and columns
         job = job.with_gates()
         budget -= gates_bytes
     plan = make_plan(n1, n2, cost, budget, symmetric=job.x2 is None)
     workspace = Workspace()
-    return TiledKernel(plan, lambda tile: _tile(job, tile, workspace), job.x1.dtype, job.x1.device)
+    return TiledKernel(plan, lambda tile: _tile(job, tile, images, workspace), job.x1.dtype, job.x1.device)
 
 
 @torch.no_grad()
-def _tile(job: Job, tile: Tile, workspace: Workspace) -> Float[Tensor, "rows columns"]:
+def _tile(job: Job, tile: Tile, images: ImageChain | None, workspace: Workspace) -> Float[Tensor, "rows columns"]:
     rows, columns = tile.shape
     symmetric = job.x2 is None and tile.rows == tile.columns
     frame = Frame(rows, columns, job.orders, job.x1.dtype, job.x1.device, 0 if symmetric else rows, workspace)
@@ -138,6 +146,10 @@ def _tile(job: Job, tile: Tile, workspace: Workspace) -> Float[Tensor, "rows col
     reading = PairReading(
         (one, two), job.graph.state, frame, job.variances, job.bias_variance, unit_scales=job.unit_scales
     )
-    sums: Scaled = reading.finish(walk(job.graph, reading))
+    given = {}
+    if images is not None and use_bits(*(side.gates[g.name] for side in (one, two) for g in images.gates)):
+        summed = images.summed((one, two), job.variances, job.bias_variance, frame)
+        given[images.dense.name] = reading.after_mix(images.dense, (reading.weighted(images.dense, summed),))
+    sums: Scaled = reading.finish(walk(job.graph, reading, given))
     zero = torch.zeros_like(sums.exponent)
     return sums.at(zero)[-1].reshape(rows, columns)

@@ -1,0 +1,133 @@
+"""Image networks without skips: all convolutions of a pair of images in one compiled pass."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor
+
+from neuralpath.bits.images import image_chain_kernel
+from neuralpath.bits.packed import use_bits
+from neuralpath.bits.positions import arrange_positions, pack_positions, real_of
+from neuralpath.gates import HardGate
+from neuralpath.graph import nodes as n
+from neuralpath.graph.path_graph import PathGraph
+from neuralpath.readings.pairs.contraction import Frame
+from neuralpath.readings.pairs.convolution import FEW_CHANNELS, KERNEL_DTYPES
+from neuralpath.readings.pairs.reading import Inputs
+from neuralpath.readings.pairs.scaled import Scaled, measured
+from neuralpath.tiles.plan import Cost
+
+TILE_PAIRS = 32**2
+"""Pairs of a tile: enough that the rest of the graph, walked once for a tile, costs nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ImageChain:
+    """The part of a graph from the image to its first dense layer: convolutions, each with a hard gate after it."""
+
+    mixes: tuple[n.MixNode, ...]
+    biased: tuple[bool, ...]
+    gates: tuple[n.GateNode, ...]
+    share: float | None  # factor of each position where they are pooled; None where they are flattened
+    dense: n.MixNode  # the layer that reads the sum
+
+    def fits(self, x: Tensor) -> bool:
+        """Whether the compiled pass can be used for such inputs."""
+        return x.device.type == "cpu" and x.dtype in KERNEL_DTYPES and use_bits()
+
+    def cost(self, dtype: torch.dtype) -> Cost:
+        """A tile holds packed gates; pair values are only those of the pair that a thread is at."""
+        gates = sum(node.n_units for node in self.gates)
+        return Cost(4 * dtype.itemsize + 16, 2 * gates + 4 * self.mixes[0].n_units, TILE_PAIRS, gates)
+
+    def buffer_bytes(self, dtype: torch.dtype) -> int:
+        """Memory of the pair values of all threads."""
+        return 2 * numba.get_num_threads() * self._largest() * dtype.itemsize
+
+    def _largest(self) -> int:
+        return max(node.n_positions**2 for node in self.mixes)
+
+    def summed(
+        self, sides: tuple[Inputs, Inputs], variances: Mapping[str, float], bias_variance: float, frame: Frame
+    ) -> Scaled:
+        """What the first dense layer sums, for all pairs of a tile."""
+        real = real_of(frame.dtype)
+        images = [arrange_positions(side.x.flatten(2), self.mixes[0].in_space[0]) for side in sides]
+        gates = [self._packed(side) for side in sides]
+        gains = np.array([variances[mix.name] for mix in self.mixes])
+        biases = np.array([bias_variance * biased for biased in self.biased])
+        out = np.zeros((frame.batch1, frame.batch2))
+        exponents = np.zeros((frame.batch1, frame.batch2), np.int64)
+        shape = (numba.get_num_threads(), 2, self._largest())
+        buffers = frame.workspace.empty(shape, frame.dtype).numpy()
+        image_chain_kernel(real)(
+            out, exponents, _wanted(frame), *images, *gates, self._layers(), gains, biases, buffers,
+            self.share is not None,
+        )  # fmt: skip
+        values = torch.from_numpy(out) * (1.0 if self.share is None else self.share**2)
+        return measured(values[None].to(frame.dtype), torch.from_numpy(exponents))
+
+    def _packed(self, side: Inputs) -> np.ndarray:
+        layers = [pack_positions(side.gates[node.name].flatten(2), node.shape[1]) for node in self.gates]
+        return np.concatenate([layer.reshape(len(layer), -1) for layer in layers], axis=1)
+
+    def _layers(self) -> np.ndarray:
+        rows, start = [], 0
+        for mix, gate in zip(self.mixes, self.gates, strict=True):
+            n_words = -(-gate.shape[0] // 64)
+            axes = zip(mix.windows, mix.in_space, strict=True)
+            steps = [s for w, size in axes for s in (size, w.size, w.stride, w.dilation, w.before)]
+            rows.append([*steps, *mix.shape[1:], start, n_words])
+            start += n_words * mix.n_positions
+        return np.array(rows)
+
+
+def image_chain(graph: PathGraph) -> ImageChain | None:
+    """The chain of convolutions that a graph begins with, or ``None`` where it begins otherwise."""
+    nodes = list(graph.nodes)
+    if len(nodes[0].shape) != 3 or nodes[0].shape[0] > FEW_CHANNELS or not isinstance(nodes[0], n.InputNode):
+        return None
+    readers: dict[str, int] = {}
+    for node in nodes:
+        for name in node.inputs:
+            readers[name] = readers.get(name, 0) + 1
+    mixes: list[n.MixNode] = []
+    biased: list[bool] = []
+    gates: list[n.GateNode] = []
+    share: float | None = None
+    pooled = False
+    for before, node in pairwise(nodes):
+        if node.inputs != (before.name,) or readers[before.name] != 1:
+            return None
+        match node:
+            case n.MixNode() if not node.windows:
+                complete = len(mixes) == len(gates) > 0
+                return ImageChain(tuple(mixes), tuple(biased), tuple(gates), share, node) if complete else None
+            case n.MixNode(groups=1) if len(mixes) == len(gates) and not pooled:
+                mixes.append(node)
+                biased.append(False)
+            case n.BiasNode() if len(mixes) > len(gates) and node.value_shape == (node.shape[0], 1, 1):
+                biased[-1] = True
+            case n.GateNode(gate=HardGate(), slope=None) if len(mixes) > len(gates):
+                gates.append(node)
+            case n.AveragePoolNode() if len(mixes) == len(gates) and not pooled and _is_global(node):
+                share, pooled = math.prod(float(matrix[0, 0]) for matrix in node.matrices), True
+            case n.ReshapeNode() if len(node.shape) == 1 and len(mixes) == len(gates):
+                pass  # flattening changes nothing that the sum sees
+            case _:
+                return None
+    return None
+
+
+def _wanted(frame: Frame) -> np.ndarray:
+    rows, columns = np.indices((frame.batch1, frame.batch2)).reshape(2, -1)
+    return np.stack([rows, columns], axis=1)[rows <= columns + frame.skip]
+
+
+def _is_global(node: n.AveragePoolNode) -> bool:
+    return all(m.shape[0] == 1 and bool((m == m[0, 0]).all()) for m in node.matrices)
