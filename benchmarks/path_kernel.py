@@ -162,17 +162,24 @@ MEMORY_CODE = """
 model = npath.nets.GCONV((3, 32, 32), 10)
 x = torch.rand(8, 3, 32, 32)
 graph = npath.trace(model, x[:1])
-npath.path_kernel(graph, x[:{n}], memory={budget})
+graph.gates(x)
+npath.{kernel}(graph, x[:2], memory=2**27)  # compiles
 """
 
 
 def memory() -> dict:
-    base = measure.peak_memory(MEMORY_CODE.format(n=1, budget=2**28))
+    """Peak memory of the general path (two orders of pair values) and of the fused one, against the budget."""
     rows = []
-    for budget in (2**25, 2**27, 2**28):
-        used = measure.peak_memory(MEMORY_CODE.format(n=8, budget=budget)) - base
-        rows.append({"budget": budget, "peak_above_one_pair": used})
-        print(f"GCONV 32x32, 8 images: budget {budget / 2**20:.0f} MiB, peak {used / 2**20:.0f} MiB above one pair")
+    for kernel, budgets in (("expected_tangent_kernel", (2**26, 2**28)), ("path_kernel", (2**26,))):
+        base = measure.peak_memory(MEMORY_CODE.format(kernel=kernel).replace("x[:2]", "x[:1]"))
+        for budget in budgets:
+            code = MEMORY_CODE.format(kernel=kernel) + f"npath.{kernel}(graph, x, memory={budget})"
+            used = measure.peak_memory(code) - base
+            rows.append({"kernel": kernel, "budget": budget, "peak_above_one_example": used})
+            print(
+                f"{kernel}, GCONV 32x32, 8 images: budget {budget / 2**20:.0f} MiB, "
+                f"peak {used / 2**20:.0f} MiB above one example"
+            )
     return {"rows": rows}
 
 

@@ -11,17 +11,20 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from neuralpath import data, nets
+from neuralpath.diagnostics import centred_alignment
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.trace import trace
 from neuralpath.readings.counts import active_paths, shared_paths
+from neuralpath.readings.pairs.kernel import path_kernel
 
 WIDTH, DEPTH = 64, 4
 EPOCHS, BATCH, RATE = 30, 32, 1e-3
 SHOWN = 6  # digits in the tables
+PER_CLASS = 20  # digits of each class in the picture of the kernel
 
 
 def run(out: Path, seed: int) -> None:
-    """Train, and print how many paths the network has, how many each digit opens, and how many two share."""
+    """Train, print how many paths the digits open and share, and draw the path kernel before and after."""
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
     digits = data.load("digits")
@@ -31,18 +34,31 @@ def run(out: Path, seed: int) -> None:
     console.print(f"[bold]A fully connected ReLU network[/bold] of width {WIDTH} and depth {DEPTH} on 8x8 digits\n")
     console.print(str(graph), highlight=False, soft_wrap=True)
     console.print(f"\nIt is a sum over {graph.n_paths:,} paths into each output.\n")
-    x, y = _one_of_each(digits.test, SHOWN)
+    x, y = _pairs_of_digits(digits.test, SHOWN)
+    sorted_digits = data.balanced_subset(digits.train, PER_CLASS, torch.Generator().manual_seed(seed))
+    order = sorted_digits.labels.argsort(stable=True)
+    images, labels = sorted_digits.images[order], sorted_digits.labels[order]
     _show_paths(console, graph, x, y, "before training")
+    before = path_kernel(graph, images)
     _train(model, digits.train, generator)
     with torch.no_grad():
         accuracy = (model(digits.test.images).argmax(1) == digits.test.labels).float().mean()
     console.print(f"\nTrained for {EPOCHS} epochs: test accuracy {accuracy:.1%}\n")
     _show_paths(console, graph, x, y, "after training")
+    after = path_kernel(graph, images)
+    same = (labels[:, None] == labels[None, :]).float()
+    shares = [float(centred_alignment(_correlation(kernel), same)) for kernel in (before, after)]
+    console.print(
+        f"\nCentred alignment of the path kernel with the classes: {shares[0]:.3f} before, {shares[1]:.3f} after."
+    )
+    picture = out / "path_kernel.png"
+    _draw_kernels({"before training": before, "after training": after}, labels, picture)
+    console.print(f"The path kernel of {len(labels)} digits, sorted by class: {picture}")
 
 
-def _one_of_each(split: data.Split, n_classes: int) -> tuple[Float[Tensor, "digit 1 8 8"], Int[Tensor, " digit"]]:
-    """The first two examples of each of the first classes, in the order of the classes."""
-    rows = [int(i) for label in range(n_classes // 2) for i in (split.labels == label).nonzero()[:2, 0]]
+def _pairs_of_digits(split: data.Split, n_shown: int) -> tuple[Float[Tensor, "digit 1 8 8"], Int[Tensor, " digit"]]:
+    """Two examples of each of the first classes, in the order of the classes."""
+    rows = [int(i) for label in range(n_shown // 2) for i in (split.labels == label).nonzero()[:2, 0]]
     return split.images[rows], split.labels[rows]
 
 
@@ -68,6 +84,32 @@ def _show_paths(
         cells = (_percent(shared[row, column]) for column in range(len(y)))
         table.add_row(str(label), _percent(active[row]), *cells)
     console.print(table)
+
+
+def _correlation(kernel: Float[Tensor, "digit digit"]) -> Float[Tensor, "digit digit"]:
+    """The kernel scaled to ones on its diagonal; a digit without active paths has no direction, and gets zeros."""
+    size = kernel.diagonal().sqrt()
+    return torch.where(size > 0, kernel / size, 0.0) / torch.where(size > 0, size, 1.0)[:, None]
+
+
+def _draw_kernels(kernels: dict[str, Float[Tensor, "digit digit"]], labels: Int[Tensor, " digit"], path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.5, 5.2), layout="constrained")
+    FigureCanvasAgg(figure)  # no window, no global state
+    axes = figure.subplots(1, len(kernels))
+    middle = [float((labels == k).nonzero().float().mean()) for k in range(int(labels.max()) + 1)]
+    for axis, (title, kernel) in zip(axes, kernels.items(), strict=True):
+        image = axis.imshow(_correlation(kernel).numpy(), vmin=0, vmax=1, cmap="magma", interpolation="nearest")
+        axis.set_title(title)
+        axis.set_xticks(middle, range(len(middle)))
+        axis.set_yticks(middle, range(len(middle)))
+        axis.tick_params(length=0)
+        axis.set_xlabel("digit")
+    axes[0].set_ylabel("digit")
+    figure.colorbar(image, ax=axes, label="normalised path kernel", shrink=0.9)
+    figure.savefig(path, dpi=150)
 
 
 def _percent(log_share: Float[Tensor, ""]) -> str:

@@ -176,3 +176,59 @@ def test_version_and_help_do_not_load_torch():
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert result.returncode == 0, result.stderr
         assert result.stdout.strip()
+
+
+def test_kernel_is_written_as_npy_and_zarr(tmp_path, capsys):
+    import numpy as np
+    import zarr
+
+    arguments = ["--data", "digits", "--count", "12", "--set", "width=8", "depth=3"]
+    assert main(["kernel", "fc", "--out", str(tmp_path / "K.npy"), *arguments]) == 0
+    assert "pairs in" in capsys.readouterr().err  # the plan, with its memory, comes first
+    kernel = np.load(tmp_path / "K.npy")
+    assert kernel.shape == (12, 12)
+    assert np.array_equal(kernel, kernel.T)
+    assert np.linalg.eigvalsh(kernel.astype(float))[0] > -1e-4 * np.trace(kernel)
+    for _ in range(2):  # an existing store is replaced
+        assert main(["kernel", "fc", "--out", str(tmp_path / "K.zarr"), *arguments]) == 0
+    assert np.array_equal(zarr.open(tmp_path / "K.zarr")[:], kernel)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["K.npy", "K.zarr"]
+
+
+def test_kernel_with_weights_of_a_file(tmp_path, capsys):
+    import numpy as np
+    from safetensors.torch import save_file
+
+    from neuralpath import nets
+
+    model = nets.FC((1, 8, 8), 8, 3)
+    save_file(model.state_dict(), tmp_path / "w.safetensors")
+    arguments = ["kernel", "fc", "--data", "digits", "--count", "5", "--set", "width=8", "depth=3"]
+    weights = ["--weights", str(tmp_path / "w.safetensors")]
+    assert main([*arguments, *weights, "--out", str(tmp_path / "a.npy"), "--seed", "1"]) == 0
+    assert main([*arguments, *weights, "--out", str(tmp_path / "b.npy"), "--seed", "2"]) == 0
+    assert np.array_equal(np.load(tmp_path / "a.npy"), np.load(tmp_path / "b.npy"))
+    assert main([*arguments[:-2], "width=9", "depth=3", *weights, "--out", str(tmp_path / "c.npy")]) == 1
+    assert "does not fit the model: layers.linear1.weight has the shape (8, 64), not (9, 64)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (["--out", "K.txt"], "--out must end in .npy or .zarr"),
+        (["--memory", "much"], "a size of memory is a number with a unit"),
+        (["--memory", "10"], "give at least memory="),
+        (["--count", "0"], "--count must be from 1 to 1,437"),
+        (["--data", "digit"], "digits"),
+        (["--weights", "none.safetensors"], "none.safetensors cannot be read as a safetensors file"),
+    ],
+)
+def test_kernel_mistakes_are_one_line_and_leave_nothing(change, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    arguments = {"--data": "digits", "--out": "K.npy", "--count": "4", **dict([change])}
+    flags = [word for pair in arguments.items() for word in pair]
+    assert main(["kernel", "fc", *flags, "--set", "width=8", "depth=3"]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert "Traceback" not in error
+    assert list(tmp_path.iterdir()) == []
