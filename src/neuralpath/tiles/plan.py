@@ -20,6 +20,11 @@ class Cost:
     best_pairs: int  # more pairs at once than this bring nothing
     gates_per_example: int = 0  # bytes of one example's gates, if they are kept for all
 
+    @property
+    def smallest(self) -> int:
+        """Bytes of a tile of one pair."""
+        return self.bytes_per_pair + 2 * self.bytes_per_example
+
 
 @dataclass(frozen=True, slots=True)
 class Tile:
@@ -75,7 +80,7 @@ def make_plan(n1: int, n2: int, cost: Cost, budget: int, *, symmetric: bool) -> 
 
     Raises: BudgetTooSmall if one pair does not fit; the message names the smallest budget that works.
     """
-    smallest = cost.bytes_per_pair + 2 * cost.bytes_per_example
+    smallest = cost.smallest
     if smallest > budget:
         raise BudgetTooSmall(
             f"one pair of examples needs {format_memory(smallest)}, but the memory budget is {format_memory(budget)}: "

@@ -122,13 +122,15 @@ def tiled(job: Job, budget: int) -> TiledKernel:
             return TiledKernel(plan, packed.tile, job.x1.dtype, job.x1.device)
     images = image_chain(job.graph) if job.orders == 1 else None
     cost = pair_cost(job.graph, job.x1.dtype, job.orders)
-    if images is not None and images.fits(job.x1) and images.buffer_bytes(job.x1.dtype) < budget // 2:
-        cost = images.cost(job.x1.dtype)
-        budget -= images.buffer_bytes(job.x1.dtype)
-    else:
-        images = None
+    if images is not None and images.fits(job.x1):
+        left = budget - images.buffer_bytes(job.x1.dtype)
+        if left >= images.cost(job.x1.dtype).smallest:
+            cost, budget = images.cost(job.x1.dtype), left
+        else:
+            images = None
     gates_bytes = cost.gates_per_example * (n1 + (0 if job.x2 is None else n2))
-    if gates_bytes <= budget // 4:  # else each tile computes the gates of its own rows and columns
+    # Gates that take too much of the budget are computed anew for the rows and columns of each tile.
+    if gates_bytes <= min(budget // 4, budget - cost.smallest):
         job = job.with_gates()
         budget -= gates_bytes
     plan = make_plan(n1, n2, cost, budget, symmetric=job.x2 is None)
