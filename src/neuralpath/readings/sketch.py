@@ -19,6 +19,9 @@ from neuralpath.readings.pairs.variances import FanVariance, mix_variances
 CHUNK_BYTES = 2**27
 """Hidden values that are held at once, over draws and examples: a few times a second-level cache."""
 
+DRAWS = 16
+"""Draws that are walked together, where memory allows: the same for every number of examples."""
+
 
 class _WithWeights(Forward):
     """The forward pass with the weights of paths given for each mix and bias node, and fixed gates."""
@@ -58,8 +61,9 @@ def path_sketch(
     the other examples nor on how the work is cut into chunks, so a data set may be sketched in parts with generators
     of one seed.
 
-    Cost: ``n_features`` forward passes; memory for a chunk of them. Raises: ValueError for inputs or gates that do
-    not fit, tied weights and activations that are not gates; OverflowError past the range of the dtype.
+    Cost: ``n_features`` forward passes; memory for a chunk of them, and for the gates of ``x``. Raises: ValueError for
+    inputs or gates that do not fit, tied weights and activations that are not gates; OverflowError past the range of
+    the dtype.
 
     >>> import neuralpath as npath
     >>> x = torch.randn(3, 4, dtype=torch.float64)
@@ -78,6 +82,7 @@ def path_sketch(
         check_gates("gates", gates, graph, len(x))
     variances = mix_variances(graph, FanVariance(1.0) if normalise else 1.0)
     share = outputs_share_paths(graph)
+    gates = graph.gates(x) if gates is None else gates
     features = x.new_empty(len(x), n_features)
     rows, draws = _chunks(graph, x, n_features)
     for start in range(0, n_features, draws):
@@ -85,8 +90,7 @@ def path_sketch(
         weights, output = _draw(graph, count, variances, x, generator)
         for first in range(0, len(x), rows):
             part = slice(first, first + rows)
-            opened = graph.gates(x[part]) if gates is None else gates.batch(part)
-            y = _outputs(graph, x[part], opened, weights)
+            y = _outputs(graph, x[part], gates.batch(part), weights)
             chosen = y[:, :, 0] if share else y.gather(2, output[:, None, None].expand(-1, y.shape[1], 1))[:, :, 0]
             features[part, start : start + count] = chosen.T
     features /= n_features**0.5
@@ -99,7 +103,7 @@ def _chunks(graph: PathGraph, x: Tensor, n_features: int) -> tuple[int, int]:
     """Examples and draws that are walked at once."""
     widest = 3 * max(node.n_units for node in graph.nodes) * x.element_size()
     weights = x.element_size() * sum(_size(node) for node in graph.weights())
-    rows = max(1, min(len(x), CHUNK_BYTES // widest))
+    rows = max(1, min(len(x), CHUNK_BYTES // (DRAWS * widest)))
     draws = max(1, min(n_features, CHUNK_BYTES // (rows * widest), 4 * CHUNK_BYTES // max(weights, 1)))
     return rows, draws
 
