@@ -36,11 +36,26 @@ def set_threads(count: int) -> None:
     numba.set_num_threads(count)
 
 
-def peak_memory(code: str) -> int:
-    """Bytes of the largest resident size of a fresh process that runs some code, above the same without it."""
-    prelude = "import resource, torch, neuralpath as npath\n"
-    report = "\nprint(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)"
-    out = subprocess.run([sys.executable, "-c", prelude + code + report], capture_output=True, text=True, check=True)
+_PEAK = """
+import torch, neuralpath as npath
+
+def status(field):
+    with open("/proc/self/status") as lines:
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(field))
+
+{setup}
+with open("/proc/self/clear_refs", "w") as reset:
+    reset.write("5")  # forget the peak of the set-up, which holds the compiler's
+before = status("VmRSS")
+{code}
+print(status("VmHWM") - before)
+"""
+
+
+def peak_memory(setup: str, code: str) -> int:
+    """Bytes that some code takes at its peak beyond what the process holds after a set-up (Linux)."""
+    program = _PEAK.format(setup=setup, code=code)
+    out = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return int(out.stdout.splitlines()[-1])
 
 

@@ -27,6 +27,7 @@ def pair_cost(graph: PathGraph, dtype: torch.dtype, orders: int) -> Cost:
         if isinstance(node, n.MixNode):
             values[node.name] = node.groups * node.n_positions**2 * size
             scratch = prod(node.in_space) ** 2 * size if node.windows else 0
+            scratch += 2 * values[node.name] * (orders - 1)  # the derivative is put together from copies
             held = frozenset().union(*(sources[name] for name in alive)) if alive else frozenset()
             peak = max(peak, sum(values[s] for s in held | reached) + values[node.name] + scratch)
             reached = frozenset([node.name])
