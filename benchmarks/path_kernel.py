@@ -55,7 +55,7 @@ def dense(width: int, depth: int, peak: float) -> dict:
     graph = npath.trace(model, x[:1])
     gates = graph.gates(x)
     layers = [layer.float() for layer in gates.layers]
-    packed = PackedLayers(gates.layers)
+    packed = PackedLayers.of(gates.layers)
     tiles = packed.tiles(0, N_DENSE)
     scales = [1.0 / width] * len(layers)
     ones = torch.ones(N_DENSE, N_DENSE)

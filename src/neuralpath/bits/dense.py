@@ -1,6 +1,7 @@
 """Overlaps of packed gate vectors: for each pair of rows, how many gates both have open."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -94,14 +95,23 @@ def _unrolled(loops: tuple[Callable[..., None], ...], words: tuple[int, ...]) ->
     return chained
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class PackedLayers:
-    """The hard gates of several dense layers for a batch, packed, both row by row and in tiles of columns."""
+    """The hard gates of several dense layers for a batch, packed row by row; columns are given in tiles."""
 
-    def __init__(self, layers: Sequence[Bool[Tensor, "_batch _unit"]]) -> None:
+    rows: Words
+    words: tuple[int, ...]  # of each layer
+
+    @classmethod
+    def of(cls, layers: Sequence[Bool[Tensor, "_batch _unit"]]) -> "PackedLayers":
+        """Pack the gates of a batch."""
         packed = [pack(layer) for layer in layers]
-        self.words = tuple(p.shape[1] for p in packed)
-        self.widths = tuple(layer.shape[1] for layer in layers)
-        self.rows: Words = np.concatenate(packed, axis=1)
+        return cls(np.concatenate(packed, axis=1), tuple(p.shape[1] for p in packed))
+
+    @classmethod
+    def joined(cls, parts: Sequence["PackedLayers"]) -> "PackedLayers":
+        """Batches of one network, one after the other."""
+        return cls(np.concatenate([part.rows for part in parts]), parts[0].words)
 
     def __len__(self) -> int:
         return self.rows.shape[0]
@@ -149,6 +159,6 @@ def overlaps(
     if not use_bits(gates1, gates2) or dtype not in (torch.float32, torch.float64):
         return gates1.to(dtype) @ gates2.to(dtype).T
     out = torch.ones(gates1.shape[0], gates2.shape[0], dtype=dtype)
-    columns = PackedLayers([gates2])
-    multiply_by_overlaps(out, PackedLayers([gates1]), 0, columns.tiles(0, len(columns)), [1.0])
+    columns = PackedLayers.of([gates2])
+    multiply_by_overlaps(out, PackedLayers.of([gates1]), 0, columns.tiles(0, len(columns)), [1.0])
     return out

@@ -3,7 +3,6 @@
 import os
 import shutil
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,9 +16,7 @@ from neuralpath.commands.models import load_model, load_weights
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from neuralpath.readings.pairs.tiled import TiledKernel
-
-SAMPLE_SECONDS = 1.0  # work that is timed before an estimate is given
+    from neuralpath.tiles.kernel import TiledKernel
 
 
 @dataclass(frozen=True)
@@ -121,22 +118,14 @@ def _write_tiles(tiled: "TiledKernel", store: Any, name: str) -> None:
     from neuralpath.tiles.fill import progress_bar
 
     plan = tiled.plan
-    print(f"{plan}", file=sys.stderr)
-    begun, done, told = time.perf_counter(), 0, False
+    print(f"{plan}; {tiled.estimate()}", file=sys.stderr)
     with progress_bar(plan.n_pairs, name, None if sys.stderr.isatty() else False) as step:
         for tile, values in tiled:
             if not bool(torch.isfinite(values).all()):
                 raise OverflowError("the kernel passes the range of its dtype: use --normalise or --double.")
             store[tile.rows, tile.columns] = values.numpy()
             store[tile.columns, tile.rows] = values.T.numpy()
-            pairs = tile.n_pairs(plan.symmetric)
-            done += pairs
-            step(pairs)
-            spent = time.perf_counter() - begun
-            if not told and done < plan.n_pairs and spent > SAMPLE_SECONDS:
-                told = True
-                left = spent / done * (plan.n_pairs - done)
-                print(f"about {left:.0f} s for the remaining {plan.n_pairs - done:,} pairs", file=sys.stderr)
+            step(tile.n_pairs(plan.symmetric))
 
 
 def _sink(tiled: "TiledKernel", part: Path) -> tuple[Any, Callable[[], None]]:

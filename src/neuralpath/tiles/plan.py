@@ -54,6 +54,7 @@ class Plan:
     block2: int
     symmetric: bool
     tile_bytes: int
+    kept_bytes: int = 0  # for all tiles: gates, packed words, buffers
 
     def tiles(self) -> Iterator[Tile]:
         """The tiles, row by row."""
@@ -61,6 +62,11 @@ class Plan:
             rows = slice(start1, min(start1 + self.block1, self.n1))
             for start2 in range(start1 if self.symmetric else 0, self.n2, self.block2):
                 yield Tile(rows, slice(start2, min(start2 + self.block2, self.n2)))
+
+    @property
+    def working_bytes(self) -> int:
+        """Memory of the work, without the result."""
+        return self.tile_bytes + self.kept_bytes
 
     @property
     def n_pairs(self) -> int:
@@ -75,22 +81,23 @@ class Plan:
         )
 
 
-def make_plan(n1: int, n2: int, cost: Cost, budget: int, *, symmetric: bool) -> Plan:
-    """Square tiles, as large as is useful and as the budget allows.
+def make_plan(n1: int, n2: int, cost: Cost, budget: int, *, symmetric: bool, kept_bytes: int = 0) -> Plan:
+    """Square tiles, as large as is useful and as the budget allows, ``kept_bytes`` of which are held for all tiles.
 
     Raises: BudgetTooSmall if one pair does not fit; the message names the smallest budget that works.
     """
-    smallest = cost.smallest
+    smallest = cost.smallest + kept_bytes
     if smallest > budget:
         raise BudgetTooSmall(
             f"one pair of examples needs {format_memory(smallest)}, but the memory budget is {format_memory(budget)}: "
             f"give at least memory={smallest}, or use `path_sketch`, which needs no pair matrices."
         )
-    # side**2 * pair + 2 * side * example <= budget
-    pair, example = max(cost.bytes_per_pair, 1), cost.bytes_per_example
-    side = int((math.sqrt(example**2 + pair * budget) - example) / pair)
+    # side**2 * pair + 2 * side * example <= left
+    pair, example, left = max(cost.bytes_per_pair, 1), cost.bytes_per_example, budget - kept_bytes
+    side = int((math.sqrt(example**2 + pair * left) - example) / pair)
     side = max(1, min(side, math.isqrt(cost.best_pairs)))
     block1, block2 = min(side, n1), min(side, n2)
     if symmetric:
         block1 = block2 = min(side, n1)
-    return Plan(n1, n2, block1, block2, symmetric, block1 * block2 * pair + (block1 + block2) * example)
+    tile_bytes = block1 * block2 * pair + (block1 + block2) * example
+    return Plan(n1, n2, block1, block2, symmetric, tile_bytes, kept_bytes)

@@ -1,6 +1,5 @@
 """Fully connected networks: the kernel is the input Gram matrix times gate overlaps, in one pass over bits."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -14,6 +13,9 @@ from neuralpath.graph import nodes as n
 from neuralpath.graph.forward import Gates
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.tiles.plan import Cost, Tile
+
+EXAMPLES = 4096
+"""Examples whose gates are computed at once."""
 
 ROW_BLOCK = 512
 """Rows of a tile: the Gram product runs at full speed, and little of the lower half is computed in vain."""
@@ -34,23 +36,29 @@ class DenseChain:
         gates1: Gates | None,
         gates2: Gates | None,
         variances: Mapping[str, float],
-        orders: int,
     ) -> "ChainJob | None":
         """The work packed for a kernel, or ``None`` where bits cannot be used (other gates, dtype or device)."""
-        first = self.graph.gates(x1) if gates1 is None else gates1
-        second = None
-        if x2 is not None:
-            second = self.graph.gates(x2) if gates2 is None else gates2
-        layers = [layer for g in (first, second) if g is not None for layer in g.layers]
-        if not use_bits(*layers) or x1.dtype not in (torch.float32, torch.float64):
+        if x1.dtype not in (torch.float32, torch.float64):
             return None
-        rows = PackedLayers(first.layers)
-        columns = rows if second is None else PackedLayers(second.layers)
-        sizes = [variances[mix.name] for mix in self.mixes]
+        rows = self._packed(x1, gates1)
+        columns = rows if x2 is None else self._packed(x2, gates2)
+        if rows is None or columns is None:
+            return None
         # The first variance scales the Gram matrix, each other one the overlap in front of its layer.
-        total = sizes[0] * (math.fsum(1 / size for size in sizes) if orders == 2 else 1.0)
+        first, *others = (variances[mix.name] for mix in self.mixes)
         inputs = x1.flatten(1)
-        return ChainJob(inputs, inputs if x2 is None else x2.flatten(1), rows, columns, total, tuple(sizes[1:]))
+        return ChainJob(inputs, inputs if x2 is None else x2.flatten(1), rows, columns, first, tuple(others))
+
+    def _packed(self, x: Tensor, gates: Gates | None) -> PackedLayers | None:
+        """Gates computed and packed some examples at a time: unpacked they need far more memory."""
+        parts = []
+        for start in range(0, len(x), EXAMPLES):
+            some = slice(start, start + EXAMPLES)
+            layers = (self.graph.gates(x[some]) if gates is None else gates.batch(some)).layers
+            if not use_bits(*layers):
+                return None
+            parts.append(PackedLayers.of(layers))
+        return PackedLayers.joined(parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +75,11 @@ class ChainJob:
     def cost(self) -> Cost:
         """A tile holds its values and the words of its columns."""
         return Cost(2 * self.x1.element_size(), 8 * self.rows.rows.shape[1], ROW_BLOCK**2)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of the packed gates of all examples."""
+        return self.rows.rows.nbytes + (0 if self.columns is self.rows else self.columns.rows.nbytes)
 
     def tile(self, tile: Tile) -> Float[Tensor, "rows columns"]:
         """Gram matrix times overlaps for a block of rows and columns."""

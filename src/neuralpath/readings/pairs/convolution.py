@@ -11,8 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from neuralpath.bits.image_loops import total_sums, window_sums
 from neuralpath.bits.packed import use_bits
-from neuralpath.bits.positions import Weighing, arrange_positions, pack_positions, real_of, total_sums, window_sums
+from neuralpath.bits.positions import arrange_positions, pack_positions
 from neuralpath.graph import nodes as n
 from neuralpath.graph.geometry import Window
 from neuralpath.readings.pairs.contraction import Frame, contracted, is_diagonal, pair_of, pieces_of
@@ -144,11 +145,10 @@ def _convolved_by_kernel(terms: list[_Term], windows: tuple[Window, ...], space:
     out = frame.empty(n_rows, n_rows, n_columns, n_columns)
     largest = torch.zeros(frame.orders, frame.batch1, frame.batch2, dtype=frame.dtype)  # after the last call
     for i, term in enumerate(terms):
-        how, masks1, masks2 = _masks(term, height, frame)
-        kernel = window_sums(how, real_of(frame.dtype))
-        kernel(
-            out.numpy(), _planar(term.pair, frame), masks1, masks2, *_weights(term, exponent, frame), steps,
-            largest.numpy(), i > 0, frame.skip,
+        masks1, masks2 = _masks(term, height, frame)
+        window_sums(
+            out.numpy(), _planar(term.pair, frame), term.pair is not None, masks1, masks2,
+            *_weights(term, exponent, frame), steps, largest.numpy(), i > 0, frame.skip,
         )  # fmt: skip
     flat = out if len(space) == 2 else out.reshape(*out.shape[:3], n_columns, n_columns)
     return measured(flat, exponent, largest.amax(0))
@@ -162,10 +162,10 @@ def _is_global(entry: Entry) -> bool:
 def _pooled_by_kernel(piece: Entry, frame: Frame) -> Scaled:
     assert piece.axes is not None
     term = _Term(pair_of(piece), _full_masks(piece))
-    how, masks1, masks2 = _masks(term, piece.space[0] if len(piece.space) == 2 else 1, frame)
+    masks1, masks2 = _masks(term, piece.space[0] if len(piece.space) == 2 else 1, frame)
     out = frame.zeros()
-    kernel = total_sums(how, real_of(frame.dtype))
-    kernel(out.numpy(), _planar(term.pair, frame), masks1, masks2, *_weights(term, term.top, frame), frame.skip)
+    weights = _weights(term, term.top, frame)
+    total_sums(out.numpy(), _planar(term.pair, frame), True, masks1, masks2, *weights, frame.skip)
     share = math.prod(float(matrix[0, 0]) for matrix in piece.axes) ** 2
     return measured(out * share, term.top)
 
@@ -173,24 +173,21 @@ def _pooled_by_kernel(piece: Entry, frame: Frame) -> Scaled:
 def _planar(pair: Scaled | None, frame: Frame) -> np.ndarray:
     """Pair values with two axes of space; a network on sequences has one row. Without any, a stand-in."""
     if pair is None:
-        return np.zeros((1,) * 7, real_of(frame.dtype))
+        return torch.zeros((1,) * 7, dtype=frame.dtype).numpy()
     values = pair.values
     planar = values.reshape(*values.shape[:3], 1, 1, *values.shape[3:]) if values.ndim == 5 else values
     return planar.contiguous().numpy()
 
 
-def _masks(term: _Term, height: int, frame: Frame) -> tuple[Weighing, np.ndarray, np.ndarray]:
-    """The masks of a term in the kernels' layout, and how they are summed."""
+def _masks(term: _Term, height: int, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
+    """The masks of a term in the loops' layout; their dtype says what they are."""
     sizes = (frame.batch1, frame.batch2)
     if term.masks is None:
-        none = [np.zeros((size, height, 0, 0), np.uint64) for size in sizes]
-        return Weighing("none"), none[0], none[1]
-    has_pair = term.pair is not None
+        none = [np.zeros((size, height, 0, 0), np.uint8) for size in sizes]
+        return none[0], none[1]
     one, two = (mask.expand(size, -1, -1) for mask, size in zip(term.masks, sizes, strict=True))
-    if one.is_floating_point():
-        return Weighing("floats", 0, has_pair), arrange_positions(one, height), arrange_positions(two, height)
-    packed = pack_positions(one, height), pack_positions(two, height)
-    return Weighing("bits", packed[0].shape[2], has_pair), *packed
+    arranged = arrange_positions if one.is_floating_point() else pack_positions
+    return arranged(one, height), arranged(two, height)
 
 
 def _weights(term: _Term, exponent: Tensor, frame: Frame) -> tuple[np.ndarray, np.ndarray]:

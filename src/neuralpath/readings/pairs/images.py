@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralpath.bits.images import image_chain_kernel
+from neuralpath.bits.image_loops import image_chains
 from neuralpath.bits.packed import use_bits
-from neuralpath.bits.positions import arrange_positions, pack_positions, real_of
+from neuralpath.bits.positions import arrange_positions, pack_positions
 from neuralpath.gates import HardGate
 from neuralpath.graph import nodes as n
 from neuralpath.graph.path_graph import PathGraph
@@ -56,7 +56,6 @@ class ImageChain:
         self, sides: tuple[Inputs, Inputs], variances: Mapping[str, float], bias_variance: float, frame: Frame
     ) -> Scaled:
         """What the first dense layer sums, for all pairs of a tile."""
-        real = real_of(frame.dtype)
         images = [arrange_positions(side.x.flatten(2), self.mixes[0].in_space[0]) for side in sides]
         gates = [self._packed(side) for side in sides]
         gains = np.array([variances[mix.name] for mix in self.mixes])
@@ -65,7 +64,7 @@ class ImageChain:
         exponents = np.zeros((frame.batch1, frame.batch2), np.int64)
         shape = (numba.get_num_threads(), 2, self._largest())
         buffers = frame.workspace.empty(shape, frame.dtype).numpy()
-        image_chain_kernel(real)(
+        image_chains(
             out, exponents, _wanted(frame), *images, *gates, self._layers(), gains, biases, buffers,
             self.share is not None,
         )  # fmt: skip

@@ -1,6 +1,6 @@
 """Kernels of the pair reading, tile by tile: what is to be computed, and how one tile is."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import torch
@@ -17,8 +17,8 @@ from neuralpath.readings.pairs.cost import pair_cost
 from neuralpath.readings.pairs.images import ImageChain, image_chain
 from neuralpath.readings.pairs.reading import Inputs, PairReading
 from neuralpath.readings.pairs.scaled import Scaled
-from neuralpath.tiles.fill import fill
-from neuralpath.tiles.plan import Plan, Tile, make_plan
+from neuralpath.tiles.kernel import TiledKernel
+from neuralpath.tiles.plan import Tile, make_plan
 from neuralpath.tiles.workspace import Workspace
 
 
@@ -84,58 +84,31 @@ def make_job(
     return Job(graph, x1, x2, gates1, gates2, variances, bias_variance, orders, unit_scales)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class TiledKernel:
-    """A kernel that is computed tile by tile; iterate to get each tile and its values."""
-
-    plan: Plan
-    compute: Callable[[Tile], Float[Tensor, "_rows _columns"]]
-    dtype: torch.dtype
-    device: torch.device
-
-    def filled(self, what: str, progress: bool | None = None) -> Float[Tensor, "batch1 batch2"]:
-        """The whole kernel in memory."""
-        out = torch.empty(self.plan.n1, self.plan.n2, dtype=self.dtype, device=self.device)
-        fill(out, self.plan, self.values, what=what, show=progress)
-        return out
-
-    def __iter__(self) -> Iterator[tuple[Tile, Float[Tensor, "_rows _columns"]]]:
-        for tile in self.plan.tiles():
-            yield tile, self.values(tile)
-
-    def values(self, tile: Tile) -> Float[Tensor, "_rows _columns"]:
-        """One tile; on the diagonal of a symmetric kernel exactly symmetric, its upper half the computed one."""
-        values = self.compute(tile)
-        if self.plan.symmetric and tile.rows == tile.columns:
-            return torch.triu(values) + torch.triu(values, 1).T
-        return values
-
-
-def tiled(job: Job, budget: int) -> TiledKernel:
+def tiled(what: str, job: Job, budget: int) -> TiledKernel:
     """The plan of a job and the function that computes a tile; a dense chain is packed once, for all tiles."""
     n1, n2 = len(job.x1), len(job.x1 if job.x2 is None else job.x2)
     chain = dense_chain(job.graph)
     if chain is not None:
-        packed = chain.prepared(job.x1, job.x2, job.gates1, job.gates2, job.variances, job.orders)
+        packed = chain.prepared(job.x1, job.x2, job.gates1, job.gates2, job.variances)
         if packed is not None:
-            plan = make_plan(n1, n2, packed.cost(), budget, symmetric=job.x2 is None)
-            return TiledKernel(plan, packed.tile, job.x1.dtype, job.x1.device)
+            plan = make_plan(n1, n2, packed.cost(), budget, symmetric=job.x2 is None, kept_bytes=packed.kept_bytes)
+            return TiledKernel(what, plan, packed.tile, job.x1.dtype, job.x1.device)
     images = image_chain(job.graph) if job.orders == 1 else None
-    cost = pair_cost(job.graph, job.x1.dtype, job.orders)
+    cost, kept = pair_cost(job.graph, job.x1.dtype, job.orders), 0
     if images is not None and images.fits(job.x1):
-        left = budget - images.buffer_bytes(job.x1.dtype)
-        if left >= images.cost(job.x1.dtype).smallest:
-            cost, budget = images.cost(job.x1.dtype), left
+        buffers = images.buffer_bytes(job.x1.dtype)
+        if budget - buffers >= images.cost(job.x1.dtype).smallest:
+            cost, kept = images.cost(job.x1.dtype), buffers
         else:
             images = None
     gates_bytes = cost.gates_per_example * (n1 + (0 if job.x2 is None else n2))
     # Gates that take too much of the budget are computed anew for the rows and columns of each tile.
-    if gates_bytes <= min(budget // 4, budget - cost.smallest):
+    if gates_bytes <= min((budget - kept) // 4, budget - kept - cost.smallest):
         job = job.with_gates()
-        budget -= gates_bytes
-    plan = make_plan(n1, n2, cost, budget, symmetric=job.x2 is None)
+        kept += gates_bytes
+    plan = make_plan(n1, n2, cost, budget, symmetric=job.x2 is None, kept_bytes=kept)
     workspace = Workspace()
-    return TiledKernel(plan, lambda tile: _tile(job, tile, images, workspace), job.x1.dtype, job.x1.device)
+    return TiledKernel(what, plan, lambda tile: _tile(job, tile, images, workspace), job.x1.dtype, job.x1.device)
 
 
 @torch.no_grad()

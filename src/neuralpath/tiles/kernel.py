@@ -1,0 +1,78 @@
+"""A kernel that is computed tile by tile."""
+
+import logging
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from rich.console import Console
+from torch import Tensor
+
+from neuralpath.tiles.estimate import Estimate, may_be_long, sampled_seconds
+from neuralpath.tiles.fill import fill
+from neuralpath.tiles.memory import available_memory, format_memory
+from neuralpath.tiles.plan import Plan, Tile
+
+_log = logging.getLogger("neuralpath")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TiledKernel:
+    """A kernel as a plan and a function that computes any block of it; iterate to get each tile and its values.
+
+    With a symmetric plan only tiles on and above the diagonal are there.
+    """
+
+    what: str
+    plan: Plan
+    compute: Callable[[Tile], Float[Tensor, "_rows _columns"]]
+    dtype: torch.dtype
+    device: torch.device
+
+    def __iter__(self) -> Iterator[tuple[Tile, Float[Tensor, "_rows _columns"]]]:
+        for tile in self.plan.tiles():
+            yield tile, self.values(tile)
+
+    def values(self, tile: Tile) -> Float[Tensor, "_rows _columns"]:
+        """One tile; on the diagonal of a symmetric kernel exactly symmetric, its upper half the computed one."""
+        values = self.compute(tile)
+        if self.plan.symmetric and tile.rows == tile.columns:
+            return torch.triu(values) + torch.triu(values, 1).T
+        return values
+
+    def times(self, gain: float) -> "TiledKernel":
+        """The same kernel with every entry multiplied."""
+        return replace(self, compute=lambda tile: self.compute(tile).mul_(gain))
+
+    def estimate(self) -> Estimate:
+        """What the whole will cost, from a sample of at most about half a second (compilation comes on top, once)."""
+        return Estimate(sampled_seconds(self.plan, self.compute), self.plan.working_bytes, self._result_bytes)
+
+    def filled(self, progress: bool | None = None) -> Float[Tensor, "batch1 batch2"]:
+        """The whole kernel in memory; long work is announced on a terminal, and in the log `neuralpath`.
+
+        Raises: MemoryError if the result alone is more than what is free.
+        """
+        if self.device.type == "cpu" and self._result_bytes > available_memory():
+            raise MemoryError(
+                f"the {self.what} of {self.plan.n1:,} x {self.plan.n2:,} examples takes "
+                f"{format_memory(self._result_bytes)}, more than the {format_memory(available_memory())} that are "
+                f"free: use its tiles, `neuralpath kernel` to a file, or `path_sketch`."
+            )
+        if may_be_long(self.plan, self.compute) and (estimate := self.estimate()).long:
+            self._announce(f"{self.what}: {estimate}", progress)
+        out = torch.empty(self.plan.n1, self.plan.n2, dtype=self.dtype, device=self.device)
+        fill(out, self.plan, self.values, what=self.what, show=progress)
+        return out
+
+    @property
+    def _result_bytes(self) -> int:
+        return self.plan.n1 * self.plan.n2 * self.dtype.itemsize
+
+    @staticmethod
+    def _announce(message: str, progress: bool | None) -> None:
+        _log.info(message)
+        if progress or (progress is None and sys.stderr.isatty()):
+            Console(stderr=True).print(message, highlight=False)
