@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from neuralpath.readings.gate_statistics import dead_gates as dead_gates
     from neuralpath.readings.gate_statistics import gate_distance as gate_distance
     from neuralpath.readings.gate_statistics import overlap_profile as overlap_profile
-    from neuralpath.readings.gate_statistics import residual_subnetwork as residual_subnetwork
-    from neuralpath.readings.gate_statistics import subnetwork as subnetwork
-    from neuralpath.readings.gate_statistics import subnetwork_kernel as subnetwork_kernel
     from neuralpath.readings.pairs.kernel import expected_tangent_kernel as expected_tangent_kernel
     from neuralpath.readings.pairs.kernel import expected_tangent_kernel_tiles as expected_tangent_kernel_tiles
     from neuralpath.readings.pairs.kernel import path_kernel as path_kernel
@@ -49,6 +46,9 @@ if TYPE_CHECKING:
     from neuralpath.readings.paths import path_values as path_values
     from neuralpath.readings.sketch import path_sketch as path_sketch
     from neuralpath.readings.sketch import sketched_kernel as sketched_kernel
+    from neuralpath.readings.subnetworks import residual_subnetwork as residual_subnetwork
+    from neuralpath.readings.subnetworks import subnetwork as subnetwork
+    from neuralpath.readings.subnetworks import subnetwork_kernel as subnetwork_kernel
 
 # Where each public name lives. Imports are lazy, so that the command line answers without loading torch.
 _EXPORTS = {
@@ -84,12 +84,12 @@ _EXPORTS = {
     "path_overlap": "readings.counts",
     "path_sketch": "readings.sketch",
     "path_values": "readings.paths",
-    "residual_subnetwork": "readings.gate_statistics",
+    "residual_subnetwork": "readings.subnetworks",
     "shared_paths": "readings.counts",
     "sketched_kernel": "readings.sketch",
     "spectrum": "diagnostics",
-    "subnetwork": "readings.gate_statistics",
-    "subnetwork_kernel": "readings.gate_statistics",
+    "subnetwork": "readings.subnetworks",
+    "subnetwork_kernel": "readings.subnetworks",
     "supported": "graph.trace",
     "trace": "graph.trace",
 }

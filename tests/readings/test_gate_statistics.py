@@ -24,12 +24,9 @@ from neuralpath.readings.gate_statistics import (
     gate_distance,
     open_counts,
     overlap_profile,
-    residual_adds,
-    residual_subnetwork,
-    subnetwork,
-    subnetwork_kernel,
 )
 from neuralpath.readings.pairs.kernel import path_kernel
+from neuralpath.readings.subnetworks import residual_adds, residual_subnetwork, subnetwork, subnetwork_kernel
 from strategies import dense_networks
 
 F64 = torch.float64
