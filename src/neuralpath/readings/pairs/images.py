@@ -46,8 +46,9 @@ class ImageChain:
         return Cost(4 * dtype.itemsize + 16, 2 * gates + 4 * self.mixes[0].n_units, TILE_PAIRS, gates)
 
     def buffer_bytes(self, dtype: torch.dtype) -> int:
-        """Memory of the pair values of all threads."""
-        return 2 * numba.get_num_threads() * self._largest() * dtype.itemsize
+        """Memory of the pair values of all threads, and of the rings of rows that windows are summed from."""
+        rings = max(_ring(mix) for mix in self.mixes)
+        return numba.get_num_threads() * (2 * self._largest() + rings) * dtype.itemsize
 
     def _largest(self) -> int:
         return max(node.n_positions**2 for node in self.mixes)
@@ -121,6 +122,12 @@ def image_chain(graph: PathGraph) -> ImageChain | None:
             case _:
                 return None
     return None
+
+
+def _ring(mix: n.MixNode) -> int:
+    rows, columns = mix.windows
+    height, width = mix.in_space
+    return ((rows.size - 1) * rows.dilation + 3) * height * (width + columns.size * columns.dilation) ** 2
 
 
 def _wanted(frame: Frame) -> np.ndarray:
