@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
+from neuralpath.bits.compiled import n_threads
 from neuralpath.bits.image_loops import image_chains
 from neuralpath.bits.packed import use_bits
 from neuralpath.bits.positions import arrange_positions, pack_positions
@@ -48,7 +48,7 @@ class ImageChain:
     def buffer_bytes(self, dtype: torch.dtype) -> int:
         """Memory of the pair values of all threads, and of the rings of rows that windows are summed from."""
         rings = max(_ring(mix) for mix in self.mixes)
-        return numba.get_num_threads() * (2 * self._largest() + rings) * dtype.itemsize
+        return n_threads() * (2 * self._largest() + rings) * dtype.itemsize
 
     def _largest(self) -> int:
         return max(node.n_positions**2 for node in self.mixes)
@@ -63,7 +63,7 @@ class ImageChain:
         biases = np.array([bias_variance * biased for biased in self.biased])
         out = np.zeros((frame.batch1, frame.batch2))
         exponents = np.zeros((frame.batch1, frame.batch2), np.int64)
-        shape = (numba.get_num_threads(), 2, self._largest())
+        shape = (n_threads(), 2, self._largest())
         buffers = frame.workspace.empty(shape, frame.dtype).numpy()
         image_chains(
             out, exponents, _wanted(frame), *images, *gates, self._layers(), gains, biases, buffers,
