@@ -1,0 +1,1 @@
+"""The empirical tangent kernel and its parts, layer by layer, without Jacobians."""

@@ -1,0 +1,192 @@
+"""What must hold before a tangent kernel is computed, found on two examples: the check by replay.
+
+The network runs on the examples together and alone: outputs that differ mean that it mixes examples or depends on
+chance. Each parameter's inner products from layer factors are compared with those of autograd's own gradients, and a
+parameter for which they differ goes the general way.
+"""
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NoReturn
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from neuralpath._checks import describe
+from neuralpath.tangent.contraction import add_inner_products
+from neuralpath.tangent.features import assembled, output_gradients, terms_of
+from neuralpath.tangent.layout import Size as KernelSize
+from neuralpath.tangent.layout import Terms, paired_parameters
+from neuralpath.tangent.network import Network, double, flat_outputs
+from neuralpath.tangent.recording import Recording, record
+
+_log = logging.getLogger("neuralpath")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Probe:
+    """What two examples show of a network."""
+
+    known: tuple[str, ...]  # parameters whose gradients are known in factors
+    general: tuple[str, ...]  # parameters that go the general way
+    n_outputs: int
+    dtype: torch.dtype
+    terms: Terms  # of the known parameters
+    run_bytes: int  # of all values of an example on the way through the network
+
+
+def probe_network(
+    network: Network, x1: Tensor, x2: Tensor | None, names: Sequence[str], output: int | None, joint: bool
+) -> Probe:
+    """Look at a network on the first and the last example.
+
+    Raises: TypeError or ValueError where the network cannot run on them, mixes examples or depends on chance.
+    """
+    last = x1 if x2 is None else x2
+    x = torch.cat([x1[:1], last[-1:]])
+    if len(x1) == 2 or len(last) == 2:
+        x = torch.cat([x, x[:1]])  # a size that no block has: an axis of that size cannot pass for the batch
+    recording = _recorded(network, x, names)
+    alone = [_alone(network, x[i : i + 1], recording.outputs) for i in range(2)]
+    _check_examples_apart(network, x, recording.outputs, alone)
+    n_outputs = recording.outputs.shape[1]
+    if output is not None and not 0 <= output < n_outputs:
+        raise ValueError(f"`outputs` must be 'mean', 'full' or an index from 0 to {n_outputs - 1}, got {output}.")
+    size = KernelSize(len(x1), len(last), n_outputs if output is None else 1, joint)
+    cotangent = _cotangent(recording.outputs, output)
+    terms = terms_of(recording.calls, output_gradients(recording, [cotangent]))
+    known = [name for name in names if name not in recording.unread]
+    terms = {name: parts for name, parts in terms.items() if name in known}
+    differing = _differing(network, terms, paired_parameters(terms, size), alone, cotangent, known)
+    for name in differing:
+        _log.warning("gradients of %r by layer do not replay; they are found the general way", name)
+    general = tuple(name for name in names if name in recording.unread or name in differing)
+    return Probe(
+        tuple(name for name in known if name not in differing),
+        general,
+        n_outputs,
+        recording.outputs.dtype,
+        {name: parts for name, parts in terms.items() if name not in differing},
+        recording.bytes_per_example,
+    )
+
+
+def _recorded(network: Network, x: Tensor, names: Sequence[str]) -> Recording:
+    try:
+        recording = record(network, x, names)
+    except Exception as error:
+        if isinstance(error, TypeError | ValueError) and str(error).startswith("`model`"):
+            raise
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        raise ValueError(
+            f"`model` could not run on two examples, {describe(x)}; give inputs of the shape and dtype that it takes. "
+            f"It said: {type(error).__name__}: {lines[0] if lines else 'no message'}"
+        ) from error
+    if not bool(torch.isfinite(recording.outputs).all()):
+        raise ValueError("`model` gives NaN or infinity for finite inputs, so it has no gradient there.")
+    return recording
+
+
+def _alone(network: Network, x: Tensor, like: Tensor) -> Tensor:
+    """The output for one example by itself, or, for a network that cannot, for the example twice."""
+    try:
+        y = flat_outputs(network.run(x), 1, x)
+        if y.shape[1] == like.shape[1]:
+            return y
+    except Exception as error:
+        _log.debug("a batch of one does not run: %s", error)
+    return flat_outputs(network.run(torch.cat([x, x])), 2, x)[:1]
+
+
+def _check_examples_apart(network: Network, x: Tensor, together: Tensor, alone: Sequence[Tensor]) -> None:
+    """Refuse a network whose output for an example depends on the other examples, or on chance."""
+    separate = torch.cat([y.detach() for y in alone])
+    if _close(together.detach()[:2], separate):
+        return
+    with torch.no_grad():
+        again = flat_outputs(network.run(x), len(x), x)
+    if not _close(together.detach(), again):
+        _refuse_chance()
+    try:
+        # Large terms may cancel: rounding then looks like mixing, but not in double precision.
+        exact, parts = double(network, x), [double(network, x[i : i + 1]) for i in range(2)]
+    except Exception:  # a network that insists on its own dtype is judged in it
+        _refuse_mixing()
+    if not _close(exact[:2], torch.cat(parts)):
+        _refuse_mixing()
+
+
+def _close(one: Tensor, two: Tensor) -> bool:
+    if one.shape != two.shape:
+        return False
+    tolerance = 4096 * torch.finfo(one.dtype).eps  # sums of thousands of terms over some tens of layers
+    return bool((one - two).abs().max() <= tolerance * torch.maximum(one.abs().max(), two.abs().max()))
+
+
+def _refuse_chance() -> NoReturn:
+    raise ValueError(
+        "`model` gives two outputs for the same batch, so it depends on chance or on a state that it changes; a "
+        "tangent kernel needs a function of the input: call `model.eval()`, or take dropout and noise out."
+    )
+
+
+def _refuse_mixing() -> NoReturn:
+    raise ValueError(
+        "`model` mixes the examples of a batch: its output for an example changes with the other examples, so no "
+        "example has a gradient of its own. Usual causes: batch norm that uses the batch's statistics (call "
+        "`model.eval()`), or an operation along the first axis."
+    )
+
+
+def _cotangent(y: Tensor, output: int | None) -> Float[Tensor, "batch output"]:
+    """How outputs are combined for the comparison: the one in question, or all with random factors."""
+    row = torch.zeros(y.shape[1], dtype=torch.float64)
+    if output is None:
+        row = torch.randn(row.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    else:
+        row[output] = 1
+    return row.to(y).expand_as(y)
+
+
+def _differing(
+    network: Network, terms: Terms, paired: frozenset[str], alone: Sequence[Tensor], cotangent: Tensor,
+    known: Sequence[str],
+) -> list[str]:  # fmt: skip
+    """The parameters for which factors and autograd's own gradients have other inner products."""
+    parameters = network.parameters
+    gradients = [
+        torch.autograd.grad(y, [parameters[name] for name in known], cotangent[:1], allow_unused=True)
+        if y.requires_grad and known else [None] * len(known)
+        for y in alone
+    ]  # fmt: skip
+    grams = {}
+    for name, one, two in zip(known, *gradients, strict=True):
+        exact = cotangent.new_zeros(2, 2)
+        if one is not None and two is not None:
+            a, b = one.flatten(), two.flatten()
+            mixed = a @ b
+            exact = torch.stack([a @ a, mixed, mixed, b @ b]).view(2, 2).to(cotangent)
+        elif one is not None or two is not None:
+            exact = exact.fill_(torch.nan)  # read for one example only: nothing by layer equals it
+        found = cotangent.new_zeros(len(cotangent), len(cotangent))
+        if name in terms:
+            features = assembled({name: terms[name]}, paired)
+            add_inner_products(found, features, features, joint=False)
+        grams[name] = exact, found[:2, :2]
+    return _unequal(grams)
+
+
+def _unequal(grams: Mapping[str, tuple[Tensor, Tensor]]) -> list[str]:
+    if not grams:
+        return []
+    exact = torch.stack([pair[0] for pair in grams.values()])
+    error = (exact - torch.stack([pair[1] for pair in grams.values()])).abs()
+    sizes = exact.diagonal(dim1=1, dim2=2).sqrt()
+    own = sizes[:, :, None] * sizes[:, None, :]
+    total = sizes.square().nan_to_num().sum(0).sqrt()
+    eps = torch.finfo(exact.dtype).eps
+    # Relative to the parameter's own share; a share that is rounding of the whole cannot be judged, and does not count.
+    wrong = ~((error <= 2**14 * eps * own) | (error <= 64 * eps * total[:, None] * total))
+    return [name for name, bad in zip(grams, wrong.flatten(1).any(1).tolist(), strict=True) if bad]
