@@ -17,6 +17,7 @@ from torch import Tensor
 __all__ = [
     "GATE_OPERATIONS",
     "GATING_MAXIMUM",
+    "MAXIMUM_POOLS",
     "PARAMETRIC_GATES",
     "UNGATED_ACTIVATIONS",
     "ClippedGate",
@@ -129,15 +130,19 @@ class MishGate:
 Gate = HardGate | SoftGate | LeakyGate | LinearGate | ClippedGate | GeluGate | HardswishGate | MishGate
 
 
-def apply_gate(q: Float[Tensor, "*shape"], gate: Shaped[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
-    """The activation ``q * gate``; a closed gate gives 0 even where ``q`` is infinite, as ReLU does.
+def apply_gate(
+    q: Float[Tensor, "*shape"], gate: Shaped[Tensor, "*shape"], *, in_place: bool = False
+) -> Float[Tensor, "*shape"]:
+    """The activation ``q * gate``; a closed hard gate gives 0 even where ``q`` is infinite, as ReLU does.
+
+    With ``in_place`` it is written into ``q``, as ``torch.relu_`` does.
 
     >>> apply_gate(torch.tensor([-2.0, 3.0]), HardGate()(torch.tensor([-2.0, 3.0])))
     tensor([0., 3.])
     """
     if gate.dtype == torch.bool:
-        return q.masked_fill(~gate, 0)
-    return q * gate
+        return q.masked_fill_(~gate, 0) if in_place else q.masked_fill(~gate, 0)
+    return q.mul_(gate) if in_place else q * gate
 
 
 def _clamp(min: Any = None, max: Any = None) -> Gate | None:  # torch's own argument names
@@ -167,6 +172,7 @@ GATE_OPERATIONS: dict[Any, Callable[..., Gate | None]] = {
     aten.relu6.default: ClippedGate,
     aten.clamp.default: _clamp,
     aten.clamp_min.default: _clamp,
+    aten.clip.default: _clamp,
     aten.threshold.default: _threshold,
     aten.hardtanh.default: _hardtanh,
     aten.leaky_relu.default: lambda negative_slope=0.01: LeakyGate(float(negative_slope)),
@@ -179,14 +185,34 @@ GATE_OPERATIONS: dict[Any, Callable[..., Gate | None]] = {
 """From a torch operation to the gate it applies, given the operation's arguments after the first.
 
 ``None`` means that these arguments make it something else (``clamp(min=1)``). An in-place spelling stands
-for its functional one. The next two tables need the model's tensors and are resolved by the tracer.
+for its functional one. The next two tables need the model's tensors and are resolved by their readers: the
+tracer by operation, gate swapping by every name that an operation has in Python (``gating/spellings.py``).
 """
 
-GATING_MAXIMUM = frozenset({aten.maximum.default, aten.max.other, aten.clamp_min.Tensor, aten.clamp.Tensor})
+GATING_MAXIMUM = frozenset(
+    {aten.maximum.default, aten.max.other, aten.clamp_min.Tensor, aten.clamp.Tensor, aten.clip.Tensor}
+)
 """Operations that are a ReLU when their other operand is the constant 0."""
 
 PARAMETRIC_GATES = frozenset({aten.prelu.default})
 """Operations that are a leaky gate whose slope is a tensor of the model."""
+
+MAXIMUM_POOLS = frozenset(
+    {
+        aten.max_pool1d.default,
+        aten.max_pool2d.default,
+        aten.max_pool3d.default,
+        aten.max_pool1d_with_indices.default,
+        aten.max_pool2d_with_indices.default,
+        aten.max_pool3d_with_indices.default,
+        aten.adaptive_max_pool1d.default,
+        aten.adaptive_max_pool2d.default,
+        aten.adaptive_max_pool3d.default,
+        aten.amax.default,
+        aten.max.dim,
+    }
+)
+"""Operations that pick one position of a window, or of all space: a gate with one mask for each output position."""
 
 UNGATED_ACTIVATIONS = frozenset(
     {

@@ -1,0 +1,1 @@
+"""Deep gated networks: running a module with another's gates, and the regimes that are built on it."""

@@ -1,0 +1,209 @@
+"""The deep gated network: one network finds the gates, another has the weights behind them."""
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from typing import Any
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from neuralpath._checks import check_batch, describe
+from neuralpath.gates import HardGate, LinearGate
+from neuralpath.gating.direct import run_under
+from neuralpath.gating.matching import GateTransforms, Matching, match_gates
+from neuralpath.gating.modes import Recording, Replacing
+from neuralpath.gating.orders import GateOrder, check_order
+from neuralpath.gating.spellings import GateFunction
+from neuralpath.gating.swapping import check_module, sample_gates
+from neuralpath.gating.value_inputs import ValueInput, as_value_input
+from neuralpath.graph.forward import Gates
+
+
+class GatedNetwork(nn.Module):
+    r"""A value network whose gates come from a feature network.
+
+    .. math:: q^F_l = \Theta^F_l z^F_{l-1}, \quad z^F_l = \chi_r(q^F_l), \quad
+              z^V_l = (\Theta^V_l z^V_{l-1}) \odot G(q^F_{\pi(l)})
+
+    Symbols: :math:`G` is ``gate``, :math:`\pi` is ``gate_order``, :math:`\chi_r` the feature network's own activation.
+    Gates are found by operation and matched in the order in which they run; a max pool of the value network reads
+    the positions that the feature network's picks. The output is the value network's; the feature network's own
+    output is not used, so what comes behind its last gate gets no gradient. Both networks become parts of this
+    module, ``.feature`` and ``.value``: with ``train_feature=False`` the former is frozen and put into evaluation mode.
+
+    Reference: P1 section 5, P2 section 6, P3 section 4; `decouple` makes the regimes of the papers.
+
+    Args:
+        feature: the network that finds the gates.
+        value: the network that has the weights. It may be wider where ``gate_transform`` tiles the masks.
+        gate: computes gates from the feature network's pre-activations: ``HardGate()``, ``SoftGate(beta, factor)`` or
+            any function. Without it, each activation's own gate: hard for ReLU.
+        gate_order: for each gate of the value network the feature network's gate that it takes: a permutation (from
+            0), ``"reversed"``, or a mapping by index or name; ``match(x)`` shows the names.
+        gate_transform: changes the masks on their way, for example ``Tile(shift=2)``; one for all gates, or a mapping
+            from gates of the value network.
+        value_input: what the value network sees: ``"image"``, ``"ones"``, ``"random"`` (one fixed image, see
+            `RandomImage`), or a function of the batch. A function that is a module becomes a part of this one.
+        linear_feature: the feature network's activations pass their input on unchanged: the deep linearly gated
+            network of P3 section 5.
+        train_feature: whether the feature network is trained too; needs gates that are not hard.
+
+    Raises:
+        TypeError, ValueError: an argument cannot be used, or (at the first batch) the networks' gates do not match.
+
+    Example:
+        >>> make = lambda: nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
+        >>> network = GatedNetwork(make(), make())
+        >>> network(torch.randn(5, 3)).shape
+        torch.Size([5, 2])
+        >>> [name for name, p in network.named_parameters() if p.requires_grad]
+        ['value.0.weight', 'value.0.bias', 'value.2.weight', 'value.2.bias']
+
+    """
+
+    def __init__(
+        self,
+        feature: nn.Module,
+        value: nn.Module,
+        *,
+        gate: GateFunction | None = None,
+        gate_order: GateOrder | None = None,
+        gate_transform: GateTransforms | None = None,
+        value_input: str | ValueInput = "image",
+        linear_feature: bool = False,
+        train_feature: bool = False,
+    ) -> None:
+        super().__init__()
+        _check_networks(feature, value)
+        _check_gate(gate, train_feature)
+        check_order(gate_order)
+        self.feature = feature
+        self.value = value
+        self.gate = gate
+        self.gate_order = gate_order
+        self.gate_transform = gate_transform
+        self.value_input = as_value_input(value_input)
+        self.linear_feature = linear_feature
+        self.train_feature = train_feature
+        self._matchings: dict[Any, Matching] = {}
+        if not train_feature:
+            feature.requires_grad_(False)
+            feature.eval()
+
+    @property
+    def gates_fixed(self) -> bool:
+        """Whether the gates of an example never change while the network is trained."""
+        return not self.train_feature and not any(part.training for part in self.feature.modules())
+
+    def train(self, mode: bool = True) -> "GatedNetwork":
+        """Set training or evaluation mode; a feature network that is not trained stays in evaluation mode."""
+        super().train(mode)
+        if not self.train_feature:
+            self.feature.eval()
+        return self
+
+    def match(self, x: Float[Tensor, "batch *shape"]) -> Matching:
+        """Which gate goes where, for examples of this shape; ``print`` it to see a table.
+
+        Called at the first batch of each shape; it runs both networks on two examples and changes nothing.
+
+        Raises: ValueError if the gates do not match, saying which and both shapes.
+        """
+        key = (tuple(x.shape[1:]), self.feature.training, self.value.training)
+        if key not in self._matchings:
+            self._matchings[key] = self._matched(x)
+        return self._matchings[key]
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def _matched(self, x: Tensor) -> Matching:
+        check_batch("x", x, tuple(x.shape[1:]))
+        feature = sample_gates(self.feature, x, self.gate, linear=self.linear_feature)
+        value = sample_gates(self.value, self.value_input(x))
+        if self.train_feature and not any(layer.is_floating_point() for layer in feature.layers):
+            raise ValueError(
+                "`train_feature` is set, but the feature network's own gates are hard and pass no gradient to it; give "
+                "`gate=SoftGate(10)`."
+            )
+        return match_gates(feature, value, self.gate_order, self.gate_transform)
+
+    def gates(self, x: Float[Tensor, "batch *shape"]) -> Gates:
+        """The gates that the value network gets for a batch, by the names of its own gates, in its own order.
+
+        Boolean for hard gates, floating-point for others, int64 positions for max pools. Gradients flow through them
+        only with ``train_feature``; otherwise they are constants, for gradients in ``x`` too.
+        """
+        return Gates(self.match(x).names, self._gate_layers(x))
+
+    def _gate_layers(self, x: Tensor) -> tuple[Tensor, ...]:
+        matching = self.match(x)
+        with nullcontext() if self.train_feature else torch.no_grad():
+            recording = Recording(self.gate, linear=self.linear_feature)
+            # A copy, since a network may write into its input, which the value network is still to see.
+            run_under(recording, self.feature, x.clone())
+            if len(recording.layers) != matching.n_feature_gates:
+                raise RuntimeError(
+                    f"the feature network ran {len(recording.layers)} gate operations on this batch, but "
+                    f"{matching.n_feature_gates} when its gates were matched. They must not depend on the values of "
+                    "the batch; and torch.compile hides a few spellings (torch.relu_, F.leaky_relu_, F.hardswish): use "
+                    "nn.ReLU, or run without it."
+                )
+            return matching.arrange(recording.layers)
+
+    def value_output(
+        self, x: Float[Tensor, "batch *shape"], gates: Gates | Sequence[Shaped[Tensor, "_batch ..."]]
+    ) -> Float[Tensor, "batch *out"]:
+        """The output for given gates: the value network alone, differentiable in its weights and in soft gates.
+
+        Args:
+            x: the batch as the network gets it; ``value_input`` is applied here.
+            gates: as ``gates(x)`` gives them, or a sequence of tensors in that order. Hard gates may be boolean, or 0
+                and 1 as floats, which is faster.
+
+        Raises: ValueError or TypeError if a gate does not fit, with its place and both shapes.
+
+        """
+        layers, names = (gates.layers, gates.names) if isinstance(gates, Gates) else (gates, ())
+        mode = Replacing(layers, names)
+        y = run_under(mode, self.value, self.value_input(x))
+        mode.finish()
+        return y
+
+    def forward(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *out"]:
+        """The value network's output behind the gates of the feature network."""
+        return self.value_output(x, self._gate_layers(x))
+
+    def extra_repr(self) -> str:
+        """What is not a module."""
+        settings = {"gate": self.gate, "gate_order": self.gate_order, "gate_transform": self.gate_transform}
+        shown = [f"{name}={value}" for name, value in settings.items() if value is not None]
+        if not isinstance(self.value_input, nn.Module):
+            shown.append(f"value_input={getattr(self.value_input, '__name__', self.value_input)}")
+        return ", ".join([*shown, f"linear_feature={self.linear_feature}", f"train_feature={self.train_feature}"])
+
+
+def _check_networks(feature: object, value: object) -> None:
+    check_module("feature", feature)
+    check_module("value", value)
+    assert isinstance(feature, nn.Module)
+    assert isinstance(value, nn.Module)
+    owned = {id(parameter): name for name, parameter in feature.named_parameters()}
+    for name, parameter in value.named_parameters():
+        if id(parameter) in owned:
+            raise ValueError(
+                f"`feature` and `value` share a parameter, {owned[id(parameter)]!r} and {name!r}: their weights must "
+                "be separate; give one of them as `copy.deepcopy(model)`."
+            )
+
+
+def _check_gate(gate: object, train_feature: bool) -> None:
+    if gate is not None and not callable(gate):
+        got = repr(gate) if isinstance(gate, str) else describe(gate)
+        raise TypeError(
+            "`gate` must be None, `HardGate()`, `SoftGate(beta)` or a function from pre-activations to gates, "
+            f"got {got}."
+        )
+    if train_feature and isinstance(gate, HardGate | LinearGate):
+        raise ValueError(
+            f"`train_feature` is set, but {gate} passes no gradient to the feature network; give `gate=SoftGate(10)`."
+        )

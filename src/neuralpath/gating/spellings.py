@@ -1,0 +1,161 @@
+"""Gate operations under every name that Python has for them.
+
+The tables of ``gates.py`` are by torch's own operations, as ``trace`` meets them. A module that simply runs
+calls them as ``F.relu``, ``torch.relu_``, ``Tensor.clamp``, ``torch.ops.aten.relu.default`` and so on. Here
+the names are derived from the tables, and a call is read as what it is: a gate on a pre-activation, or a
+max pool.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from inspect import isfunction, signature
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from neuralpath import gates as g
+from neuralpath.gating.max_pools import MaxPool, read_adaptive, read_reduction, read_windows
+from neuralpath.graph.operands import per_channel
+
+GateFunction = Callable[[Tensor], Tensor]
+"""From pre-activations to gate values; every gate of ``gates.py`` is one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Activation:
+    """A call that multiplies a pre-activation by a gate of itself."""
+
+    operation: str
+    preactivation: Tensor
+    gate: GateFunction
+    in_place: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """One Python function that runs a gate operation."""
+
+    operation: str  # torch's own name, as in the table
+    in_place: bool = False
+    inplace_at: int | None = None  # where the function has an argument `inplace`
+    returns_positions: bool = False  # of a max pool: the call gives a pair
+
+    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | MaxPool | None:
+        """What a call does; ``None`` where its arguments make it something else, such as ``clamp(min=1)``."""
+        if kwargs.get("out") is not None:
+            raise ValueError(f"gates cannot be swapped in {self.operation}(…, out=…); call it without `out`.")
+        if not args:
+            kwargs = dict(kwargs)
+            args = (kwargs.pop("input" if "input" in kwargs else "self"),)
+        if self.operation in _POOLS:
+            return _POOLS[self.operation](self, args, kwargs)
+        in_place = self.in_place
+        if self.inplace_at is not None:
+            in_place = bool(args[self.inplace_at] if len(args) > self.inplace_at else kwargs.get("inplace", False))
+            args = args[: self.inplace_at]
+            kwargs = {name: value for name, value in kwargs.items() if name != "inplace"}
+        return _read_activation(self.operation, args, kwargs, in_place)
+
+
+def _read_activation(
+    operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool
+) -> Activation | None:
+    q, *settings = args
+    if operation in _MAXIMA and any(isinstance(value, Tensor) for value in (*settings, *kwargs.values())):
+        return _read_maximum(operation, args, kwargs, in_place)
+    if operation in _SLOPED:
+        slope = settings[0] if settings else kwargs["weight"]
+        return Activation(operation, q, lambda values: _leaky(values, slope), in_place)
+    if operation not in _GATES:
+        return None  # `max` of all entries
+    gate = _GATES[operation](*settings, **kwargs)
+    if gate is None and operation == "rrelu":
+        raise ValueError("rrelu in training mode draws its slopes at random, so it has no gate: call `eval()` on it.")
+    return None if gate is None else Activation(operation, q, gate, in_place)
+
+
+def _read_maximum(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> Activation:
+    """The larger of a signal and 0; a maximum of anything else is no gate that can be swapped, as in ``trace``."""
+    low = [*args[1:2], *(kwargs[name] for name in ("other", "min") if name in kwargs)]
+    high = [value for value in (*args[2:], kwargs.get("max")) if value is not None]
+    operands = [args[0], *low]
+    if not high and len(operands) == 2:
+        for signal, other in (operands, operands[::-1]):
+            if isinstance(signal, Tensor) and _is_zero(other) and not (in_place and signal is not args[0]):
+                return Activation("relu", signal, g.HardGate(), in_place)
+    raise ValueError(
+        f"{operation} of two tensors of which none is the constant 0 is not a gate, so it cannot be swapped; use "
+        "torch.relu, or keep such an operation out of the network."
+    )
+
+
+def _is_zero(value: Any) -> bool:
+    if not isinstance(value, Tensor):
+        return value == 0
+    return not value.requires_grad and bool((value == 0).all())
+
+
+def _leaky(q: Tensor, slope: Tensor) -> Tensor:
+    """The gate of PReLU, one slope for all channels or one for each."""
+    slopes = slope if slope.ndim == 0 else per_channel(slope, q.ndim - 2)
+    return torch.where(q > 0, torch.ones_like(q), slopes.expand_as(q))
+
+
+def _pool_reader(operation: str) -> Callable[[Spelling, tuple[Any, ...], dict[str, Any]], Any]:
+    if operation in ("amax", "max"):
+
+        def read_largest(spelling: Spelling, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            over = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("other"))
+            if operation == "max" and not isinstance(over, int):
+                return _read_activation("max", args, kwargs, False)
+            return read_reduction(operation, args, kwargs)
+
+        return read_largest
+    n_space = next(int(letter) for letter in operation if letter.isdigit())
+    read_pool = read_adaptive if operation.startswith("adaptive") else read_windows
+    return lambda spelling, args, kwargs: read_pool(n_space, args, kwargs, spelling.returns_positions)
+
+
+def _by_name(operations: Any) -> set[str]:
+    return {operation._opname for operation in operations}
+
+
+_GATES = {operation._opname: gate for operation, gate in g.GATE_OPERATIONS.items()}
+_MAXIMA = _by_name(g.GATING_MAXIMUM)
+_SLOPED = _by_name(g.PARAMETRIC_GATES)
+_POOLS = {name: _pool_reader(name) for name in _by_name(g.MAXIMUM_POOLS)}
+
+
+def _functions(operation: str) -> Iterator[tuple[Any, Spelling]]:
+    """Every Python function that runs an operation."""
+    gives_pair = operation.startswith("adaptive_max") or operation.endswith("with_indices")
+    for name, in_place in ((operation, False), (f"{operation}_", True)):
+        spelling = Spelling(operation, in_place, returns_positions=gives_pair)
+        for home in (torch, Tensor, torch._C._nn):
+            if (function := getattr(home, name, None)) is not None:
+                yield function, spelling
+        if (packet := getattr(torch.ops.aten, name, None)) is not None:
+            yield packet, spelling
+            for overload in packet.overloads():
+                yield getattr(packet, overload), spelling
+    # The wrappers of torch.nn.functional have arguments of their own, and some names too.
+    for name in (operation, f"_{operation}", f"{operation}_with_indices"):
+        function = getattr(F, name, None)
+        if isfunction(function):
+            yield function, _wrapper(operation, function, name.endswith("with_indices"))
+
+
+def _wrapper(operation: str, function: Any, gives_pair: bool) -> Spelling:
+    names = list(signature(function).parameters)
+    inplace_at = names.index("inplace") if "inplace" in names else None
+    return Spelling(operation, inplace_at=inplace_at, returns_positions=gives_pair)
+
+
+SPELLINGS: dict[Any, Spelling] = {
+    function: spelling
+    for operation in sorted({*_GATES, *_MAXIMA, *_SLOPED, *_POOLS})
+    for function, spelling in _functions(operation)
+}
+"""From a Python function to the operation of the tables that it runs."""

@@ -1,0 +1,85 @@
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from neuralpath.gating.network import GatedNetwork
+from neuralpath.gating.orders import check_order, sources
+
+NAMES = ("a", "b", "c")
+
+
+@pytest.mark.parametrize(
+    ("order", "expected"),
+    [
+        (None, (0, 1, 2)),
+        ("reversed", (2, 1, 0)),
+        ((1, 2, 0), (1, 2, 0)),
+        ([0, 2, 1], (0, 2, 1)),
+        ({}, (0, 1, 2)),
+        ({"a": "c"}, (2, 1, 2)),  # a gate may be used twice by a mapping
+        ({0: 2, "b": 0}, (2, 0, 2)),
+    ],
+)
+def test_sources_of_the_value_gates(order, expected):
+    check_order(order)
+    assert sources(order, NAMES, NAMES) == expected
+
+
+def test_a_mapping_may_join_networks_with_different_numbers_of_gates():
+    assert sources({2: "b"}, ("a", "b"), NAMES) == (0, 1, 1)
+
+
+@pytest.mark.parametrize(
+    ("order", "kind", "message"),
+    [
+        ((0, 0, 1), ValueError, r"`gate_order` must be a permutation of 0 to 2, got \(0, 0, 1\); to use a gate twice"),
+        ((1, 2, 3), ValueError, "must be a permutation of 0 to 2"),
+        ((0, -1), ValueError, "must be a permutation of 0 to 1"),
+        ((0, True), TypeError, "`gate_order` must be a permutation of integers"),
+        ((0, 1.0), TypeError, "`gate_order` must be a permutation of integers"),
+        ("backwards", TypeError, "`gate_order` must be None, \"reversed\", .* got 'backwards'"),
+        (3, TypeError, "`gate_order` must be None.* got a int"),
+    ],
+)
+def test_what_is_no_order_is_refused_at_once(order, kind, message, without_type_checks):
+    with pytest.raises(kind, match=message):
+        GatedNetwork(nn.Linear(1, 1), nn.Linear(1, 1), gate_order=order)
+
+
+@pytest.mark.parametrize(
+    ("order", "feature", "message"),
+    [
+        ((1, 0), NAMES, "`gate_order` has 2 entries, but there are 3 gates: a, b, c"),
+        (None, ("x", "y"), r"feature network has 2 gates \(x, y\) but the value network has 3 \(a, b, c\)"),
+        ("reversed", ("x", "y"), "feature network has 2 gates"),
+        ({}, ("x", "y"), "value network's gate 'c' has no gate: the feature network has only 2"),
+        ({"d": 0}, NAMES, "a key of `gate_order`, 'd', is no gate of the value network; they are 0 to 2: a, b, c"),
+        ({0: "d"}, NAMES, "a value of `gate_order`, 'd', is no gate of the feature network"),
+        ({0: 3}, NAMES, "a value of `gate_order`, 3, is no gate of the feature network"),
+        ({-1: 0}, NAMES, "a key of `gate_order`, -1"),
+    ],
+)
+def test_orders_that_do_not_fit_the_gates_are_refused(order, feature, message):
+    with pytest.raises(ValueError, match=message):
+        sources(order, feature, NAMES)
+
+
+def dense(*widths):
+    layers = []
+    for n_in, n_out in itertools.pairwise(widths[:-1]):
+        layers += [nn.Linear(n_in, n_out), nn.ReLU()]
+    return nn.Sequential(*layers, nn.Linear(widths[-2], widths[-1]))
+
+
+@pytest.mark.parametrize("order", ["reversed", (1, 0, 2), {"1": "3"}])
+def test_orders_that_mix_shapes_name_both_gates_and_shapes(order):
+    network = GatedNetwork(dense(2, 3, 4, 3, 1), dense(2, 3, 4, 3, 1), gate_order=order)
+    x = torch.randn(5, 2)
+    if order == "reversed":  # 3, 4, 3 is the same backwards
+        assert network(x).shape == (5, 1)
+        return
+    message = r"value network's gate '1' takes the feature network's gate '3', but the one has the shape \(3,\) and "
+    with pytest.raises(ValueError, match=message + r"the other \(4,\); gates go to layers of the same shape"):
+        network(x)

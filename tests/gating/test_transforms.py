@@ -1,0 +1,114 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from neuralpath.gating.network import GatedNetwork
+from neuralpath.gating.swapping import run_with_gates
+from neuralpath.gating.transforms import Tile
+
+
+def tiled_by_hand(mask, shape, shifts):
+    """G'[c, i, j] = G[c mod w, i - s, j - t], entry by entry."""
+    result = torch.zeros(len(mask), *shape, dtype=mask.dtype)
+    for b in range(len(mask)):
+        for c in range(shape[0]):
+            for i in range(shape[1]):
+                for j in range(shape[2]):
+                    row, column = (i - shifts[0]) % shape[1], (j - shifts[1]) % shape[2]
+                    result[b, c, i, j] = mask[b, c % mask.shape[1], row, column]
+    return result
+
+
+@given(
+    channels=st.integers(1, 3),
+    wider=st.integers(0, 4),
+    space=st.tuples(st.integers(1, 4), st.integers(1, 4)),
+    shifts=st.tuples(st.integers(-5, 5), st.integers(-5, 5)),
+    seed=st.integers(0, 100),
+)
+def test_tiles_are_what_the_formula_says(channels, wider, space, shifts, seed):
+    mask = torch.rand(2, channels, *space, generator=torch.Generator().manual_seed(seed)) > 0.5
+    shape = (channels + wider, *space)
+    assert torch.equal(Tile(shift=shifts)(mask, shape), tiled_by_hand(mask, shape, shifts))
+
+
+def test_one_shift_is_for_every_axis():
+    mask = torch.eye(4).reshape(1, 1, 4, 4)
+    assert torch.equal(Tile(2)(mask, (1, 4, 4)), Tile((2, 2))(mask, (1, 4, 4)))
+    assert torch.equal(Tile(1)(mask, (1, 4, 4)), mask)  # along the diagonal
+
+
+def test_dense_masks_are_repeated_only():
+    mask = torch.tensor([[True, False, False]])
+    assert Tile(1)(mask, (7,)).int().tolist() == [[1, 0, 0, 1, 0, 0, 1]]
+
+
+def conv(width):
+    return nn.Sequential(
+        nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 2),
+    )  # fmt: skip
+
+
+def test_a_wider_value_network_gets_tiled_and_rotated_masks():
+    feature, value, x = conv(2), conv(5), torch.randn(3, 1, 4, 4)
+    network = GatedNetwork(feature, value, gate_transform=Tile((1, 2)))
+    masks = GatedNetwork(feature, conv(2)).gates(x).layers
+    by_hand = [tiled_by_hand(mask, (5, 4, 4), (1, 2)) for mask in masks]
+    assert all(map(torch.equal, network.gates(x).layers, by_hand))
+    assert torch.equal(network(x), run_with_gates(value, x, by_hand))
+
+
+def test_transforms_for_some_gates_by_name_or_index():
+    feature, x = conv(2), torch.randn(3, 1, 4, 4)
+    plain = GatedNetwork(feature, conv(2)).gates(x).layers
+    for transform in ({"3": Tile(1)}, {1: Tile(1)}):
+        first, second = GatedNetwork(feature, conv(2), gate_transform=transform).gates(x).layers
+        assert torch.equal(first, plain[0])
+        assert torch.equal(second, plain[1].roll((1, 1), (2, 3)))
+
+
+def test_any_function_may_be_a_transform():
+    network = GatedNetwork(conv(2), conv(2), gate_transform=lambda gate, shape: torch.ones_like(gate))
+    assert all(bool(gate.all()) for gate in network.gates(torch.randn(3, 1, 4, 4)).layers)
+
+
+def pooled(width, pool):
+    return nn.Sequential(
+        nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), pool, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 2)
+    )
+
+
+def test_positions_of_a_max_pool_are_tiled_over_channels():
+    feature, value, x = pooled(2, nn.MaxPool2d(2)), pooled(3, nn.MaxPool2d(2)), torch.randn(3, 1, 4, 4)
+    gates = GatedNetwork(feature, value, gate_transform=Tile()).gates(x)
+    assert torch.equal(gates.layers[1][:, 2], gates.layers[1][:, 0])
+    assert gates.layers[1].dtype == torch.int64
+
+
+HEAD = "value network's gate '1' takes the feature network's gate '1'"
+
+
+@pytest.mark.parametrize(
+    ("feature", "value", "transform", "message"),
+    [
+        (conv(2), conv(3), None, HEAD + r", but the one has the shape \(3, 4, 4\) and the other \(2, 4, 4\).*Tile\(\)"),
+        (conv(3), conv(2), Tile(), HEAD + r": a mask of shape \(3, 4, 4\) cannot be tiled to \(2, 4, 4\)"),
+        (conv(2), conv(2), Tile((1,)), HEAD + r": `shift` \(1,\) does not fit a mask with 2 axes of space"),
+        (conv(2), conv(2), {"5": Tile()}, "a key of `gate_transform`, '5', is no gate of the value network"),
+        (pooled(2, nn.MaxPool2d(2)), pooled(2, nn.MaxPool2d(2)), Tile(1), "positions of a max pool cannot be rotated"),
+        (conv(2), conv(2), lambda gate, shape: gate[..., 1:], HEAD + r".* shape \(2, 4, 4\) and the other \(2, 4, 3\)"),
+        (pooled(2, nn.MaxPool2d(2)), pooled(2, nn.MaxPool2d(3)), None, r"'2'.* \(2, 1, 1\) and the other \(2, 2, 2\)"),
+        (conv(2), pooled(2, nn.MaxPool2d(1)), None, "the one is a max pool and the other an activation"),
+        (
+            nn.Sequential(nn.ConstantPad2d((1, 0, 1, 0), 0.0), pooled(2, nn.MaxPool2d(2))),
+            pooled(2, nn.MaxPool2d(2)), {0: lambda gate, shape: gate[:, :, 1:, 1:]},
+            r"but the one pools \(4, 4\) positions and the other \(5, 5\)",
+        ),
+    ],
+)  # fmt: skip
+def test_gates_that_do_not_fit_are_named_with_both_shapes(feature, value, transform, message):
+    with pytest.raises(ValueError, match=message):
+        GatedNetwork(feature, value, gate_transform=transform)(torch.randn(3, 1, 4, 4))
