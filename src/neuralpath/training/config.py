@@ -1,0 +1,143 @@
+"""What determines a training run: frozen records, so that they can be flags, be hashed and be compared."""
+
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, Literal
+
+from neuralpath.training.schedules import Constant, Schedule
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma & Ba 2014); with ``decoupled`` the weights decay apart from the gradient (AdamW)."""
+
+    rate: float = 1e-3
+    """Learning rate before the schedule's factor."""
+    betas: tuple[float, float] = (0.9, 0.999)
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+    decoupled: bool = False
+
+    def __post_init__(self) -> None:
+        _check_common(self.rate, self.weight_decay)
+        _check_number("epsilon", self.epsilon, least=0.0)
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"`betas` must be two numbers from 0 to below 1, got {self.betas!r}.")
+
+
+@dataclass(frozen=True)
+class SGD:
+    """Stochastic gradient descent, with momentum, Nesterov's or plain."""
+
+    rate: float = 0.1
+    """Learning rate before the schedule's factor."""
+    momentum: float = 0.0
+    nesterov: bool = False
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_common(self.rate, self.weight_decay)
+        if not 0 <= self.momentum < 1:
+            raise ValueError(f"`momentum` must lie from 0 to below 1, got {self.momentum!r}.")
+        if self.nesterov and self.momentum == 0:
+            raise ValueError("`nesterov` needs a `momentum` above 0, such as 0.9.")
+
+
+@dataclass(frozen=True)
+class RMSprop:
+    """Steps divided by a running root mean square of the gradient."""
+
+    rate: float = 1e-3
+    """Learning rate before the schedule's factor."""
+    smoothing: float = 0.99
+    epsilon: float = 1e-8
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _check_common(self.rate, self.weight_decay)
+        _check_number("epsilon", self.epsilon, least=0.0)
+        for name, value in (("smoothing", self.smoothing), ("momentum", self.momentum)):
+            if not 0 <= value < 1:
+                raise ValueError(f"`{name}` must lie from 0 to below 1, got {value!r}.")
+
+
+Optimiser = Adam | SGD | RMSprop
+
+
+@dataclass(frozen=True)
+class TrainingConfig:
+    """Everything that the weights after training depend on, besides the model, the data and the augmentation.
+
+    On one machine and with one number of threads, equal settings give equal weights, bit for bit.
+    """
+
+    epochs: int = 20
+    batch_size: int = 32
+    optimiser: Optimiser = field(default_factory=Adam)
+    schedule: Schedule = field(default_factory=Constant)
+    loss: Literal["cross-entropy", "squared"] = "cross-entropy"
+    """Labels -1 and +1 of one output take the logistic loss and the square against the label; class numbers
+    take the soft-max and half the squared distance to the one-hot vector. Always the mean over examples."""
+    seed: int = 0
+    """Source of the order of batches, of dropout and of augmentation."""
+    stop_at_train_accuracy: float | None = None
+    """End after the first epoch whose training accuracy reaches this share, such as 0.999."""
+    train_metrics: Literal["running", "evaluated"] = "running"
+    """Training loss and accuracy: of the epoch's own forward passes, which cost nothing but mix the weights of
+    the whole epoch; or of one more pass over the training data at its end, in evaluation mode."""
+    evaluate_every: int = 1
+    """Measure the test data every so many epochs, and after the last."""
+    evaluation_batch_size: int = 256
+    drop_last: bool = False
+    """Leave out a last batch that is smaller than the others (batch norm cannot train on one example)."""
+    threads: int | None = None
+    """Threads of torch while training; by default as many as torch is set to when the run begins."""
+    gate_memory: int | None = None
+    """Bytes that fixed gates may take; by default half of what is free. Gates that do not fit are computed
+    anew for each batch, which may round a pre-activation near 0 to the other side."""
+
+    def __post_init__(self) -> None:
+        for name, least in (
+            ("epochs", 0), ("batch_size", 1), ("evaluate_every", 1), ("evaluation_batch_size", 1),
+        ):  # fmt: skip
+            _check_integer(name, getattr(self, name), least)
+        _check_integer("seed", self.seed, 0)
+        for name in ("threads", "gate_memory"):
+            if getattr(self, name) is not None:
+                _check_integer(name, getattr(self, name), 1)
+        _check_choice("loss", self.loss, ("cross-entropy", "squared"))
+        _check_choice("train_metrics", self.train_metrics, ("running", "evaluated"))
+        target = self.stop_at_train_accuracy
+        if target is not None and not 0 < target <= 1:
+            raise ValueError(f"`stop_at_train_accuracy` is a share above 0 and up to 1, got {target!r}.")
+
+
+def as_json(value: Any) -> Any:
+    """A record as plain JSON values; of two kinds of record with equal fields, the name tells which it is."""
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"kind": type(value).__name__, **{f.name: as_json(getattr(value, f.name)) for f in fields(value)}}
+    if isinstance(value, dict):
+        return {str(key): as_json(entry) for key, entry in value.items()}
+    if isinstance(value, tuple | list):
+        return [as_json(entry) for entry in value]
+    return value
+
+
+def _check_common(rate: float, weight_decay: float) -> None:
+    _check_number("rate", rate, least=0.0)
+    _check_number("weight_decay", weight_decay, least=0.0)
+
+
+def _check_number(name: str, value: float, least: float) -> None:
+    if not least <= value < float("inf"):  # a NaN fails here too
+        raise ValueError(f"`{name}` must be a finite number of at least {least:g}, got {value!r}.")
+
+
+def _check_integer(name: str, value: int, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r}.")
+
+
+def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}.")

@@ -1,0 +1,247 @@
+"""How much of what a model has learnt sits in its gates."""
+
+import copy
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import torch
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
+
+from neuralpath.data import Split, balanced_subset
+from neuralpath.diagnostics import label_energy
+from neuralpath.gating.network import GatedNetwork
+from neuralpath.gating.orders import GateOrder
+from neuralpath.gating.regimes import decouple
+from neuralpath.gating.swapping import sample_gates
+from neuralpath.gating.transforms import GateTransform
+from neuralpath.graph.support import UnsupportedOperation
+from neuralpath.graph.trace import trace
+from neuralpath.nets.initialisation import Initialisation, initialise
+from neuralpath.readings.pairs.kernel import path_kernel
+from neuralpath.training.config import TrainingConfig
+from neuralpath.training.evaluation import TensorExamples, evaluate
+from neuralpath.training.loop import train
+from neuralpath.training.metrics import EpochMetrics
+from neuralpath.training.seeds import derive_seed
+from neuralpath.training.setting_up import check_task, forward
+
+Change = Literal["random", "permuted", "open"]
+CHANGES: tuple[Change, ...] = ("random", "permuted", "open")
+
+ENERGY_EXAMPLES = 300  # at most, equally many of each class
+ENERGY_JITTER = 1e-6  # near-duplicates make the kernel singular; relative to its mean eigenvalue
+
+
+@dataclass(frozen=True)
+class LayerAccuracy:
+    """Test accuracy of the gates when those of one layer are changed, the others kept."""
+
+    gate: str
+    change: Change
+    accuracy: float
+
+
+@dataclass(frozen=True)
+class GatingInformation:
+    """Test accuracies of a model, of its gates with new weights, and of random gates; and what each layer adds."""
+
+    model: float
+    gates: float
+    """Of new weights trained behind the model's gates: P1 definition 5.1."""
+    random_gates: float
+    layers: tuple[LayerAccuracy, ...]
+    label_energy: float | None
+    """Of the path kernel with the model's gates, the mean over classes, each against the others; smaller is better."""
+    random_label_energy: float | None
+    no_label_energy: str | None
+    """Why there is none, where the model cannot be read as a path graph."""
+
+    @property
+    def share_recovered(self) -> float | None:
+        """How far the gates go from random gates to the model; None where the model is no better than random gates."""
+        gain = self.model - self.random_gates
+        return (self.gates - self.random_gates) / gain if gain > 0 else None
+
+
+class _SideBySide(nn.Module):
+    """Two networks that run one after the other, so that a value network can take gates of either."""
+
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__()
+        self.first = first
+        self.second = second
+
+    def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
+        self.first(x.clone())
+        y: Tensor = self.second(x)
+        return y
+
+
+@dataclass(frozen=True)
+class _Permute:
+    """The same permutation of a layer's channels for every example."""
+
+    seed: int
+
+    def __call__(self, gate: Shaped[Tensor, "batch ..."], shape: tuple[int, ...]) -> Shaped[Tensor, "batch ..."]:
+        order = torch.randperm(gate.shape[1], generator=torch.Generator().manual_seed(self.seed))
+        return gate[:, order.to(gate.device)]
+
+
+def _open(gate: Shaped[Tensor, "batch ..."], shape: tuple[int, ...]) -> Shaped[Tensor, "batch ..."]:
+    return torch.ones_like(gate)
+
+
+def gating_information(
+    model: nn.Module,
+    train_data: Split,
+    test_data: Split,
+    config: TrainingConfig | None = None,
+    *,
+    init: Initialisation | str = "glorot",
+    layers: bool = True,
+    folder: Path | str | None = None,
+    progress: bool | None = None,
+) -> GatingInformation:
+    """How much of what a trained model knows is in its gates.
+
+    The measure (P1 definition 5.1) is the test accuracy of new weights that are trained behind the model's gates, the
+    gates held fixed (regime FL). Beside it: the model itself, the same with the gates of a network with random weights
+    (FR-II), and the label energy of the path kernel with either gates. With ``layers``, training is repeated with the
+    gates of one layer changed and all others kept: those of the random network, its channels permuted (the same way
+    for every example), or all open; max pools are left alone. Of a `GatedNetwork` the gates are those that its value
+    network gets, and layers are not changed one by one.
+
+    ``model`` is not changed. Accuracies are those of the last epoch. Everything is drawn from ``config.seed``.
+
+    Args:
+        model: Any trained model with gates.
+        train_data: What the new weights are trained on.
+        test_data: What is measured.
+        config: How the new weights are trained.
+        init: How new weights are drawn, see `neuralpath.nets.initialise`.
+        layers: Whether to repeat training for each layer and change, three times as often as there are layers.
+        folder: Where training keeps checkpoints; a call that was interrupted then goes on where it was.
+        progress: Whether to show bars; by default on a terminal.
+
+    Raises:
+        ValueError, TypeError: If model and data do not fit, or the model has no gates.
+
+    Cost: two trainings, and three more for each layer with gates; fixed gates are computed once for each.
+
+    """
+    config = config or TrainingConfig()
+    place = None if folder is None else Path(folder)
+
+    def accuracy(network: nn.Module, name: str) -> float:
+        result = train(
+            network, train_data, test_data, config, folder=None if place is None else place / name, progress=progress
+        )
+        return _test_accuracy(result.last)
+
+    trained = copy.deepcopy(model).eval()
+    reference = _accuracy(trained, test_data, config)
+    learnt = _behind_own_gates(trained, init, config)
+    random = _behind_random_gates(trained, init, config)
+    random_feature = copy.deepcopy(random.feature)
+    energy, random_energy, reason = _label_energies(learnt, random, train_data, config.seed)
+    gates = accuracy(learnt, "gates")
+    random_gates = accuracy(random, "random-gates")
+    changed = []
+    if layers and not isinstance(model, GatedNetwork):
+        for gate, change, network in _changed_networks(trained, random_feature, train_data, config, init):
+            changed.append(LayerAccuracy(gate, change, accuracy(network, f"{gate.replace('/', '-')}-{change}")))
+    return GatingInformation(reference, gates, random_gates, tuple(changed), energy, random_energy, reason)
+
+
+def _behind_own_gates(trained: nn.Module, init: Initialisation | str, config: TrainingConfig) -> GatedNetwork:
+    generator = _generator(config, "value")
+    if not isinstance(trained, GatedNetwork):
+        return decouple(trained, "FL", init=init, generator=generator)
+    return _frozen(copy.deepcopy(trained), init, generator)
+
+
+def _behind_random_gates(trained: nn.Module, init: Initialisation | str, config: TrainingConfig) -> GatedNetwork:
+    generator = _generator(config, "random")
+    if not isinstance(trained, GatedNetwork):
+        return decouple(trained, "FR-II", init=init, generator=generator)
+    network = copy.deepcopy(trained)
+    initialise(network.feature, init, generator)
+    return _frozen(network, init, generator)
+
+
+def _frozen(network: GatedNetwork, init: Initialisation | str, generator: torch.Generator) -> GatedNetwork:
+    """A gated network with its gates fixed, and new value weights."""
+    return GatedNetwork(
+        network.feature, initialise(network.value, init, generator).requires_grad_(True), gate=network.gate,
+        gate_order=network.gate_order, gate_transform=network.gate_transform, value_input=network.value_input,
+        linear_feature=network.linear_feature,
+    )  # fmt: skip
+
+
+def _accuracy(model: nn.Module, data: Split, config: TrainingConfig) -> float:
+    """Of the model as it is, by the same measure that training uses."""
+    task = check_task(model.requires_grad_(True), data, None, config)
+    assert isinstance(task.train, Split)
+    examples = TensorExamples(task.train.images, task.targets["train"], config.evaluation_batch_size)
+    return evaluate(model, partial(forward, model), examples, task.objective).accuracy
+
+
+def _test_accuracy(metrics: EpochMetrics | None) -> float:
+    if metrics is None or metrics.test is None:
+        raise ValueError("`config` must train for at least one epoch.")
+    return metrics.test.accuracy
+
+
+def _generator(config: TrainingConfig, use: str) -> torch.Generator:
+    return torch.Generator().manual_seed(derive_seed(config.seed, "gating information", use))
+
+
+def _changed_networks(
+    trained: nn.Module, random: nn.Module, data: Split, config: TrainingConfig, init: Initialisation | str
+) -> Iterator[tuple[str, Change, GatedNetwork]]:
+    """For every layer of gates the networks in which it alone is changed; all have the same weights at the start."""
+    sample = sample_gates(trained, data.images[:2].to(next(trained.parameters())))
+    n_gates = len(sample.names)
+    for index, (name, space) in enumerate(zip(sample.names, sample.in_spaces, strict=True)):
+        if space is not None:
+            continue  # a max pool
+        for change in CHANGES:
+            value = initialise(copy.deepcopy(trained), init, _generator(config, "value"))
+            feature: nn.Module = copy.deepcopy(trained)
+            order: GateOrder | None = None
+            if change == "random":
+                feature = _SideBySide(feature, copy.deepcopy(random))
+                order = {i: i + n_gates if i == index else i for i in range(n_gates)}
+            transforms: dict[Change, GateTransform] = {
+                "permuted": _Permute(derive_seed(config.seed, "permutation", index)),
+                "open": _open,
+            }
+            transform: dict[int | str, GateTransform] = {index: transforms[change]} if change in transforms else {}
+            network = GatedNetwork(feature, value.requires_grad_(True), gate_order=order, gate_transform=transform)
+            yield name, change, network
+
+
+def _label_energies(
+    learnt: GatedNetwork, random: GatedNetwork, data: Split, seed: int
+) -> tuple[float | None, float | None, str | None]:
+    classes, counts = torch.unique(data.labels, return_counts=True)
+    n_per_class = min(int(counts.min()), max(1, ENERGY_EXAMPLES // len(classes)))
+    some = balanced_subset(data, n_per_class, torch.Generator().manual_seed(derive_seed(seed, "label energy")))
+    targets = torch.where(some.labels[:, None] == classes[None, :], 1.0, -1.0).double()
+
+    def energy(network: GatedNetwork) -> float:
+        network = copy.deepcopy(network).double().cpu().eval()
+        images = some.images.double().cpu()
+        graph = trace(network.value, images[:1])
+        kernel = path_kernel(graph, network.value_input(images), gates1=network.gates(images), normalise=True)
+        return float(label_energy(kernel, targets.cpu(), jitter=ENERGY_JITTER).mean())
+
+    try:
+        return energy(learnt), energy(random), None
+    except (UnsupportedOperation, TypeError, ValueError, MemoryError) as error:
+        return None, None, str(error)

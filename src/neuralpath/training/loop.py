@@ -1,0 +1,250 @@
+"""The training loop."""
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from neuralpath.training.batches import Augment
+from neuralpath.training.config import TrainingConfig, as_json
+from neuralpath.training.evaluation import Examples, evaluate
+from neuralpath.training.interrupts import Interrupts
+from neuralpath.training.metrics import EpochMetrics, Measurement, NonFiniteLoss, Sums
+from neuralpath.training.optimisers import make_optimiser, set_rate
+from neuralpath.training.progress import TrainingBar
+from neuralpath.training.records import Hook, SaveEvery, TrainingDiverged, TrainingMoment, TrainingResult
+from neuralpath.training.saving import Saver
+from neuralpath.training.seeds import derive_seed
+from neuralpath.training.setting_up import Data, Sources, Task, check_task, describe_data, forward, make_sources
+from neuralpath.training.snapshot import RunState, check_versions, restore, set_generator_states
+from neuralpath.training.surroundings import generators_kept, modes_kept, threads_kept
+
+
+def train(
+    model: nn.Module,
+    train_data: Data,
+    test_data: Data | None = None,
+    config: TrainingConfig | None = None,
+    *,
+    augment: Augment | None = None,
+    folder: Path | str | None = None,
+    save_every: SaveEvery | None = None,
+    identity: Mapping[str, Any] | None = None,
+    hooks: Sequence[Hook] = (),
+    progress: bool | None = None,
+) -> TrainingResult:
+    """Train a model in place.
+
+    The order of batches, dropout and augmentation come from ``config.seed``; torch's global generators are as before
+    when the run ends. On one machine and with one number of threads the result depends on nothing else. (On CUDA as
+    far as torch's operations do not depend on timing.)
+
+    A run with a ``folder`` goes on from the newest checkpoint there, at the very batch, and ends as if it had never
+    been stopped, bit for bit. On Ctrl-C and SIGTERM the step is finished and a checkpoint written before the run ends
+    with KeyboardInterrupt or ``Terminated``. With a loader see ``LoaderBatches`` for what can be promised.
+
+    A ``GatedNetwork`` with fixed gates never runs its feature network while training on splits without augmentation.
+
+    Args:
+        model: Is trained where it is, on its own device; parameters that require no gradient stay as they are.
+        train_data: A split in memory, or a loader of (images, labels), read anew each epoch.
+        test_data: Is measured after each epoch.
+        config: All settings that the result depends on.
+        augment: Changes each training batch, drawing from the generator it is given.
+        folder: Where checkpoints are kept; None keeps none.
+        save_every: How often a checkpoint is written, by default every 60 seconds.
+        identity: More JSON values that must agree when a run is taken up, such as how the model was made.
+        hooks: Called before training and after each epoch, with the model in evaluation mode. What they draw from
+            torch's generators does not change the run. A run that is killed may call them again for the same epoch.
+        progress: Whether to show a bar; by default on a terminal.
+
+    Raises:
+        ValueError, TypeError: If model, data and config do not fit together.
+        CheckpointError: If the folder holds another run, or only damaged checkpoints.
+        TrainingDiverged: If the loss is no longer finite; the last good checkpoint stays.
+
+    """
+    config = config or TrainingConfig()
+    with ExitStack() as stack:
+        stack.enter_context(modes_kept(model))
+        stack.enter_context(generators_kept(model))
+        task = check_task(model, train_data, test_data, config)
+        about = _describe_run(task, config, augment, identity, with_data=folder is not None)
+        place = None if folder is None else Path(folder)
+        saver = stack.enter_context(Saver(place, save_every or SaveEvery(), about, task.device))
+        saved = saver.newest()
+        stack.enter_context(threads_kept(config.threads or (None if saved is None else saved.values["threads"])))
+        trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        state = RunState(model, make_optimiser(config.optimiser, trained), Sums(task.objective))
+        if saved is not None:
+            restore(state, saved, task.objective, task.device)
+            check_versions(saved.values, place)
+        if not state.is_finished:
+            sources, state.gates_kept = make_sources(task, config, augment, state.gates_kept)
+            _Run(task, config, sources, saver, state).complete(hooks, progress)
+        return TrainingResult(tuple(state.history), state.step, state.stopped_early)
+
+
+class _StopRequested(Exception):
+    """A signal asks the run to stop, and the run has been saved."""
+
+
+class _Run:
+    """A run from where its state is to its end."""
+
+    def __init__(self, task: Task, config: TrainingConfig, sources: Sources, saver: Saver, state: RunState) -> None:
+        self._task = task
+        self._config = config
+        self._sources = sources
+        self._saver = saver
+        self._state = state
+        self._interrupts = Interrupts()
+        self._n_batches = len(sources.batches)
+        self._begun = 0.0
+
+    def complete(self, hooks: Sequence[Hook], progress: bool | None) -> None:
+        """Train through to the end, or until a signal comes."""
+        state, epochs = self._state, self._config.epochs
+        bar = TrainingBar(epochs * self._n_batches, state.step, epochs, progress)
+        try:
+            with self._interrupts, bar:
+                if state.step == 0:
+                    self._call(hooks, None)
+                while state.epoch < epochs and not state.stopped_early:
+                    self._train_epoch(bar)
+                    metrics = self._finish_epoch()
+                    bar.epoch(metrics)
+                    self._call(hooks, metrics)
+                    self._stop_if_asked()
+                self._check_weights()
+                state.is_finished = True
+                self._saver.save(state)
+        except _StopRequested:
+            self._interrupts.stop(f"training was interrupted after step {state.step}; {self._saver}.")
+
+    def _train_epoch(self, bar: TrainingBar) -> None:
+        state, model, optimiser, objective = self._state, self._task.model, self._state.optimiser, self._task.objective
+        interrupts, saver = self._interrupts, self._saver
+        model.train()
+        # Every epoch has a stream of its own, so that nothing done between two epochs can change the run.
+        torch.manual_seed(derive_seed(self._config.seed, "network", state.epoch))
+        source = self._sources.batches.epoch(state.epoch, state.batch)
+        if state.batch:
+            set_generator_states(state.generators, self._task.device)
+        self._begun = time.perf_counter() - state.seconds
+        used_rate = None
+        try:
+            for batch in source:
+                if (rate := self._rate(state.step)) != used_rate:
+                    set_rate(optimiser, rate)
+                    used_rate = rate
+                optimiser.zero_grad()
+                outputs = forward(model, batch)
+                loss = objective.loss(outputs, batch.targets)
+                state.sums.add(loss, outputs, batch.targets)
+                loss.backward()
+                optimiser.step()
+                state.batch += 1
+                state.step += 1
+                bar.step()
+                if interrupts.received is not None:
+                    self._stop_if_asked()
+                elif saver.is_due(state.step):
+                    self._save()
+        except NonFiniteLoss as error:
+            raise self._diverged(f"the training loss became {error.value}", error.batch) from None
+        state.seconds = time.perf_counter() - self._begun
+
+    def _finish_epoch(self) -> EpochMetrics:
+        """Measure the epoch, and make the state that of the next one's beginning."""
+        state, config, sources = self._state, self._config, self._sources
+        is_last = state.epoch + 1 == config.epochs
+        try:
+            train = state.sums.mean()
+        except NonFiniteLoss as error:
+            raise self._diverged(f"the training loss became {error.value}", error.batch) from None
+        if config.train_metrics == "evaluated":
+            train = self._evaluate("training", sources.train_examples)
+        enough = config.stop_at_train_accuracy is not None and train.accuracy >= config.stop_at_train_accuracy
+        due = (state.epoch + 1) % config.evaluate_every == 0 or is_last or enough
+        test = None
+        if sources.test_examples is not None and due:
+            test = self._evaluate("test", sources.test_examples)
+        seconds = time.perf_counter() - self._begun
+        metrics = EpochMetrics(state.epoch + 1, train, test, seconds)
+        state.history.append(metrics)
+        state.stopped_early = enough
+        state.epoch, state.batch, state.seconds = state.epoch + 1, 0, 0.0
+        state.sums = Sums(self._task.objective)
+        return metrics
+
+    def _evaluate(self, what: str, examples: Examples) -> Measurement:
+        task = self._task
+        try:
+            return evaluate(task.model, partial(forward, task.model), examples, task.objective, self._stop_if_asked)
+        except NonFiniteLoss as error:
+            raise self._diverged(f"the {what} loss is {error.value}") from None
+
+    def _call(self, hooks: Sequence[Hook], metrics: EpochMetrics | None) -> None:
+        state = self._state
+        for hook in hooks:
+            self._task.model.eval()
+            hook(TrainingMoment(self._task.model, state.epoch, state.step, metrics))
+
+    def _stop_if_asked(self) -> None:
+        """Save the run and leave it, if a signal has come."""
+        if self._interrupts.received is not None:
+            self._save()
+            raise _StopRequested
+
+    def _save(self) -> None:
+        state = self._state
+        self._check_weights()
+        if state.batch:
+            state.seconds = time.perf_counter() - self._begun
+        try:
+            self._saver.save(state)
+        except NonFiniteLoss as error:
+            raise self._diverged(f"the training loss became {error.value}", error.batch) from None
+
+    def _check_weights(self) -> None:
+        """A step can spoil the weights although its own loss was finite."""
+        for name, parameter in self._task.model.named_parameters():
+            if parameter.requires_grad and not bool(torch.isfinite(parameter.detach()).all()):
+                raise self._diverged(f"the parameter {name} became NaN or infinite", max(self._state.batch - 1, 0))
+
+    def _rate(self, step: int) -> float:
+        config = self._config
+        return config.optimiser.rate * config.schedule.factor(step / self._n_batches, config.epochs)
+
+    def _diverged(self, what: str, batch: int | None = None) -> TrainingDiverged:
+        """The error that says where; by default at the last step that was done."""
+        state = self._state
+        step = state.step - state.batch + batch if batch is not None else max(state.step - 1, 0)
+        return TrainingDiverged(
+            f"{what} at step {step + 1} (epoch {step // self._n_batches + 1}) with learning rate "
+            f"{self._rate(step):.6g}; {self._saver}. A smaller learning rate may help, or a look at the data."
+        )
+
+
+def _describe_run(
+    task: Task, config: TrainingConfig, augment: Augment | None, identity: Mapping[str, Any] | None, *, with_data: bool
+) -> dict[str, Any]:
+    """What must agree when a run is taken up; data are only read through where that will be asked."""
+    about = {
+        "config": as_json(config),
+        "identity": as_json(dict(identity or {})),
+        "augment": None if augment is None else getattr(augment, "__qualname__", type(augment).__qualname__),
+        "device": task.device.type,
+    }
+    try:
+        json.dumps(about, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`identity` must hold plain JSON values, such as numbers and strings: {error}.") from error
+    return {**about, "train": describe_data(task.train), "test": describe_data(task.test)} if with_data else about

@@ -1,0 +1,218 @@
+"""A run's whole state as a checkpoint, and back."""
+
+import hashlib
+import platform
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Shaped
+from torch import Tensor, nn
+
+from neuralpath.training.checkpoints import Checkpoint, CheckpointError, CheckpointWarning
+from neuralpath.training.metrics import EpochMetrics, Measurement, Sums
+from neuralpath.training.objectives import Objective
+from neuralpath.training.optimisers import load_optimiser_state, optimiser_state
+
+_MODEL, _BUFFER, _OPTIMISER, _GENERATOR = "model.", "buffer.", "optimiser.", "generator."
+
+
+@dataclass
+class RunState:
+    """Everything of a run that changes. ``epoch`` and ``batch`` count what is finished."""
+
+    model: nn.Module
+    optimiser: torch.optim.Optimizer
+    sums: Sums
+    epoch: int = 0
+    batch: int = 0
+    step: int = 0
+    history: list[EpochMetrics] = field(default_factory=list)
+    seconds: float = 0.0
+    stopped_early: bool = False
+    is_finished: bool = False
+    gates_kept: dict[str, bool] | None = None
+    """Which parts of the data had their fixed gates kept; None before that is known."""
+    generators: dict[str, Tensor] = field(default_factory=dict)
+    """States to go on with in the middle of an epoch, after a run has been taken up."""
+
+
+def generator_states(device: torch.device) -> dict[str, Shaped[Tensor, " _byte"]]:
+    """States of torch's global generators that a step may draw from."""
+    states = {"cpu": torch.get_rng_state()}
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def set_generator_states(states: Mapping[str, Shaped[Tensor, " _byte"]], device: torch.device) -> None:
+    """The inverse of ``generator_states``."""
+    torch.set_rng_state(states["cpu"])
+    if "cuda" in states:
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+def take_snapshot(state: RunState, device: torch.device, about: Mapping[str, Any]) -> Checkpoint:
+    """The state with what identifies the run; ``about`` is compared when the run is taken up again."""
+    of_optimiser, values_of_optimiser = optimiser_state(state.optimiser)
+    tensors = {
+        **_prefixed(_MODEL, state.model.state_dict()),
+        **_prefixed(_BUFFER, _unsaved_buffers(state.model)),
+        **_prefixed(_OPTIMISER, of_optimiser),
+        **_prefixed(_GENERATOR, generator_states(device)),
+    }
+    values = {
+        "about": dict(about),
+        "epoch": state.epoch,
+        "batch": state.batch,
+        "step": state.step,
+        "sums": state.sums.as_json(),
+        "history": [asdict(metrics) for metrics in state.history],
+        "seconds": state.seconds,
+        "stopped_early": state.stopped_early,
+        "is_finished": state.is_finished,
+        "gates_kept": state.gates_kept,
+        "optimiser": values_of_optimiser,
+        "threads": torch.get_num_threads(),
+        "versions": versions(),
+    }
+    # Tied weights appear under several names and safetensors refuses shared memory: every entry gets its own.
+    return Checkpoint({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}, values)
+
+
+def restore(state: RunState, checkpoint: Checkpoint, objective: Objective, device: torch.device) -> None:
+    """Put a run back to where a checkpoint was taken.
+
+    Raises: CheckpointError if the weights do not fit the model; the message names them.
+    """
+    saved = checkpoint.tensors
+    load_weights(state.model, _under(_MODEL, saved))
+    with torch.no_grad():
+        for name, buffer in _unsaved_buffers(state.model).items():
+            buffer.copy_(saved[_BUFFER + name])
+    values = checkpoint.values
+    on_device = {name: tensor.to(device) for name, tensor in _under(_OPTIMISER, saved).items()}
+    load_optimiser_state(state.optimiser, on_device, values["optimiser"])
+    state.generators = _under(_GENERATOR, saved)
+    state.sums = Sums(objective, **values["sums"])
+    state.epoch, state.batch, state.step = values["epoch"], values["batch"], values["step"]
+    state.history = [_metrics(entry) for entry in values["history"]]
+    state.seconds = values["seconds"]
+    state.stopped_early, state.is_finished = values["stopped_early"], values["is_finished"]
+    state.gates_kept = values["gates_kept"]
+
+
+def check_same_run(about: Mapping[str, Any], saved: Mapping[str, Any], where: object) -> None:
+    """Refuse to go on with a run that is another one.
+
+    Raises: CheckpointError that says what differs.
+    """
+    differences = _differences("", saved, about)
+    if differences:
+        raise CheckpointError(
+            f"{where} holds the checkpoints of another run, which cannot go on with these settings: "
+            f"{'; '.join(differences)}. Give each run a folder of its own, or use the settings of the first."
+        )
+
+
+def check_versions(saved: Mapping[str, Any], where: object) -> None:
+    """Say so if the run goes on with other versions or another number of threads than it was saved with."""
+    now = {**versions(), "threads": torch.get_num_threads()}
+    differences = _differences("", {**saved["versions"], "threads": saved["threads"]}, now)
+    if differences:
+        warnings.warn(
+            f"the run in {where} goes on in other circumstances, so its result may differ in rounding: "
+            f"{'; '.join(differences)}.",
+            CheckpointWarning,
+            stacklevel=2,
+        )
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Load weights into a model.
+
+    Raises: CheckpointError that names the keys that do not fit.
+    """
+    own = model.state_dict()
+    problems = (
+        ("missing", [name for name in own if name not in weights]),
+        ("unknown to the model", [name for name in weights if name not in own]),
+        (
+            "of another kind",
+            [
+                f"{name} ({_kind(weights[name])}, the model has {_kind(own[name])})"
+                for name in own
+                if name in weights and _kind(weights[name]) != _kind(own[name])
+            ],
+        ),
+    )
+    found = "; ".join(f"{what}: {_some(names)}" for what, names in problems if names)
+    if found:
+        raise CheckpointError(f"the weights do not fit the model; {found}.")
+    model.load_state_dict(dict(weights))
+
+
+def versions() -> dict[str, str]:
+    """What the rounding of a run depends on, besides the machine."""
+    return {
+        "neuralpath": version("neuralpath"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.machine(),
+    }
+
+
+def fingerprint(*tensors: Shaped[Tensor, "example ..."]) -> str:
+    """SHA-256 of the bytes of some tensors; about a second for a gigabyte."""
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+        digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
+    return digest.hexdigest()
+
+
+def _unsaved_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Buffers that a state dict leaves out, which a step may change all the same."""
+    saved = model.state_dict()
+    return {name: buffer for name, buffer in model.named_buffers() if name not in saved}
+
+
+def _prefixed(prefix: str, tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"the model's state has {name!r}, a {type(value).__name__}: only tensors can be saved in a checkpoint. "
+                "Train without `folder`, or keep that state in a buffer."
+            )
+    return {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _metrics(entry: Mapping[str, Any]) -> EpochMetrics:
+    test = None if entry["test"] is None else Measurement(**entry["test"])
+    return EpochMetrics(entry["epoch"], Measurement(**entry["train"]), test, entry["seconds"])
+
+
+def _some(names: Sequence[str], shown: int = 4) -> str:
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return f"{', '.join(names[:shown])}{more}"
+
+
+def _kind(tensor: Shaped[Tensor, "..."]) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+
+
+def _differences(path: str, there: Any, here: Any) -> list[str]:
+    if isinstance(there, Mapping) and isinstance(here, Mapping):
+        found = []
+        for key in dict.fromkeys((*there, *here)):
+            found += _differences(f"{path}.{key}" if path else key, there.get(key), here.get(key))
+        return found
+    return [] if there == here else [f"{path} is {there!r} there and {here!r} here"]

@@ -1,0 +1,89 @@
+"""Settings: what they mean, what is refused, and that they can be flags."""
+
+import math
+import subprocess
+import sys
+
+import pytest
+import tyro
+from hypothesis import given
+from hypothesis import strategies as st
+
+from neuralpath.training import SGD, Adam, Cosine, PiecewiseLinear, RMSprop, SaveEvery, Steps, TrainingConfig
+from neuralpath.training.config import as_json
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
+        (TrainingConfig, {"batch_size": 0}, "`batch_size` must be an integer of at least 1, got 0"),
+        (TrainingConfig, {"epochs": -1}, "`epochs` must be an integer of at least 0, got -1"),
+        (TrainingConfig, {"seed": -1}, "`seed`"),
+        (TrainingConfig, {"threads": 0}, "`threads` must be an integer of at least 1"),
+        (TrainingConfig, {"gate_memory": 0}, "`gate_memory`"),
+        (TrainingConfig, {"loss": "hinge"}, "`loss` must be one of cross-entropy, squared, got 'hinge'"),
+        (TrainingConfig, {"train_metrics": "none"}, "`train_metrics` must be one of"),
+        (TrainingConfig, {"stop_at_train_accuracy": 99.0}, "is a share above 0 and up to 1, got 99.0"),
+        (Adam, {"rate": math.nan}, "`rate` must be a finite number of at least 0, got nan"),
+        (Adam, {"betas": (0.9, 1.0)}, "`betas` must be two numbers"),
+        (Adam, {"weight_decay": -1.0}, "`weight_decay`"),
+        (SGD, {"momentum": 1.0}, "`momentum` must lie from 0 to below 1"),
+        (SGD, {"nesterov": True}, "`nesterov` needs a `momentum` above 0"),
+        (RMSprop, {"smoothing": 1.5}, "`smoothing` must lie from 0 to below 1"),
+        (RMSprop, {"epsilon": -1.0}, "`epsilon`"),
+        (Steps, {"at": (3.0, 1.0)}, "`at` must be rising numbers of epochs"),
+        (Steps, {"at": (1.0,), "factor_each": 0.0}, "`factor_each` must be a positive"),
+        (Cosine, {"floor": 2.0}, "`floor` must lie between 0 and 1"),
+        (Cosine, {"warmup": -1.0}, "`warmup` must be a number of epochs"),
+        (PiecewiseLinear, {"epochs": (0.0, 1.0), "factors": (1.0,)}, "must be equally many, got 2 and 1"),
+        (PiecewiseLinear, {"epochs": (0.0,), "factors": (-1.0,)}, "`factors` must be finite numbers"),
+        (SaveEvery, {"steps": 0}, "`steps` between two checkpoints must be positive, got 0"),
+    ],
+)
+def test_settings_that_are_refused(kind, settings, message, without_type_checks):
+    with pytest.raises(ValueError, match=message):
+        kind(**settings)
+
+
+def test_factors_by_hand():
+    assert [Steps(at=(1, 3), factor_each=0.5).factor(t, 9) for t in (0.0, 0.99, 1.0, 2.9, 3.0, 9.0)] == [
+        1, 1, 0.5, 0.5, 0.25, 0.25,
+    ]  # fmt: skip
+    cosine = Cosine(floor=0.2, warmup=2)
+    assert cosine.factor(1.0, 10) == 0.5
+    assert cosine.factor(2.0, 10) == 1.0
+    assert cosine.factor(6.0, 10) == pytest.approx(0.6, abs=1e-15)
+    assert cosine.factor(10.0, 10) == pytest.approx(0.2, abs=1e-15)
+    lines = PiecewiseLinear(epochs=(1, 5, 6), factors=(0.5, 1, 0))
+    assert [lines.factor(t, 9) for t in (0.0, 1.0, 3.0, 5.5, 6.0, 8.0)] == [0.5, 0.5, 0.75, 0.5, 0, 0]
+
+
+@given(st.floats(0, 30), st.integers(0, 30), st.floats(0, 1), st.floats(0, 40))
+def test_a_cosine_stays_between_its_floor_and_one(time, epochs, floor, warmup):
+    factor = Cosine(floor=floor, warmup=warmup).factor(time, epochs)
+    assert 0 <= factor <= 1
+    assert factor >= floor - 1e-15 or time < warmup
+
+
+def test_settings_are_flags():
+    """As a command line gets them, with the kinds of optimiser and schedule as words."""
+    flags = ["--epochs", "3", "--stop-at-train-accuracy", "0.9"]
+    kinds = ["optimiser:sgd", "--optimiser.momentum", "0.9", "schedule:steps", "--schedule.at", "1", "2"]
+    parsed = tyro.cli(TrainingConfig, args=[*flags, *kinds])
+    assert parsed == TrainingConfig(
+        epochs=3, stop_at_train_accuracy=0.9, optimiser=SGD(momentum=0.9), schedule=Steps(at=(1, 2))
+    )
+
+
+def test_settings_load_without_torch():
+    code = "import sys; from neuralpath.training.config import TrainingConfig; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+
+
+def test_records_as_json():
+    assert as_json(SGD()) == {"kind": "SGD", "rate": 0.1, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
+    assert as_json({"a": (Cosine(),)}) == {"a": [{"kind": "Cosine", "floor": 0.0, "warmup": 0.0}]}
+
+
+def test_configs_are_hashable_and_compare():
+    assert len({TrainingConfig(), TrainingConfig(), TrainingConfig(optimiser=SGD(1e-3))}) == 2

@@ -1,0 +1,356 @@
+"""The loop against one written by hand, its metrics, its hooks and its refusals."""
+
+import dataclasses
+import io
+import math
+import pathlib
+import threading
+
+import pytest
+import rich.console
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from neuralpath.data import Split, binary_task
+from neuralpath.training import (
+    SGD,
+    Adam,
+    Cosine,
+    Measurement,
+    PiecewiseLinear,
+    RMSprop,
+    SaveEvery,
+    TrainingDiverged,
+    train,
+)
+from neuralpath.training.seeds import derive_seed
+
+
+def by_hand(model, split, config, optimiser, loss):
+    """The plain loop: the same batches, and nothing else of the library."""
+    n_batches = -(-len(split) // config.batch_size)
+    for epoch in range(config.epochs):
+        generator = torch.Generator().manual_seed(derive_seed(config.seed, "order", epoch))
+        for number, rows in enumerate(torch.randperm(len(split), generator=generator).split(config.batch_size)):
+            for group in optimiser.param_groups:
+                group["lr"] = config.optimiser.rate * config.schedule.factor(epoch + number / n_batches, config.epochs)
+            optimiser.zero_grad()
+            loss(model(split.images[rows]), split.labels[rows]).backward()
+            optimiser.step()
+    return model
+
+
+TORCH = {
+    "adam": (Adam(3e-3, betas=(0.8, 0.99), epsilon=1e-6, weight_decay=0.01), lambda p: torch.optim.Adam(
+        p, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.01)),
+    "adamw": (Adam(3e-3, weight_decay=0.1, decoupled=True), lambda p: torch.optim.AdamW(p, weight_decay=0.1)),
+    "sgd": (SGD(0.05), lambda p: torch.optim.SGD(p)),
+    "momentum": (SGD(0.05, momentum=0.9, weight_decay=0.01), lambda p: torch.optim.SGD(
+        p, momentum=0.9, weight_decay=0.01)),
+    "nesterov": (SGD(0.05, momentum=0.9, nesterov=True), lambda p: torch.optim.SGD(p, momentum=0.9, nesterov=True)),
+    "rmsprop": (RMSprop(2e-3, smoothing=0.9, epsilon=1e-6, momentum=0.5, weight_decay=0.01),
+                lambda p: torch.optim.RMSprop(p, alpha=0.9, eps=1e-6, momentum=0.5, weight_decay=0.01)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("schedule", [Cosine(), PiecewiseLinear(epochs=(0, 1, 3), factors=(0.2, 1, 0.1))])
+@pytest.mark.parametrize("name", TORCH)
+def test_optimisers_are_torchs_own(name, schedule, net, blobs, config):
+    """Fused steps round differently, so the comparison is in double precision, with an error far below a step."""
+    settings, make = TORCH[name]
+    config = dataclasses.replace(config, optimiser=settings, schedule=schedule)
+    split = blobs(52, dtype=torch.float64)
+    expected = net("fc").double()
+    by_hand(expected, split, config, make(list(expected.parameters())), F.cross_entropy)
+    model = net("fc").double()
+    train(model, split, None, config)
+    for ours, theirs, start in zip(model.parameters(), expected.parameters(), net("fc").parameters(), strict=True):
+        moved = (theirs - start.double()).abs().max()
+        assert moved > 1e-3
+        assert (ours - theirs).abs().max() <= 1e-9 * moved
+
+
+def test_losses_and_labels(blobs, config):
+    split = blobs(52, dtype=torch.float64)
+    signs = binary_task(split, 0, 1)
+    cases = {
+        ("squared", split): lambda f, y: 0.5 * ((f - torch.eye(3, dtype=f.dtype)[y]) ** 2).sum(1).mean(),
+        ("cross-entropy", split): lambda f, y: (f.logsumexp(1) - f[torch.arange(len(y)), y]).mean(),
+        ("squared", signs): lambda f, y: 0.5 * ((f[:, 0] - y) ** 2).mean(),
+        ("cross-entropy", signs): lambda f, y: torch.log(1 + torch.exp(-y * f[:, 0])).mean(),
+    }
+    for (loss, data), by_formula in cases.items():
+        n_outputs = 3 if data is split else 1
+        chosen = dataclasses.replace(config, loss=loss, optimiser=SGD(0.05), train_metrics="evaluated")
+        models = [nn.Sequential(nn.Flatten(), nn.Linear(16, n_outputs)).double() for _ in range(2)]
+        models[1].load_state_dict(models[0].state_dict())
+        result = train(models[0], data, data, chosen)
+        by_hand(models[1], data, chosen, torch.optim.SGD(models[1].parameters()), by_formula)
+        torch.testing.assert_close(models[0][1].weight, models[1][1].weight, rtol=1e-12, atol=1e-13)
+        with torch.no_grad():
+            outputs = models[0](data.images)
+            answers = outputs.argmax(1) if data is split else torch.where(outputs[:, 0] > 0, 1.0, -1.0)
+            assert result.last.test.loss == pytest.approx(float(by_formula(outputs, data.labels)), rel=1e-12)
+        assert result.last.test.accuracy == float((answers == data.labels).double().mean())
+        assert result.last.train == result.last.test
+
+
+def test_running_metrics_are_those_of_the_forward_passes(net, data, config, monkeypatch):
+    """Also when correct answers are counted in several goes."""
+    monkeypatch.setattr("neuralpath.training.metrics.FLUSH", 3)
+    split, _ = data
+    model, losses, correct = net("fc"), [], 0
+    config = dataclasses.replace(config, epochs=1)
+    result = train(model, split, None, config)
+    again = net("fc")
+    optimiser = torch.optim.Adam(again.parameters(), fused=True)
+    order = torch.randperm(len(split), generator=torch.Generator().manual_seed(derive_seed(0, "order", 0)))
+    for rows in order.split(8):
+        optimiser.zero_grad()
+        outputs = again(split.images[rows])
+        loss = F.cross_entropy(outputs, split.labels[rows])
+        losses.append(loss.item() * len(rows))
+        correct += int((outputs.argmax(1) == split.labels[rows]).sum())
+        loss.backward()
+        optimiser.step()
+    assert result.last.train == Measurement(sum(losses) / len(split), correct / len(split))
+
+
+def test_every_batch_order_is_another_and_comes_from_the_seed(net, data, config):
+    seen = []
+
+    def augment(images, generator):
+        seen.append(images)
+        return images
+
+    for seed in (0, 0, 1):
+        train(net("fc"), data[0], None, dataclasses.replace(config, seed=seed), augment=augment)
+    epochs = [torch.cat(seen[i : i + 7]) for i in range(0, len(seen), 7)]
+    assert torch.equal(torch.cat(epochs[:3]), torch.cat(epochs[3:6]))
+    distinct = [*epochs[:3], *epochs[6:]]
+    assert all(not torch.equal(a, b) for i, a in enumerate(distinct) for b in distinct[:i])
+    whole = data[0].images.flatten(1)
+    for epoch in distinct:  # every example once
+        assert torch.equal(epoch.flatten(1).sum(1).sort().values, whole.sum(1).sort().values)
+
+
+def test_the_global_generator_matters_neither_way(net, data, config, same_state):
+    models = []
+    for seed in (1, 2):
+        with torch.random.fork_rng():
+            torch.manual_seed(seed)
+            before = torch.get_rng_state()
+            models.append(net("dropout-and-batch-norm"))
+            train(models[-1], *data, config, hooks=[lambda moment, n=seed: torch.rand(n)])
+            assert torch.equal(torch.get_rng_state(), before)
+    same_state(*models)
+
+
+def test_augmentation_draws_from_the_seed_alone(net, data, config, same_state):
+    drawn = []
+
+    def augment(images, generator):
+        drawn.append(float(torch.rand((), generator=generator)))
+        return images * drawn[-1]
+
+    models = [net("fc") for _ in range(3)]
+    train(models[0], *data, config, augment=augment)
+    train(models[1], *data, config, augment=augment)
+    assert drawn[:21] == drawn[21:]
+    assert len(set(drawn)) == 21  # another draw for every batch of every epoch
+    train(models[2], *data, config)
+    same_state(models[0], models[1])
+    with pytest.raises(AssertionError):
+        same_state(models[0], models[2])
+
+
+def test_modes_threads_and_frozen_parameters_stay(net, data, config):
+    model = net("dropout-and-batch-norm").eval()
+    model[5].weight.requires_grad_(False)
+    model[3].train()
+    before, threads = model[5].weight.clone(), torch.get_num_threads()
+    seen = []
+    train(model, *data, config, hooks=[lambda moment: seen.append((moment.model.training, torch.get_num_threads()))])
+    assert torch.equal(model[5].weight, before)
+    assert [module.training for module in model] == [False, False, False, True] + [False] * 6
+    assert seen == [(False, 1)] * 4
+    assert torch.get_num_threads() == threads
+
+
+def test_hooks_see_every_epoch(net, data, config):
+    moments = []
+    result = train(net("fc"), *data, config, hooks=[moments.append])
+    assert [(moment.epoch, moment.step) for moment in moments] == [(0, 0), (1, 7), (2, 14), (3, 21)]
+    assert moments[0].metrics is None
+    assert tuple(moment.metrics for moment in moments[1:]) == result.history
+
+
+def test_early_stop_best_and_last(net, blobs, config, tmp_path):
+    data = blobs(60), blobs(40, seed=1)
+    config = dataclasses.replace(config, epochs=60, optimiser=Adam(1e-2), stop_at_train_accuracy=0.9, evaluate_every=50)
+    result = train(net("fc"), *data, config, folder=tmp_path)
+    assert result.stopped_early
+    assert len(result.history) < 50
+    assert result.last.train.accuracy >= 0.9 > result.history[-2].train.accuracy
+    assert result.last.test is not None  # measured although its turn had not come
+    assert train(net("fc"), *data, config, folder=tmp_path) == result
+    every = train(
+        net("fc"), *data, dataclasses.replace(config, evaluate_every=1, stop_at_train_accuracy=None, epochs=5)
+    )
+    accuracies = [metrics.test.accuracy for metrics in every.history]
+    assert every.best == every.history[accuracies.index(max(accuracies))]
+    alone = train(net("fc"), data[0], None, config)
+    assert alone.best.train.accuracy == max(metrics.train.accuracy for metrics in alone.history)
+
+
+def test_no_epochs(net, data, config, same_state):
+    model = net("fc")
+    result = train(model, *data, dataclasses.replace(config, epochs=0))
+    assert (result.history, result.last, result.best, result.n_steps) == ((), None, None, 0)
+    same_state(model, net("fc"))
+
+
+def test_drop_last(net, data, config):
+    assert train(net("fc"), *data, dataclasses.replace(config, drop_last=True)).n_steps == 18
+
+
+def test_in_another_thread(net, data, config, tmp_path, same_state):
+    """Handlers of signals can be set in the main thread only; elsewhere a run does without."""
+    model, other, results = net("fc"), net("fc"), []
+    train(model, *data, config)
+    thread = threading.Thread(target=lambda: results.append(train(other, *data, config, folder=tmp_path)))
+    thread.start()
+    thread.join()
+    assert results[0].n_steps == 21
+    same_state(model, other)
+
+
+@pytest.mark.parametrize("kind", ["loss", "gradient"])
+def test_a_loss_that_is_not_finite_stops_the_run(kind, net, data, config, tmp_path, interrupt_at):
+    class Failing(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner, self.calls = inner, 0
+
+        def forward(self, x):
+            outputs = self.inner(x)
+            self.calls += self.training
+            if self.training and self.calls == 12 and kind == "loss":
+                return outputs * math.nan
+            if self.training and self.calls == 12:  # a finite value with an infinite gradient
+                return outputs + (outputs - outputs.detach()).abs().add(0.0).sqrt()
+            return outputs
+
+    model = Failing(net("fc"))
+    step = "step 12" if kind == "loss" else "step 13"
+    config = dataclasses.replace(config, optimiser=SGD(0.125))
+    with pytest.raises(TrainingDiverged, match=rf"became nan at {step} \(epoch 2\) with learning rate 0\.125; .*10"):
+        train(model, *data, config, folder=tmp_path, save_every=SaveEvery(seconds=None, steps=10))
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]
+    if kind == "loss":  # found before the step, so the weights are still good
+        assert all(bool(torch.isfinite(parameter).all()) for parameter in model.parameters())
+    good = Failing(net("fc"))
+    good.calls = 100
+    assert train(good, *data, config, folder=tmp_path).n_steps == 21
+
+
+def test_spoilt_weights_are_never_saved(data, config, tmp_path):
+    """The loss of a step may be finite although the step itself spoils the weights."""
+
+    class Spoiling(nn.Linear):
+        def forward(self, x):
+            return super().forward(x.flatten(1)) + (self.weight - self.weight.detach()).abs().sqrt().sum()
+
+    with pytest.raises(TrainingDiverged, match=r"parameter weight became NaN or infinite at step 1 .* no checkpoint"):
+        train(Spoiling(16, 3), *data, config, folder=tmp_path, save_every=SaveEvery(steps=1))
+    assert not list(tmp_path.iterdir())
+    config = dataclasses.replace(config, epochs=1, batch_size=52)
+    with pytest.raises(TrainingDiverged, match=r"weight became NaN.*no `folder` was given"):
+        train(Spoiling(16, 3), data[0], None, config)
+
+
+def test_a_test_loss_that_is_not_finite_stops_the_run(net, data, config):
+    class Failing(nn.Module):
+        def __init__(self, inner):
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x):
+            return self.inner(x) if self.training or len(x) == 1 else self.inner(x) / 0
+
+    with pytest.raises(TrainingDiverged, match=r"the test loss is nan at step 7 \(epoch 1\)"):
+        train(Failing(net("fc")), *data, config)
+
+
+def refusals(net, blobs):
+    split = blobs(20)
+    images, labels = split.images, split.labels
+    wide = labels.clone()
+    wide[4] = 3
+    spoilt = images.clone()
+    spoilt[2, 0, 0, 0] = math.inf
+    pairs = TensorDataset(images, wide)
+    fc, one_output = net("fc"), nn.Sequential(nn.Flatten(), nn.Linear(16, 1))
+    return {
+        r"`train\.labels` must lie between 0 and 2.*got 3 at index 4, and 1 such": (fc, Split(images, wide), None),
+        r"`test\.labels` must lie between 0 and 2": (fc, split, Split(images, wide)),
+        r"`labels` must lie between 0 and 2": (fc, DataLoader(pairs, batch_size=20), None),
+        r"`train` has no examples": (fc, Split(images[:0], labels[:0]), None),
+        r"`test` has no examples": (fc, split, Split(images[:0], labels[:0])),
+        r"`train` has no batches": (fc, [], None),
+        r"`train.images` has NaN or infinity in 1 of 20 examples": (fc, Split(spoilt, labels), None),
+        r"`train.images` must have the dtype": (fc, Split(images.double(), labels), None),
+        r"nothing to train": (nn.Flatten(), split, None),
+        r"-1 and \+1 need a model of one output": (fc, Split(images, labels.float() * 2 - 1), None),
+        r"must be -1 or \+1, got 2.0 at": (one_output, Split(images, labels.float()), None),
+        r"class numbers \(int64\) or": (fc, Split(images, labels.int()), None),
+        r"`model` must give a tensor of shape \(batch, outputs\)": (nn.Conv2d(1, 1, 1), split, None),
+        r"`test` has a float32 tensor": (fc, split, Split(images, labels.float())),
+        r"must give pairs \(images, labels\)": (fc, [images], None),
+        r"must be a Split, or a loader": (fc, images, None),
+    }  # fmt: skip
+
+
+def test_data_that_does_not_fit_is_refused(net, blobs, config, without_type_checks):
+    for message, arguments in refusals(net, blobs).items():
+        with pytest.raises((TypeError, ValueError), match=message):
+            train(*arguments, config)
+
+
+def test_a_loader_that_can_be_read_once_only_is_refused(net, blobs, config):
+    split = blobs(16)
+
+    class Once(list):
+        def __iter__(self):
+            while self:
+                yield self.pop()
+
+    loader = Once([(split.images, split.labels)])
+    with pytest.raises(ValueError, match="gave no batches"):
+        train(net("fc"), loader, None, config)
+
+
+def test_an_identity_that_is_no_json_is_refused(net, blobs, config):
+    with pytest.raises(TypeError, match=r"`identity` must hold plain JSON values.*PosixPath"):
+        train(net("fc"), blobs(16), None, config, identity={"place": pathlib.PosixPath("x")})
+
+
+def test_drop_last_that_leaves_nothing_is_refused(net, blobs, config):
+    with pytest.raises(ValueError, match="`drop_last` leaves no batch: there are 5 examples"):
+        train(net("fc"), blobs(5), None, dataclasses.replace(config, drop_last=True))
+
+
+def test_progress_bar(net, data, config, capsys, monkeypatch):
+    train(net("fc"), *data, config)
+    assert capsys.readouterr().err == ""  # not a terminal
+    screen = io.StringIO()
+    terminal = rich.console.Console(file=screen, force_terminal=True, width=100)
+    monkeypatch.setattr("neuralpath.training.progress.Console", lambda stderr: terminal)
+    monkeypatch.setattr("neuralpath.training.progress.INTERVAL", 0.0)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    train(net("fc"), *data, config)
+    shown = screen.getvalue()
+    for part in ("epoch 3/3", "steps/s", "test", "0:00:0"):
+        assert part in shown
