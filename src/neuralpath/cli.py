@@ -10,11 +10,13 @@ from neuralpath import __version__
 from neuralpath.commands.data import Data
 from neuralpath.commands.demo import Demo
 from neuralpath.commands.errors import UserError
+from neuralpath.commands.gates import Gates
 from neuralpath.commands.inspect import Inspect
 from neuralpath.commands.kernel import Kernel
 
 Command = (
     Annotated[Inspect, tyro.conf.subcommand("inspect")]
+    | Annotated[Gates, tyro.conf.subcommand("gates")]
     | Annotated[Kernel, tyro.conf.subcommand("kernel")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]

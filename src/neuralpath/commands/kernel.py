@@ -14,9 +14,11 @@ from neuralpath.commands.errors import UserError
 from neuralpath.commands.models import load_model, load_weights
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from neuralpath.tiles.kernel import TiledKernel
+
+KernelName = Literal["path", "expected-tangent", "tangent", "limit-tangent", "limit-output", "limit-path"]
 
 
 @dataclass(frozen=True)
@@ -30,18 +32,20 @@ class Kernel:
     """digits, mnist, fashion-mnist, cifar10 or cifar100."""
     out: Path
     """File to write: `K.npy`, or `K.zarr` (needs the extra `scale`)."""
-    kernel: Literal["path", "expected-tangent"] = "path"
-    """The path kernel, or the expected tangent kernel for weights of variance 2 / fan-in."""
+    kernel: KernelName = "path"
+    """The path kernel; the expected tangent kernel for random weights of variance 2 / fan-in behind the model's gates;
+    the tangent kernel of the model as it is, the mean over its outputs; or a limit of infinite width, for which the
+    model gives the structure only."""
     count: int | None = None
     """Number of examples, from the first on; all by default."""
     split: Literal["train", "test"] = "train"
     """Part of the data set."""
     weights: Path | None = None
-    """Weights for the model, a safetensors file; otherwise those that the callable gives it."""
+    """Weights for the model, a safetensors file or a state dict of torch; otherwise those that the callable gives."""
     set: tuple[str, ...] = ()
     """Arguments of the callable, such as `width=128 depth=6`."""
     normalise: bool = False
-    """Divide every mix by its fan-in, for deep networks."""
+    """Divide every mix by its fan-in, for path kernels of deep networks."""
     double: bool = False
     """Compute in float64 instead of float32."""
     memory: str | None = None
@@ -55,7 +59,6 @@ class Kernel:
         """Compute, write, and say where the kernel is."""
         import torch
 
-        import neuralpath as npath
         from neuralpath import data
         from neuralpath.tiles.memory import memory_budget, parse_memory
 
@@ -74,21 +77,30 @@ class Kernel:
         if self.weights is not None:
             load_weights(model, self.weights)
         dtype = torch.float64 if self.double else torch.float32
+        if self.normalise and self.kernel != "path":
+            raise UserError(f"--normalise is for --kernel path; the kernel {self.kernel!r} has a scale of its own.")
         try:
-            graph = npath.trace(model.to(dtype), x[:1].to(dtype))
-            tiled = self._tiled(graph, x.to(dtype), budget)
-            _write(tiled, self.out)
+            _write(self._tiled(model.to(dtype), x.to(dtype), budget), self.out)
         except (TypeError, ValueError, MemoryError, OverflowError) as error:
             raise UserError(str(error)) from error
         print(self.out)
         return 0
 
-    def _tiled(self, graph: Any, x: "Tensor", budget: int) -> "TiledKernel":
+    def _tiled(self, model: "nn.Module", x: "Tensor", budget: int) -> "TiledKernel":
         import neuralpath as npath
 
+        if self.kernel == "tangent":
+            return npath.tangent_kernel_tiles(model, x, memory=budget)
+        graph = npath.trace(model, x[:1])
         if self.kernel == "path":
             return npath.path_kernel_tiles(graph, x, normalise=self.normalise, memory=budget)
-        return npath.expected_tangent_kernel_tiles(graph, x, memory=budget)
+        tiles: dict[str, Callable[..., TiledKernel]] = {
+            "expected-tangent": npath.expected_tangent_kernel_tiles,
+            "limit-tangent": npath.limit_tangent_kernel_tiles,
+            "limit-output": npath.limit_output_kernel_tiles,
+            "limit-path": npath.limit_path_kernel_tiles,
+        }
+        return tiles[self.kernel](graph, x, memory=budget)
 
 
 def _write(tiled: "TiledKernel", out: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from neuralpath.commands.errors import UserError
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
 
 def load_model(name: str, input_shape: Sequence[int], settings: Sequence[str]) -> "nn.Module":
@@ -116,17 +116,11 @@ def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
 
 
 def load_weights(model: "nn.Module", path: Path) -> None:
-    """Load a safetensors file into a model.
+    """Load a safetensors file, or a state dict that torch has saved, into a model; no code of a file is ever run.
 
     Raises: UserError that names the file, or the keys that do not fit.
     """
-    from safetensors import SafetensorError
-    from safetensors.torch import load_file
-
-    try:
-        state = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise UserError(f"{path} cannot be read as a safetensors file: {error}") from error
+    state = _read_weights(path)
     own = model.state_dict()
     problems = [f"missing {key}" for key in own if key not in state]
     problems += [f"unknown {key}" for key in state if key not in own]
@@ -139,3 +133,25 @@ def load_weights(model: "nn.Module", path: Path) -> None:
         more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise UserError(f"{path} does not fit the model: {'; '.join(problems[:5])}{more}.")
     model.load_state_dict(state)
+
+
+def _read_weights(path: Path) -> "dict[str, Tensor]":
+    import torch
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    kind = "a safetensors file" if path.suffix == ".safetensors" else "a state dict saved by torch"
+    try:
+        if path.suffix == ".safetensors":
+            return load_file(path)
+        state = torch.load(path, weights_only=True, map_location="cpu")
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{path} cannot be read as {kind}: {error}") from error
+    except Exception as error:  # a damaged file makes the reader of pickles fail in any way
+        raise UserError(
+            f"{path} cannot be read as {kind}: it is damaged, or holds more than tensors, which could run code when it "
+            "is loaded; save model.state_dict() instead."
+        ) from error
+    if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
+        raise UserError(f"{path} holds no state dict: expected tensors by name, as model.state_dict() gives.")
+    return state

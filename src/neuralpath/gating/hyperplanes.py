@@ -1,0 +1,126 @@
+"""The hyperplanes of linear gates: where in input space each gate of a linear feature network opens."""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from neuralpath.gating.network import GatedNetwork
+from neuralpath.gating.swapping import recorded_gates
+
+PROBES = 256  # inputs that are run at once
+SHOWN = 24  # gates of a layer in a picture
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Hyperplanes:
+    """The gates of one layer: gate u is open for x where ``normals[u] . x + offsets[u] > 0``."""
+
+    gate: str
+    normals: Float[Tensor, "unit *shape"]
+    offsets: Float[Tensor, " unit"]
+
+
+def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"]) -> tuple[Hyperplanes, ...]:
+    r"""The hyperplane of every gate of a network whose gates are linear in the input, layer by layer.
+
+    .. math:: q_l(x) = A_l x + b_l, \qquad G_l = 1[q_l > 0]
+
+    Each row of :math:`A_l` has the shape of an example, and so can be looked at. Of a convolution, whose filters are
+    the same everywhere, the gates in the middle of the image stand for all.
+
+    Args:
+        network: A `GatedNetwork` with ``linear_feature=True``, such as `nets.LinearGatedFC`.
+        example: Any examples; their shape matters, and on them it is checked that the gates are linear.
+
+    Raises:
+        ValueError: If the network's gates are not linear in the input.
+
+    Cost: one forward pass of the feature network for each number of an example.
+
+    >>> from neuralpath import nets
+    >>> planes = gate_hyperplanes(nets.LinearGatedFC(4, 8, 3), torch.randn(2, 4))
+    >>> [tuple(layer.normals.shape) for layer in planes]
+    [(8, 4), (8, 4)]
+
+    """
+    if not isinstance(network, GatedNetwork) or not network.linear_feature:
+        raise ValueError(
+            "only the gates of a linear feature network are hyperplanes in input space: give a GatedNetwork with "
+            f"linear_feature=True, such as nets.LinearGatedFC; got a {type(network).__name__}."
+        )
+    shape = tuple(example.shape[1:])
+    size = math.prod(shape)
+    names, offsets = _preactivations(network, torch.zeros_like(example[:1]))
+    rows: list[list[Tensor]] = [[] for _ in names]
+    for start in range(0, size, PROBES):
+        units = torch.zeros(min(PROBES, size - start), size, dtype=example.dtype, device=example.device)
+        units[:, start:].fill_diagonal_(1.0)
+        for found, q, offset in zip(rows, _preactivations(network, units.reshape(-1, *shape))[1], offsets, strict=True):
+            found.append(q - offset)
+    planes = tuple(
+        Hyperplanes(name, torch.cat(found).T.reshape(-1, *shape), offset[0])
+        for name, found, offset in zip(names, rows, offsets, strict=True)
+    )
+    _check_linear(network, planes, example)
+    return planes
+
+
+@torch.no_grad()
+def _preactivations(network: GatedNetwork, x: Tensor) -> tuple[tuple[str, ...], list[Float[Tensor, "batch unit"]]]:
+    gates = recorded_gates(network.feature, x, lambda q: q, linear=True)
+    return gates.names, [_middle(layer) for layer in gates.layers]
+
+
+def _middle(layer: Float[Tensor, "batch channel *space"]) -> Float[Tensor, "batch channel"]:
+    for axis in range(layer.ndim - 1, 1, -1):
+        layer = layer.select(axis, layer.shape[axis] // 2)
+    return layer
+
+
+def _check_linear(network: GatedNetwork, planes: tuple[Hyperplanes, ...], example: Tensor) -> None:
+    for plane, q in zip(planes, _preactivations(network, example)[1], strict=True):
+        expected = example.flatten(1) @ plane.normals.flatten(1).T + plane.offsets
+        scale = float(expected.abs().max()) + float(q.abs().max())
+        if not bool(((q - expected).abs() <= 1e-3 * scale).all()):
+            raise ValueError(
+                f"the gates {plane.gate!r} are not linear in the input: the feature network has another operation that "
+                "is not, or runs in training mode."
+            )
+
+
+def draw_hyperplanes(network: nn.Module, example: Float[Tensor, "batch channel height width"], path: Path) -> None:
+    """Write the normals of the first gates of every layer as a picture, one row a layer (needs the extra `report`).
+
+    Raises: ValueError as ``gate_hyperplanes``, or for examples that are not images; ImportError without matplotlib.
+    """
+    if example.ndim != 4 or example.shape[1] not in (1, 3):
+        raise ValueError(
+            f"hyperplanes are drawn for images of 1 or 3 channels, got examples of shape {tuple(example.shape[1:])}."
+        )
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    planes = gate_hyperplanes(network, example)
+    columns = min(SHOWN, max(len(plane.normals) for plane in planes))
+    figure = Figure(figsize=(0.6 * columns + 0.8, 0.7 * len(planes) + 0.4), layout="constrained")
+    FigureCanvasAgg(figure)  # no window, no global state
+    axes = figure.subplots(len(planes), columns, squeeze=False)
+    for row, plane in zip(axes, planes, strict=True):
+        for axis in row:
+            axis.set_xticks([])
+            axis.set_yticks([])
+            axis.set_frame_on(False)
+        row[0].set_ylabel(plane.gate, fontsize=6)
+        for axis, normal in zip(row, plane.normals.float().cpu(), strict=False):
+            half = normal.abs().max().clamp(min=1e-30)
+            if len(normal) == 1:
+                axis.imshow(normal[0].numpy(), cmap="RdBu_r", vmin=-float(half), vmax=float(half))
+            else:
+                axis.imshow((normal / (2 * half) + 0.5).permute(1, 2, 0).numpy())
+    figure.suptitle("Hyperplanes of the gates: red opens, blue closes", fontsize=9)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=150)
