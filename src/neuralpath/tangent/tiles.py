@@ -18,8 +18,11 @@ SHORT = 3e10
 SHORT_ENTRIES = 2**24
 """Entries of a kernel whose size needs no look at the free memory."""
 
-SAMPLE = 4
-"""Examples that the estimate looks at, on each side."""
+SAMPLE = 64
+"""Examples that the estimate looks at, on each side, at most."""
+
+ENOUGH = 0.1
+"""Seconds of a sample that is large enough to judge by."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,17 +47,18 @@ class TangentTiles(TiledKernel):
     def estimate(self) -> Estimate:
         """What the whole will cost, from features and inner products of a few examples."""
         job, store = self.job, self.job.store
-        side = min(SAMPLE, job.plan.n1, job.plan.n2)
+        side, most = 1, min(SAMPLE, job.plan.n1, job.plan.n2)
         self._timed(1)  # whatever is slow once
-        features, half, whole = *self._timed(side)[:1], self._timed(1)[1], self._timed(side)[1]
-        # A tile of r rows and c columns takes a (r + c) + b r c.
-        b = max(0.0, (whole - side * half) / (side**2 - side)) if side > 1 else half
-        a = max(0.0, (whole - b * side**2) / (2 * side))
+        while True:
+            features, products = self._timed(side)
+            if side == most or 2 * side * features + products > ENOUGH:
+                break
+            side = min(2 * side, most)
         shapes = [tile.shape for tile in job.plan.tiles()]
         runs = job.plan.n1 + (0 if store.x2 is None else job.plan.n2)
         if not store.keep:
             runs = job.plan.n1 + sum(columns for _, columns in shapes)
-        seconds = features * runs + sum(a * (rows + columns) + b * rows * columns for rows, columns in shapes)
+        seconds = features * runs + products / side**2 * sum(rows * columns for rows, columns in shapes)
         return Estimate(seconds, self.plan.working_bytes, self._result_bytes)
 
     def _timed(self, side: int) -> tuple[float, float]:
