@@ -21,8 +21,8 @@ SHORT_ENTRIES = 2**24
 SAMPLE = 64
 """Examples that the estimate looks at, on each side, at most."""
 
-ENOUGH = 0.1
-"""Seconds of a sample that is large enough to judge by."""
+ENOUGH = 1.0
+"""Seconds of a sample that is large enough to judge by, where fewer examples than that take so long."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,13 +47,16 @@ class TangentTiles(TiledKernel):
     def estimate(self) -> Estimate:
         """What the whole will cost, from features and inner products of a few examples."""
         job, store = self.job, self.job.store
-        side, most = 1, min(SAMPLE, job.plan.n1, job.plan.n2)
+        side, most, before = 1, min(SAMPLE, job.plan.n1, job.plan.n2), 0.0
         self._timed(1)  # whatever is slow once
         while True:
-            features, products = self._timed(side)
-            if side == most or 2 * side * features + products > ENOUGH:
+            # The least of several: on a busy machine one call in a few waits for a thread.
+            features, products = (min(times) for times in zip(*(self._timed(side) for _ in range(3)), strict=True))
+            spent = 2 * side * features + products
+            # Twice the examples in nearly the same time: it is the call that is slow, and examples tell nothing yet.
+            if side == most or (spent > ENOUGH and spent > 1.5 * before):
                 break
-            side = min(2 * side, most)
+            side, before = min(2 * side, most), spent
         shapes = [tile.shape for tile in job.plan.tiles()]
         runs = job.plan.n1 + (0 if store.x2 is None else job.plan.n2)
         if not store.keep:

@@ -11,6 +11,7 @@ LONG = 10.0
 """Seconds of expected work that are announced beforehand."""
 
 _GLANCE = 0.005  # seconds of a first sample; what looks short then is not looked at again
+_LONGEST_SAMPLE = 2.0
 _SAMPLE = 0.25  # seconds of a sample that work which looks long is judged by
 
 
@@ -57,14 +58,18 @@ def sampled_seconds(plan: Plan, compute: Callable[[Tile], object]) -> float:
     The first pair is computed once before any is timed, since it compiles and packs. Sampling ends after a few
     milliseconds where the whole is short, and after a fraction of a second where it is long.
     """
-    side, limit = 1, min(plan.block1, plan.block2)
+    side, limit, before = 1, min(plan.block1, plan.block2), 0.0
     _spent(plan, compute, 1)
     while True:
-        spent = _spent(plan, compute, side)
+        # The lesser of two: on a busy machine one call in a few waits for a thread.
+        spent = min(_spent(plan, compute, side), _spent(plan, compute, side))
         expected = spent * plan.n_pairs / side**2
-        if side == limit or spent > (_SAMPLE if expected > LONG else _GLANCE):
+        enough = spent > (_SAMPLE if expected > LONG else _GLANCE)
+        # Four times the pairs in nearly the same time: it is the call that is slow, and pairs tell nothing yet.
+        overhead = spent < 2 * before
+        if side == limit or spent > _LONGEST_SAMPLE or (enough and not overhead):
             return expected
-        side = min(2 * side, limit)
+        side, before = min(2 * side, limit), spent
 
 
 def _spent(plan: Plan, compute: Callable[[Tile], object], side: int) -> float:
