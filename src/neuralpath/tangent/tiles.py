@@ -21,7 +21,7 @@ SHORT_ENTRIES = 2**24
 SAMPLE = 64
 """Examples that the estimate looks at, on each side, at most."""
 
-ENOUGH = 1.0
+ENOUGH = 2.0
 """Seconds of a sample that is large enough to judge by, where fewer examples than that take so long."""
 
 
@@ -47,16 +47,14 @@ class TangentTiles(TiledKernel):
     def estimate(self) -> Estimate:
         """What the whole will cost, from features and inner products of a few examples."""
         job, store = self.job, self.job.store
-        side, most, before = 1, min(SAMPLE, job.plan.n1, job.plan.n2), 0.0
+        side, most = 1, min(SAMPLE, job.plan.n1, job.plan.n2)
         self._timed(1)  # whatever is slow once
         while True:
-            # The least of several: on a busy machine one call in a few waits for a thread.
-            features, products = (min(times) for times in zip(*(self._timed(side) for _ in range(3)), strict=True))
-            spent = 2 * side * features + products
-            # Twice the examples in nearly the same time: it is the call that is slow, and examples tell nothing yet.
-            if side == most or (spent > ENOUGH and spent > 1.5 * before):
+            # The lesser of two: on a busy machine one call in a few waits for a thread.
+            features, products = (min(times) for times in zip(*(self._timed(side) for _ in range(2)), strict=True))
+            if side == most or 2 * side * features + products > ENOUGH:
                 break
-            side, before = min(2 * side, most), spent
+            side = min(8 * side, most)
         shapes = [tile.shape for tile in job.plan.tiles()]
         runs = job.plan.n1 + (0 if store.x2 is None else job.plan.n2)
         if not store.keep:

@@ -25,7 +25,6 @@ from neuralpath.readings.pairs.kernel import path_kernel
 from neuralpath.training.config import TrainingConfig
 from neuralpath.training.evaluation import TensorExamples, evaluate
 from neuralpath.training.loop import train
-from neuralpath.training.metrics import EpochMetrics
 from neuralpath.training.seeds import derive_seed
 from neuralpath.training.setting_up import check_task, forward
 
@@ -135,13 +134,17 @@ def gating_information(
 
     """
     config = config or TrainingConfig()
+    if config.epochs < 1:
+        raise ValueError(f"`config` must train for at least one epoch, got {config.epochs}.")
     place = None if folder is None else Path(folder)
 
     def accuracy(network: nn.Module, name: str) -> float:
         result = train(
             network, train_data, test_data, config, folder=None if place is None else place / name, progress=progress
         )
-        return _test_accuracy(result.last)
+        assert result.last is not None
+        assert result.last.test is not None
+        return result.last.test.accuracy
 
     trained = copy.deepcopy(model).eval()
     reference = _accuracy(trained, test_data, config)
@@ -189,12 +192,6 @@ def _accuracy(model: nn.Module, data: Split, config: TrainingConfig) -> float:
     assert isinstance(task.train, Split)
     examples = TensorExamples(task.train.images, task.targets["train"], config.evaluation_batch_size)
     return evaluate(model, partial(forward, model), examples, task.objective).accuracy
-
-
-def _test_accuracy(metrics: EpochMetrics | None) -> float:
-    if metrics is None or metrics.test is None:
-        raise ValueError("`config` must train for at least one epoch.")
-    return metrics.test.accuracy
 
 
 def _generator(config: TrainingConfig, use: str) -> torch.Generator:
