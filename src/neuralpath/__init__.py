@@ -9,6 +9,7 @@ __version__ = _version("neuralpath")
 if TYPE_CHECKING:
     from neuralpath import data as data
     from neuralpath import nets as nets
+    from neuralpath import training as training
     from neuralpath.diagnostics import LabelEnergySplit as LabelEnergySplit
     from neuralpath.diagnostics import alignment as alignment
     from neuralpath.diagnostics import centred_alignment as centred_alignment
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from neuralpath.gates import LeakyGate as LeakyGate
     from neuralpath.gates import LinearGate as LinearGate
     from neuralpath.gates import SoftGate as SoftGate
+    from neuralpath.gating.network import GatedNetwork as GatedNetwork
+    from neuralpath.gating.regimes import decouple as decouple
+    from neuralpath.gating.swapping import recorded_gates as recorded_gates
+    from neuralpath.gating.swapping import run_with_gates as run_with_gates
+    from neuralpath.gating.transforms import Tile as Tile
+    from neuralpath.gating.value_inputs import RandomImage as RandomImage
     from neuralpath.graph.forward import Gates as Gates
     from neuralpath.graph.path_graph import PathGraph as PathGraph
     from neuralpath.graph.path_graph import output as output
@@ -37,6 +44,15 @@ if TYPE_CHECKING:
     from neuralpath.readings.gate_statistics import dead_gates as dead_gates
     from neuralpath.readings.gate_statistics import gate_distance as gate_distance
     from neuralpath.readings.gate_statistics import overlap_profile as overlap_profile
+    from neuralpath.readings.limit.kernel import limit_output_kernel as limit_output_kernel
+    from neuralpath.readings.limit.kernel import limit_output_kernel_tiles as limit_output_kernel_tiles
+    from neuralpath.readings.limit.kernel import limit_path_kernel as limit_path_kernel
+    from neuralpath.readings.limit.kernel import limit_path_kernel_tiles as limit_path_kernel_tiles
+    from neuralpath.readings.limit.kernel import limit_tangent_kernel as limit_tangent_kernel
+    from neuralpath.readings.limit.kernel import limit_tangent_kernel_tiles as limit_tangent_kernel_tiles
+    from neuralpath.readings.limit.parts import LimitParts as LimitParts
+    from neuralpath.readings.limit.parts import limit_tangent_parts as limit_tangent_parts
+    from neuralpath.readings.limit.quadrature import ByQuadrature as ByQuadrature
     from neuralpath.readings.pairs.kernel import expected_tangent_kernel as expected_tangent_kernel
     from neuralpath.readings.pairs.kernel import expected_tangent_kernel_tiles as expected_tangent_kernel_tiles
     from neuralpath.readings.pairs.kernel import path_kernel as path_kernel
@@ -49,19 +65,32 @@ if TYPE_CHECKING:
     from neuralpath.readings.subnetworks import residual_subnetwork as residual_subnetwork
     from neuralpath.readings.subnetworks import subnetwork as subnetwork
     from neuralpath.readings.subnetworks import subnetwork_kernel as subnetwork_kernel
+    from neuralpath.tangent.kernel import tangent_kernel as tangent_kernel
+    from neuralpath.tangent.kernel import tangent_kernel_tiles as tangent_kernel_tiles
+    from neuralpath.tangent.parts import TangentParts as TangentParts
+    from neuralpath.tangent.parts import tangent_parts as tangent_parts
+    from neuralpath.training.information import GatingInformation as GatingInformation
+    from neuralpath.training.information import gating_information as gating_information
 
 # Where each public name lives. Imports are lazy, so that the command line answers without loading torch.
 _EXPORTS = {
+    "ByQuadrature": "readings.limit.quadrature",
     "FanVariance": "readings.pairs.variances",
+    "GatedNetwork": "gating.network",
     "Gates": "graph.forward",
+    "GatingInformation": "training.information",
     "HardGate": "gates",
     "LabelEnergySplit": "diagnostics",
     "LeakyGate": "gates",
+    "LimitParts": "readings.limit.parts",
     "LinearGate": "gates",
     "PathGraph": "graph.path_graph",
+    "RandomImage": "gating.value_inputs",
     "ReplayMismatch": "graph.support",
     "SoftGate": "gates",
     "SupportReport": "graph.support",
+    "TangentParts": "tangent.parts",
+    "Tile": "gating.transforms",
     "UnsupportedOperation": "graph.support",
     "active_paths": "readings.counts",
     "alignment": "diagnostics",
@@ -70,11 +99,20 @@ _EXPORTS = {
     "centred_alignment": "diagnostics",
     "condition_number": "diagnostics",
     "dead_gates": "readings.gate_statistics",
+    "decouple": "gating.regimes",
     "expected_tangent_kernel": "readings.pairs.kernel",
     "expected_tangent_kernel_tiles": "readings.pairs.kernel",
     "gate_distance": "readings.gate_statistics",
+    "gating_information": "training.information",
     "label_energy": "diagnostics",
     "label_energy_by_eigenvector": "diagnostics",
+    "limit_output_kernel": "readings.limit.kernel",
+    "limit_output_kernel_tiles": "readings.limit.kernel",
+    "limit_path_kernel": "readings.limit.kernel",
+    "limit_path_kernel_tiles": "readings.limit.kernel",
+    "limit_tangent_kernel": "readings.limit.kernel",
+    "limit_tangent_kernel_tiles": "readings.limit.kernel",
+    "limit_tangent_parts": "readings.limit.parts",
     "output": "graph.path_graph",
     "overlap_profile": "readings.gate_statistics",
     "path_features": "readings.paths",
@@ -84,18 +122,23 @@ _EXPORTS = {
     "path_overlap": "readings.counts",
     "path_sketch": "readings.sketch",
     "path_values": "readings.paths",
+    "recorded_gates": "gating.swapping",
     "residual_subnetwork": "readings.subnetworks",
+    "run_with_gates": "gating.swapping",
     "shared_paths": "readings.counts",
     "sketched_kernel": "readings.sketch",
     "spectrum": "diagnostics",
     "subnetwork": "readings.subnetworks",
     "subnetwork_kernel": "readings.subnetworks",
     "supported": "graph.trace",
+    "tangent_kernel": "tangent.kernel",
+    "tangent_kernel_tiles": "tangent.kernel",
+    "tangent_parts": "tangent.parts",
     "trace": "graph.trace",
 }
 
 # Subpackages that are used by their own names, `neuralpath.nets.FC`.
-_PACKAGES = ("data", "nets")
+_PACKAGES = ("data", "nets", "training")
 
 __all__ = ["__version__", *_EXPORTS, *_PACKAGES]
 

@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
 from jaxtyping import Float, Int
 from rich.console import Console
 from rich.table import Table
@@ -12,10 +11,13 @@ from torch import Tensor, nn
 
 from neuralpath import data, nets
 from neuralpath.diagnostics import centred_alignment
+from neuralpath.gating.regimes import Regime, decouple
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.trace import trace
 from neuralpath.readings.counts import active_paths, shared_paths
 from neuralpath.readings.pairs.kernel import path_kernel
+from neuralpath.training import Adam, TrainingConfig, train
+from neuralpath.training.information import gates_energy
 
 WIDTH, DEPTH = 64, 4
 EPOCHS, BATCH, RATE = 30, 32, 1e-3
@@ -24,7 +26,7 @@ PER_CLASS = 20  # digits of each class in the picture of the kernel
 
 
 def run(out: Path, seed: int) -> None:
-    """Train, print how many paths the digits open and share, and draw the path kernel before and after."""
+    """Train, print how many paths the digits open and share, draw the path kernel, and move the gates."""
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
     digits = data.load("digits")
@@ -40,9 +42,7 @@ def run(out: Path, seed: int) -> None:
     images, labels = sorted_digits.images[order], sorted_digits.labels[order]
     _show_paths(console, graph, x, y, "before training")
     before = path_kernel(graph, images)
-    _train(model, digits.train, generator)
-    with torch.no_grad():
-        accuracy = (model(digits.test.images).argmax(1) == digits.test.labels).float().mean()
+    accuracy = _train(model, digits, seed)
     console.print(f"\nTrained for {EPOCHS} epochs: test accuracy {accuracy:.1%}\n")
     _show_paths(console, graph, x, y, "after training")
     after = path_kernel(graph, images)
@@ -53,7 +53,8 @@ def run(out: Path, seed: int) -> None:
     )
     picture = out / "path_kernel.png"
     _draw_kernels({"before training": before, "after training": after}, labels, picture)
-    console.print(f"The path kernel of {len(labels)} digits, sorted by class: {picture}")
+    console.print(f"The path kernel of {len(labels)} digits, sorted by class: {picture}\n")
+    _show_regimes(console, model, accuracy, digits, sorted_digits, generator, seed)
 
 
 def _pairs_of_digits(split: data.Split, n_shown: int) -> tuple[Float[Tensor, "digit 1 8 8"], Int[Tensor, " digit"]]:
@@ -62,13 +63,46 @@ def _pairs_of_digits(split: data.Split, n_shown: int) -> tuple[Float[Tensor, "di
     return split.images[rows], split.labels[rows]
 
 
-def _train(model: nn.Module, split: data.Split, generator: torch.Generator) -> None:
-    optimiser = torch.optim.Adam(model.parameters(), lr=RATE)
-    for _ in range(EPOCHS):
-        for rows in torch.randperm(len(split), generator=generator).split(BATCH):
-            optimiser.zero_grad()
-            F.cross_entropy(model(split.images[rows]), split.labels[rows]).backward()
-            optimiser.step()
+def _train(model: nn.Module, digits: data.Dataset, seed: int) -> float:
+    """Train in place; the test accuracy after the last epoch."""
+    config = TrainingConfig(epochs=EPOCHS, batch_size=BATCH, optimiser=Adam(RATE), seed=seed, threads=1)
+    last = train(model, digits.train, digits.test, config).last
+    assert last is not None
+    assert last.test is not None
+    return last.test.accuracy
+
+
+REGIMES: dict[Regime, str] = {
+    "FL": "of the trained network",
+    "DL": "soft, trained along",
+    "FR-DI": "random, of the same weights",
+    "FR-II": "random, of other weights",
+}
+
+
+def _show_regimes(
+    console: Console,
+    trained: nn.Module,
+    accuracy: float,
+    digits: data.Dataset,
+    some: data.Split,
+    generator: torch.Generator,
+    seed: int,
+) -> None:
+    """Keep the gates of one network, train the weights of another behind them, and see what is left."""
+    table = Table(
+        title="Gates of one network, weights of another: test accuracy, and label energy of the gates' path kernel",
+        title_justify="left",
+    )
+    for heading in ("regime", "gates", "accuracy", "label energy"):
+        table.add_column(heading, justify="left" if heading in ("regime", "gates") else "right")
+    own = gates_energy(decouple(trained, "FL", generator=generator), some)
+    table.add_row("ReLU", "its own, trained along", f"{accuracy:.1%}", f"{own:.3g}")
+    for regime, gates in REGIMES.items():
+        network = decouple(trained, regime, generator=generator)
+        share = _train(network, digits, seed)
+        table.add_row(regime, gates, f"{share:.1%}", f"{gates_energy(network, some):.3g}")
+    console.print(table)
 
 
 def _show_paths(

@@ -226,19 +226,23 @@ def _changed_networks(
 def _label_energies(
     learnt: GatedNetwork, random: GatedNetwork, data: Split, seed: int
 ) -> tuple[float | None, float | None, str | None]:
-    classes, counts = torch.unique(data.labels, return_counts=True)
-    n_per_class = min(int(counts.min()), max(1, ENERGY_EXAMPLES // len(classes)))
+    n_classes, fewest = len(data.labels.unique()), int(data.labels.unique(return_counts=True)[1].min())
+    n_per_class = min(fewest, max(1, ENERGY_EXAMPLES // n_classes))
     some = balanced_subset(data, n_per_class, torch.Generator().manual_seed(derive_seed(seed, "label energy")))
-    targets = torch.where(some.labels[:, None] == classes[None, :], 1.0, -1.0).double()
-
-    def energy(network: GatedNetwork) -> float:
-        network = copy.deepcopy(network).double().cpu().eval()
-        images = some.images.double().cpu()
-        graph = trace(network.value, images[:1])
-        kernel = path_kernel(graph, network.value_input(images), gates1=network.gates(images), normalise=True)
-        return float(label_energy(kernel, targets.cpu(), jitter=ENERGY_JITTER).mean())
-
     try:
-        return energy(learnt), energy(random), None
+        return gates_energy(learnt, some), gates_energy(random, some), None
     except (UnsupportedOperation, TypeError, ValueError, MemoryError) as error:
         return None, None, str(error)
+
+
+def gates_energy(network: GatedNetwork, examples: Split) -> float:
+    """Label energy of the normalised path kernel with the gates that a value network gets, in double precision.
+
+    The mean over classes, each against the others. Raises: as ``trace``, ``path_kernel`` and ``label_energy`` do.
+    """
+    network = copy.deepcopy(network).double().cpu().eval()
+    images, labels = examples.images.double().cpu(), examples.labels.cpu()
+    graph = trace(network.value, images[:1])
+    kernel = path_kernel(graph, network.value_input(images), gates1=network.gates(images), normalise=True)
+    targets = torch.where(labels[:, None] == labels.unique()[None, :], 1.0, -1.0).double()
+    return float(label_energy(kernel, targets, jitter=ENERGY_JITTER).mean())

@@ -1,0 +1,232 @@
+r"""Infinite-width kernels of a chain of dense layers with ReLUs, all layers in one pass over the pairs.
+
+Pre-activations of two examples have a covariance :math:`\Sigma` and a tangent kernel :math:`\tilde K`. A dense layer of
+weight variance g / fan-in and bias variance b gives :math:`\Sigma = g A + b`, :math:`\tilde K = g C + b`, and an
+activation f gives :math:`A = E[f f']`, :math:`C = A + \tilde K E[f' f'']`. In front of the first layer A and C are the
+inner product of the inputs, not divided by their number.
+
+A tile of pairs goes through all layers while it is in the cache; of a symmetric kernel only the upper half is computed.
+Layers are computed in double precision for inputs of either: the angle between similar examples is the square root of a
+small difference, and its error would grow with each layer.
+On the diagonal, where the angle is 0, the values are exact. An example whose variance is 0 (a zero input, without
+biases) has an angle of pi / 2 with every other, so that its kernels are 0 and finite.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from numba import prange
+from torch import Tensor
+
+from neuralpath._checks import check_batch
+from neuralpath.bits.compiled import compiled
+from neuralpath.bits.packed import use_bits
+from neuralpath.readings.limit.fused_arccosine import FAST, bend_of, moments
+
+TILE = 128
+"""Rows and columns of a tile: its two values for each pair stay in the second-level cache."""
+
+DTYPES = (torch.float32, torch.float64)
+
+
+@dataclass(frozen=True, slots=True)
+class DenseStep:
+    """A dense layer, and the leaky ReLU after it: its slope below 0, or None for the output layer, which has none."""
+
+    weight_variance: float  # times 1 / fan-in; of the first layer of a network: as it is
+    bias_variance: float = 0.0
+    slope: float | None = 0.0
+
+    def __post_init__(self) -> None:
+        check_variances(self.weight_variance, self.bias_variance)
+        if self.slope is not None and not math.isfinite(self.slope):
+            raise ValueError(f"`slope` must be a finite number, or None for no activation, got {self.slope}.")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LimitKernels:
+    """The output kernel (covariance of the outputs, NNGP) and the tangent kernel.
+
+    With weight variances 1 in the first layer and 2 after each ReLU these are Sigma and K~; for an output layer of
+    variance 1 / width where the others have 2 / width, the tangent kernel is their mean.
+    """
+
+    output: Float[Tensor, "batch1 batch2"]
+    tangent: Float[Tensor, "batch1 batch2"]
+
+
+def can_fuse(*tensors: Tensor) -> bool:
+    """Whether the fused kernels serve: single or double precision in main memory, with numba on."""
+    return use_bits() and all(t.device.type == "cpu" and t.dtype in DTYPES for t in tensors)
+
+
+def fused_dense_kernels(
+    steps: Sequence[DenseStep],
+    x1: Float[Tensor, "_batch1 unit"],
+    x2: Float[Tensor, "_batch2 unit"] | None = None,
+) -> LimitKernels:
+    """Output and tangent kernel of a fully connected chain for two batches of vectors, or for one with itself.
+
+    Cost: the Gram matrix, then about 90 operations for each pair and layer.
+    Raises: ValueError if a step but the last has no activation, or the last has one; TypeError where ``can_fuse`` says
+    no.
+    """
+    check_fusible(x1, x1 if x2 is None else x2)
+    check_head(steps)
+    rows = x1.detach()
+    columns = rows if x2 is None else x2.detach()
+    gram = rows @ columns.T
+    square1 = rows.double().square().sum(1)
+    square2 = None if x2 is None else columns.double().square().sum(1)
+    return apply_dense_steps(steps, gram, gram, square1, square2)
+
+
+def apply_dense_steps(
+    steps: Sequence[DenseStep],
+    covariance: Float[Tensor, "batch1 batch2"],
+    tangent: Float[Tensor, "batch1 batch2"],
+    variance1: Float[Tensor, " batch1"],
+    variance2: Float[Tensor, " batch2"] | None = None,
+    tangent_diagonal: Float[Tensor, " batch1"] | None = None,
+) -> LimitKernels:
+    """Take A and C of all pairs, and A of each example with itself, through a chain of dense layers.
+
+    Without ``variance2`` the batches are one, and the kernel is symmetric; ``tangent_diagonal`` is then C of each
+    example with itself, where that is not A. The variances are in double precision.
+    """
+    symmetric = variance2 is None
+    diagonal = variance1 if tangent_diagonal is None else tangent_diagonal
+    final, final_tangent = _on_the_diagonal(steps, variance1, diagonal)
+    profile1 = _profiles(steps, variance1)
+    profile2 = profile1 if variance2 is None else _profiles(steps, variance2)
+    output, result = torch.empty_like(covariance), torch.empty_like(covariance)
+    _through_layers(
+        output.numpy(), result.numpy(), covariance.contiguous().numpy(), tangent.contiguous().numpy(),
+        profile1, profile2, _constants(steps), _tiles(covariance.shape[0], covariance.shape[1], symmetric), symmetric,
+    )  # fmt: skip
+    if symmetric:
+        output.diagonal().copy_(final)
+        result.diagonal().copy_(final_tangent)
+    return LimitKernels(output, result)
+
+
+def spreads(variances: Float[Tensor, "*shape"]) -> Float[Tensor, "2 *shape"]:
+    """Standard deviations, and one over them; 0 where the variance is 0, which makes the angle pi / 2."""
+    deviation = variances.sqrt()
+    return torch.stack([deviation, torch.where(deviation > 0, 1 / deviation, 0.0)])
+
+
+def check_fusible(x1: Tensor, x2: Tensor) -> None:
+    """Refuse what the compiled loops do not take, empty batches, and NaN or infinity."""
+    check_batch("x1", x1, tuple(x1.shape[1:]))
+    check_batch("x2", x2, tuple(x1.shape[1:]))
+    if not can_fuse(x1, x2) or x1.dtype != x2.dtype:
+        raise TypeError(
+            "the fused kernels need two batches of one dtype, float32 or float64, in main memory, and numba; got "
+            f"{x1.dtype} on {x1.device} and {x2.dtype} on {x2.device}: use `limit_tangent_kernel` instead."
+        )
+
+
+def check_head(steps: Sequence[DenseStep]) -> None:
+    """Refuse dense layers without activations between them, and an output with one."""
+    if not steps or steps[-1].slope is not None or any(step.slope is None for step in steps[:-1]):
+        raise ValueError(
+            "dense steps must each have a `slope`, but the last, the output, slope=None; got the slopes "
+            f"{[step.slope for step in steps]}."
+        )
+
+
+def check_variances(weight: float, bias: float) -> None:
+    """Refuse variances that are none."""
+    if not (0 < weight < math.inf and 0 <= bias < math.inf):
+        raise ValueError(
+            f"`weight_variance` must be positive, `bias_variance` not negative, both finite; got {weight} and {bias}."
+        )
+
+
+def _on_the_diagonal(
+    steps: Sequence[DenseStep], variance: Float[Tensor, " batch"], tangent: Float[Tensor, " batch"]
+) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
+    """Both kernels of each example with itself."""
+    for step in steps:
+        variance = step.weight_variance * variance + step.bias_variance
+        tangent = step.weight_variance * tangent + step.bias_variance
+        if step.slope is not None:
+            share = (1 + step.slope**2) / 2
+            variance, tangent = share * variance, share * (variance + tangent)
+    return variance, tangent
+
+
+def _profiles(steps: Sequence[DenseStep], variance: Float[Tensor, " batch"]) -> np.ndarray:
+    """``spreads`` of the pre-activations of each layer but the output, in the layout (layer, 2, batch)."""
+    layers = []
+    for step in steps[:-1]:
+        variance = step.weight_variance * variance + step.bias_variance
+        layers.append(spreads(variance))
+        assert step.slope is not None
+        variance = (1 + step.slope**2) / 2 * variance
+    empty = variance.new_empty((0, 2, len(variance)))
+    return (torch.stack(layers) if layers else empty).numpy()
+
+
+def _constants(steps: Sequence[DenseStep]) -> np.ndarray:
+    """For each layer: weight variance, bias variance, and the constants of its activation (of none: not used)."""
+    return np.array([(s.weight_variance, s.bias_variance, *bend_of(s.slope or 0.0)) for s in steps])
+
+
+def _tiles(n1: int, n2: int, symmetric: bool) -> np.ndarray:
+    """First row and column of each tile that is computed; a list of them gives each thread an equal share."""
+    starts = [(i, j) for i in range(0, n1, TILE) for j in range(i if symmetric else 0, n2, TILE)]
+    return np.array(starts, np.int64)
+
+
+@compiled(fastmath=FAST)
+def _row_through_layers(covariance: Any, tangent: Any, row: int, first: int, profile1: Any, profile2: Any,
+                        constants: Any) -> None:  # fmt: skip
+    """One row of a tile, in place; ``first`` is the column of its first entry."""
+    n = covariance.shape[0]
+    last = constants.shape[0] - 1
+    for layer in range(last):
+        gain, bias, bend, level, mean = constants[layer]
+        deviation, inverse = profile1[layer, 0, row], profile1[layer, 1, row]
+        deviations = profile2[layer, 0, first : first + n]
+        inverses = profile2[layer, 1, first : first + n]
+        for j in range(n):
+            sigma = covariance[j] * gain + bias
+            both, slopes = moments(sigma * inverse * inverses[j], bend, level, mean)
+            value = deviation * deviations[j] * both
+            tangent[j] = value + (tangent[j] * gain + bias) * slopes
+            covariance[j] = value
+    gain, bias = constants[last, 0], constants[last, 1]
+    for j in range(n):
+        covariance[j] = covariance[j] * gain + bias
+        tangent[j] = tangent[j] * gain + bias
+
+
+@compiled(parallel=True)
+def _through_layers(output: Any, result: Any, covariance: Any, tangent: Any, profile1: Any, profile2: Any,
+                    constants: Any, tiles: Any, symmetric: bool) -> None:  # fmt: skip
+    n1, n2 = covariance.shape
+    for job in prange(tiles.shape[0]):
+        top, left = tiles[job, 0], tiles[job, 1]
+        bottom, right = min(top + TILE, n1), min(left + TILE, n2)
+        here, there = np.empty(right - left), np.empty(right - left)
+        for i in range(top, bottom):
+            for j in range(left, right):
+                here[j - left] = covariance[i, j]
+                there[j - left] = tangent[i, j]
+            _row_through_layers(here, there, i, left, profile1, profile2, constants)
+            for j in range(left, right):
+                output[i, j] = here[j - left]
+                result[i, j] = there[j - left]
+        if symmetric:
+            for j in range(left, right):
+                for i in range(top, bottom):
+                    if i < j:
+                        output[j, i] = output[i, j]
+                        result[j, i] = result[i, j]
