@@ -16,7 +16,7 @@ def threads():
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-@pytest.mark.parametrize("model", [nets.FC((1, 6, 6), 16, 3), nets.GCONV((1, 6, 6), 3, channels=(8, 8))], ids=["dense", "image"])
+@pytest.mark.parametrize("model", [nets.FC((1, 6, 6), 16, 3), nets.GCONV((1, 6, 6), 3, channels=(8, 8))])
 def test_a_kernel_does_not_change_the_thread_count_of_torch(threads, model, count):
     x = torch.rand(5, 1, 6, 6)
     graph = npath.trace(model, x[:1])

@@ -13,7 +13,10 @@ from neuralpath.tangent.probe import Probe, probe_network
 from neuralpath.tangent.selection import Parameters, check_batches, check_model, check_outputs, selected
 from neuralpath.tangent.tiled import Kinds, make_job, make_way
 from neuralpath.tangent.tiles import TangentTiles, as_tiles
+from neuralpath.tiles.kernel import refuse_overflow
 from neuralpath.tiles.memory import memory_budget
+
+WAY_OUT = "give the model and the inputs in float64"
 
 _log = logging.getLogger("neuralpath")
 
@@ -63,7 +66,7 @@ def tangent_kernel(
     """
     tiles = tangent_kernel_tiles(model, x1, x2, outputs=outputs, params=params, memory=memory)
     kernel = tiles.filled(progress)
-    refuse_overflow(kernel, tiles.what)
+    refuse_overflow(kernel, tiles.what, WAY_OUT)
     return by_outputs(kernel, tiles.job.n_outputs) if outputs == "full" else kernel
 
 
@@ -116,11 +119,3 @@ def chosen_outputs(probe: Probe, output: int | None) -> Sequence[int]:
 def by_outputs(kernel: Float[Tensor, "rows columns"], n_outputs: int) -> Float[Tensor, "batch1 batch2 out1 out2"]:
     """Rows and columns of examples and outputs with the outputs in axes of their own."""
     return kernel.unflatten(0, (-1, n_outputs)).unflatten(2, (-1, n_outputs)).transpose(1, 2)
-
-
-def refuse_overflow(kernel: Float[Tensor, "rows columns"], what: str) -> None:
-    """Refuse a kernel with infinite entries."""
-    # A sum is cheap, and finite only if its terms are; only one that is not needs the closer look.
-    if not bool(torch.isfinite(kernel.sum())) and not bool(torch.isfinite(kernel).all()):
-        name = str(kernel.dtype).removeprefix("torch.")
-        raise OverflowError(f"the {what} passes the range of {name}: give the model and the inputs in float64.")

@@ -14,16 +14,17 @@ from neuralpath.graph.tying import own_names
 from neuralpath.tangent.features import Features
 from neuralpath.tangent.fixed_gates import GraphNetwork, gates_are_hard
 from neuralpath.tangent.kernel import (
+    WAY_OUT,
     by_outputs,
     chosen_outputs,
     kernel_size,
-    refuse_overflow,
     tangent_kernel,
 )
 from neuralpath.tangent.probe import Probe, probe_network
 from neuralpath.tangent.selection import Parameters, check_batches, check_model, check_outputs, selected
 from neuralpath.tangent.tiled import Kinds, make_job, make_way
 from neuralpath.tangent.tiles import TangentTiles
+from neuralpath.tiles.kernel import refuse_overflow
 from neuralpath.tiles.memory import memory_budget
 
 VALUE, FEATURE = 0, 1  # kinds of features
@@ -110,7 +111,7 @@ def tangent_parts(
     kernels = {}
     for part, part_tiles in tiles.items():
         kernel = part_tiles.filled(progress)
-        refuse_overflow(kernel, part_tiles.what)
+        refuse_overflow(kernel, part_tiles.what, WAY_OUT)
         kernels[part] = by_outputs(kernel, part_tiles.job.n_outputs) if outputs == "full" else kernel
     return TangentParts(**kernels)
 

@@ -76,3 +76,14 @@ class TiledKernel:
         _log.info(message)
         if progress or (progress is None and sys.stderr.isatty()):
             Console(stderr=True).print(message, highlight=False)
+
+
+def refuse_overflow(kernel: Float[Tensor, "batch1 batch2"], what: str, way_out: str) -> None:
+    """Refuse a kernel with entries that are not finite, naming a way out.
+
+    Raises: OverflowError.
+    """
+    # A sum is cheap, and finite only if its terms are; only one that is not needs the closer look.
+    if not bool(torch.isfinite(kernel.sum())) and not bool(torch.isfinite(kernel).all()):
+        name = str(kernel.dtype).removeprefix("torch.")
+        raise OverflowError(f"the {what} passes the range of {name}: {way_out}.")

@@ -1,6 +1,5 @@
 """Kernels of infinite width of any graph: outputs, tangents and paths."""
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -11,8 +10,10 @@ from neuralpath.readings.limit.fast import fused_tiles
 from neuralpath.readings.limit.setup import Limit, make_limit
 from neuralpath.readings.limit.tiled import make_job, planned
 from neuralpath.readings.limit.weights import OutputVariance, Variance
-from neuralpath.tiles.kernel import TiledKernel
+from neuralpath.tiles.kernel import TiledKernel, refuse_overflow
 from neuralpath.tiles.memory import memory_budget
+
+WAY_OUT = "scale the inputs, or give them in float64"
 
 
 def limit_tangent_kernel(
@@ -77,7 +78,9 @@ def limit_tangent_kernel(
         graph, x1, x2, activation=activation, weight_variance=weight_variance, output_variance=output_variance,
         bias_variance=bias_variance, bias_gradient=bias_gradient, memory=memory,
     )  # fmt: skip
-    return _checked(tiles.filled(progress), tiles.what)
+    kernel = tiles.filled(progress)
+    refuse_overflow(kernel, tiles.what, WAY_OUT)
+    return kernel
 
 
 def limit_output_kernel(
@@ -107,7 +110,9 @@ def limit_output_kernel(
         graph, x1, x2, activation=activation, weight_variance=weight_variance, output_variance=output_variance,
         bias_variance=bias_variance, memory=memory,
     )  # fmt: skip
-    return _checked(tiles.filled(progress), tiles.what)
+    kernel = tiles.filled(progress)
+    refuse_overflow(kernel, tiles.what, WAY_OUT)
+    return kernel
 
 
 def limit_path_kernel(
@@ -150,7 +155,9 @@ def limit_path_kernel(
         graph, x1, x2, activation=activation, weight_variance=weight_variance, bias_variance=bias_variance,
         linear_features=linear_features, memory=memory,
     )  # fmt: skip
-    return _checked(tiles.filled(progress), tiles.what)
+    kernel = tiles.filled(progress)
+    refuse_overflow(kernel, tiles.what, WAY_OUT)
+    return kernel
 
 
 def limit_tangent_kernel_tiles(
@@ -223,11 +230,3 @@ def _tiled(what: str, limit: Limit, x1: Tensor, x2: Tensor | None, memory: int |
         return TiledKernel(what, fused.plan, fused.tile, x1.dtype, x1.device)
     job, plan = planned(job, budget)
     return TiledKernel(what, plan, lambda tile: job.kernels(tile)[-1], x1.dtype, x1.device)
-
-
-def _checked(kernel: Float[Tensor, "batch1 batch2"], what: str) -> Float[Tensor, "batch1 batch2"]:
-    # A sum is cheap, and finite only if its terms are; only one that is not needs the closer look.
-    if not bool(torch.isfinite(kernel.sum())) and not bool(torch.isfinite(kernel).all()):
-        name = str(kernel.dtype).removeprefix("torch.")
-        raise OverflowError(f"the {what} passes the range of {name}: scale the inputs, or give them in float64.")
-    return kernel

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Mapping
 
-import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -13,7 +12,7 @@ from neuralpath.graph.path_graph import PathGraph
 from neuralpath.readings._outputs import refuse_tied
 from neuralpath.readings.pairs.tiled import make_job, tiled
 from neuralpath.readings.pairs.variances import FanVariance, Variance, mix_variances
-from neuralpath.tiles.kernel import TiledKernel
+from neuralpath.tiles.kernel import TiledKernel, refuse_overflow
 from neuralpath.tiles.memory import memory_budget
 
 
@@ -61,7 +60,8 @@ def path_kernel(
         graph, x1, x2, gates1=gates1, gates2=gates2, normalise=normalise, unit_scales=unit_scales, memory=memory
     )
     kernel = tiles.filled(progress)
-    _refuse_overflow(kernel, "the path kernel", "" if normalise else "use `normalise=True`, or ")
+    way_out = "give the inputs in float64"
+    refuse_overflow(kernel, tiles.what, way_out if normalise else f"use `normalise=True`, or {way_out}")
     return kernel
 
 
@@ -97,7 +97,7 @@ def expected_tangent_kernel(
         graph, x1, x2, variance=variance, bias_variance=bias_variance, gates1=gates1, gates2=gates2, memory=memory
     )
     kernel = tiles.filled(progress)
-    _refuse_overflow(kernel, "the expected tangent kernel", "use smaller variances, or ")
+    refuse_overflow(kernel, tiles.what, "use smaller variances, or give the inputs in float64")
     return kernel
 
 
@@ -157,10 +157,3 @@ def _sum_of_log_derivatives(graph: PathGraph, variances: Mapping[str, float]) ->
     if not starts_once or any(len(node.inputs) != 1 for node in others):
         return None
     return math.fsum(1 / variance for variance in variances.values())
-
-
-def _refuse_overflow(kernel: Float[Tensor, "batch1 batch2"], what: str, way_out: str) -> None:
-    # A sum is cheap, and finite only if its terms are; only one that is not needs the closer look.
-    if not bool(torch.isfinite(kernel.sum())) and not bool(torch.isfinite(kernel).all()):
-        name = str(kernel.dtype).removeprefix("torch.")
-        raise OverflowError(f"{what} passes the range of {name}: {way_out}give the inputs in float64.")
