@@ -4,7 +4,8 @@ python benchmarks/mnist_regimes.py --data ../shared/data --out mnist-regimes    
 python benchmarks/mnist_regimes.py --data ../shared/data --out small --epochs 1 --count 2000
 
 Fully connected, width 128, depth 6, with biases as in the papers' notebooks, Adam 3e-4, 20 epochs, batches of 32, one
-seed. The folder OUT keeps checkpoints: a run that was stopped, however that happened, goes on where it was, and finished regimes are not run again.
+seed. The folder OUT keeps checkpoints: a run that was stopped, however that happened, goes on where it was, and
+finished regimes are not run again.
 """
 
 import argparse
