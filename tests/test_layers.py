@@ -13,7 +13,7 @@ LAYERS = [
     ["graph"],
     ["readings"],
     ["tangent", "diagnostics"],
-    ["value_kernel", "concentration", "conditioning", "dynamics", "switching"],
+    ["theory"],
     ["nets", "data", "gating"],
     ["training"],
     ["demo"],

@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from neuralpath.readings.pairs.variances import FanVariance as FanVariance
     from neuralpath.readings.paths import path_features as path_features
     from neuralpath.readings.paths import path_values as path_values
+    from neuralpath.readings.sensitivity import sensitive_gates as sensitive_gates
+    from neuralpath.readings.sensitivity import sensitive_paths as sensitive_paths
     from neuralpath.readings.sketch import path_sketch as path_sketch
     from neuralpath.readings.sketch import sketched_kernel as sketched_kernel
     from neuralpath.readings.subnetworks import residual_subnetwork as residual_subnetwork
@@ -69,17 +71,33 @@ if TYPE_CHECKING:
     from neuralpath.tangent.kernel import tangent_kernel_tiles as tangent_kernel_tiles
     from neuralpath.tangent.parts import TangentParts as TangentParts
     from neuralpath.tangent.parts import tangent_parts as tangent_parts
+    from neuralpath.theory.concentration import Concentration as Concentration
+    from neuralpath.theory.concentration import concentration as concentration
+    from neuralpath.theory.concentration import fitted_power as fitted_power
+    from neuralpath.theory.concentration import printed_variance_bound as printed_variance_bound
+    from neuralpath.theory.concentration import spectrum_ratio as spectrum_ratio
+    from neuralpath.theory.conditioning import eigenvalue_bound as eigenvalue_bound
+    from neuralpath.theory.dynamics import KernelDynamics as KernelDynamics
+    from neuralpath.theory.dynamics import Steps as Steps
+    from neuralpath.theory.switching import GateSwitches as GateSwitches
+    from neuralpath.theory.switching import SwitchRecorder as SwitchRecorder
+    from neuralpath.theory.switching import gate_switches as gate_switches
+    from neuralpath.theory.value_kernel import random_weights as random_weights
+    from neuralpath.theory.value_kernel import value_kernel as value_kernel
     from neuralpath.training.information import GatingInformation as GatingInformation
     from neuralpath.training.information import gating_information as gating_information
 
 # Where each public name lives. Imports are lazy, so that the command line answers without loading torch.
 _EXPORTS = {
     "ByQuadrature": "readings.limit.quadrature",
+    "Concentration": "theory.concentration",
     "FanVariance": "readings.pairs.variances",
+    "GateSwitches": "theory.switching",
     "GatedNetwork": "gating.network",
     "Gates": "graph.forward",
     "GatingInformation": "training.information",
     "HardGate": "gates",
+    "KernelDynamics": "theory.dynamics",
     "LabelEnergySplit": "diagnostics",
     "LeakyGate": "gates",
     "LimitParts": "readings.limit.parts",
@@ -88,7 +106,9 @@ _EXPORTS = {
     "RandomImage": "gating.value_inputs",
     "ReplayMismatch": "graph.support",
     "SoftGate": "gates",
+    "Steps": "theory.dynamics",
     "SupportReport": "graph.support",
+    "SwitchRecorder": "theory.switching",
     "TangentParts": "tangent.parts",
     "Tile": "gating.transforms",
     "UnsupportedOperation": "graph.support",
@@ -97,12 +117,16 @@ _EXPORTS = {
     "always_open_gates": "readings.gate_statistics",
     "base_kernels": "readings.gate_statistics",
     "centred_alignment": "diagnostics",
+    "concentration": "theory.concentration",
     "condition_number": "diagnostics",
     "dead_gates": "readings.gate_statistics",
     "decouple": "gating.regimes",
+    "eigenvalue_bound": "theory.conditioning",
     "expected_tangent_kernel": "readings.pairs.kernel",
     "expected_tangent_kernel_tiles": "readings.pairs.kernel",
+    "fitted_power": "theory.concentration",
     "gate_distance": "readings.gate_statistics",
+    "gate_switches": "theory.switching",
     "gating_information": "training.information",
     "label_energy": "diagnostics",
     "label_energy_by_eigenvector": "diagnostics",
@@ -122,12 +146,17 @@ _EXPORTS = {
     "path_overlap": "readings.counts",
     "path_sketch": "readings.sketch",
     "path_values": "readings.paths",
+    "printed_variance_bound": "theory.concentration",
+    "random_weights": "theory.value_kernel",
     "recorded_gates": "gating.swapping",
     "residual_subnetwork": "readings.subnetworks",
     "run_with_gates": "gating.swapping",
+    "sensitive_gates": "readings.sensitivity",
+    "sensitive_paths": "readings.sensitivity",
     "shared_paths": "readings.counts",
     "sketched_kernel": "readings.sketch",
     "spectrum": "diagnostics",
+    "spectrum_ratio": "theory.concentration",
     "subnetwork": "readings.subnetworks",
     "subnetwork_kernel": "readings.subnetworks",
     "supported": "graph.trace",
@@ -135,6 +164,7 @@ _EXPORTS = {
     "tangent_kernel_tiles": "tangent.kernel",
     "tangent_parts": "tangent.parts",
     "trace": "graph.trace",
+    "value_kernel": "theory.value_kernel",
 }
 
 # Subpackages that are used by their own names, `neuralpath.nets.FC`.

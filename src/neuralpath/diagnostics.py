@@ -66,7 +66,7 @@ def label_energy(
     >>> label_energy(torch.eye(3), torch.tensor([1.0, -1.0, 1.0]))
     tensor(9.)
     """
-    matrix, labels = _checked("kernel", kernel), _checked_labels("y", y, kernel)
+    matrix, labels = checked_kernel("kernel", kernel), checked_labels("y", y, kernel)
     return _split(matrix, labels, kernel.dtype, jitter).total.to(kernel.dtype)
 
 
@@ -86,7 +86,7 @@ def label_energy_by_eigenvector(
     >>> split.eigenvalues.tolist(), split.projections.tolist()
     ([0.75, 0.25], [4.0, 1.0])
     """
-    matrix, labels = _checked("kernel", kernel), _checked_labels("y", y, kernel)
+    matrix, labels = checked_kernel("kernel", kernel), checked_labels("y", y, kernel)
     split = _split(matrix, labels, kernel.dtype, jitter)
     return LabelEnergySplit(*(t.to(kernel.dtype) for t in (split.eigenvalues, split.projections, split.contributions)))
 
@@ -100,7 +100,7 @@ def spectrum(kernel: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
     >>> spectrum(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
     tensor([3., 1.])
     """
-    matrix = _checked("kernel", kernel, zero_allowed=True)
+    matrix = checked_kernel("kernel", kernel, zero_allowed=True)
     size = _size(matrix)
     return (_eigenvalues(matrix / size) * size).to(kernel.dtype)
 
@@ -118,9 +118,9 @@ def condition_number(kernel: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
     >>> condition_number(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
     tensor(3.)
     """
-    matrix = _checked("kernel", kernel)
+    matrix = checked_kernel("kernel", kernel)
     values = _eigenvalues(matrix / _size(matrix))
-    _refuse_indefinite(values, kernel.dtype)
+    refuse_indefinite(values, kernel.dtype)
     floor = len(values) * torch.finfo(kernel.dtype).eps * values[0]
     ratio = values[0] / values[-1] if values[-1] >= floor else values.new_tensor(torch.inf)
     return ratio.to(kernel.dtype)
@@ -143,11 +143,11 @@ def alignment(kernel: Float[Tensor, "n n"], other: Real[Tensor, "n *columns"]) -
     >>> alignment(torch.outer(y, y), y), alignment(torch.eye(2), torch.ones(2, 2))
     (tensor(1.), tensor(0.7071))
     """
-    matrix = _unit(_checked("kernel", kernel))
+    matrix = _unit(checked_kernel("kernel", kernel))
     if isinstance(other, Tensor) and other.shape == kernel.shape:
-        second = _unit(_checked("other", other)).to(matrix)
+        second = _unit(checked_kernel("other", other)).to(matrix)
         return (matrix * second).sum().to(kernel.dtype)
-    labels = _checked_labels("other", other, kernel).reshape(len(kernel), -1)
+    labels = checked_labels("other", other, kernel).reshape(len(kernel), -1)
     if not bool(labels.any()):
         raise ValueError("`other` is zero: nothing aligns with labels that are all 0.")
     labels = labels / _size(labels)
@@ -170,7 +170,7 @@ def centred_alignment(kernel1: Float[Tensor, "n n"], kernel2: Float[Tensor, "n n
     >>> centred_alignment(x @ x.T, 2 * (x + 5) @ (x + 5).T)
     tensor(1.)
     """
-    first, second = _checked("kernel1", kernel1), _checked("kernel2", kernel2)
+    first, second = checked_kernel("kernel1", kernel1), checked_kernel("kernel2", kernel2)
     if len(first) != len(second):
         raise ValueError(
             f"`kernel1` and `kernel2` must be of the same examples, got {len(first)} and {len(second)} of them."
@@ -181,7 +181,7 @@ def centred_alignment(kernel1: Float[Tensor, "n n"], kernel2: Float[Tensor, "n n
 
 
 @torch.no_grad()
-def _checked(name: str, kernel: Float[Tensor, "n n"], *, zero_allowed: bool = False) -> Float64[Tensor, "n n"]:
+def checked_kernel(name: str, kernel: Float[Tensor, "n n"], *, zero_allowed: bool = False) -> Float64[Tensor, "n n"]:
     """The symmetric part of a kernel in float64; refuses what is not a kernel matrix."""
     if not isinstance(kernel, Tensor) or kernel.dtype not in ROUNDING:
         raise TypeError(f"`{name}` must be a float32 or float64 matrix, got {describe(kernel)}.")
@@ -207,7 +207,7 @@ def _checked(name: str, kernel: Float[Tensor, "n n"], *, zero_allowed: bool = Fa
 
 
 @torch.no_grad()
-def _checked_labels(name: str, y: Real[Tensor, "n *columns"], kernel: Float[Tensor, "n n"]) -> Float64[Tensor, "..."]:
+def checked_labels(name: str, y: Real[Tensor, "n *columns"], kernel: Float[Tensor, "n n"]) -> Float64[Tensor, "..."]:
     """Labels in float64 on the kernel's device; refuses those that do not fit it."""
     if not isinstance(y, Tensor) or y.dtype == torch.bool or y.is_complex():
         raise TypeError(f"`{name}` must be a tensor of numbers, got {describe(y)}.")
@@ -255,7 +255,7 @@ def _eigenvalues(matrix: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:
     return torch.linalg.eigvalsh(matrix).flip(0)
 
 
-def _refuse_indefinite(values: Float64[Tensor, " n"], dtype: torch.dtype) -> None:
+def refuse_indefinite(values: Float64[Tensor, " n"], dtype: torch.dtype) -> None:
     """Refuse eigenvalues, largest first, that are negative beyond the rounding of a kernel of this dtype."""
     share = float(values[-1] / values.abs().max())
     if share < -max(len(values) * torch.finfo(dtype).eps, ROUNDING[dtype]):
@@ -274,7 +274,7 @@ def _split(
     n = len(matrix)
     matrix = matrix / _size(matrix)
     values, vectors = torch.linalg.eigh(matrix)
-    _refuse_indefinite(values.flip(0), dtype)
+    refuse_indefinite(values.flip(0), dtype)
     values, vectors = values.flip(0) / matrix.trace() + jitter / n, vectors.flip(1)
     precision = n * torch.finfo(dtype).eps
     if values[-1] < precision * values[0]:

@@ -7,9 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from neuralpath.readings.limit.fused_arccosine import bend_of
 from neuralpath.readings.limit.fused_dense import DenseStep, check_head, check_variances
-from neuralpath.readings.limit.fused_image_loops import CONVOLUTION, IMAGES, POOL, Program
+from neuralpath.readings.limit.fused_loops import CONVOLUTION, IMAGES, POOL, Program, bend_of
 
 Pair = tuple[int, int]
 

@@ -15,18 +15,15 @@ biases) has an angle of pi / 2 with every other, so that its kernels are 0 and f
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Float
-from numba import prange
 from torch import Tensor
 
-from neuralpath._checks import check_batch
-from neuralpath.bits.compiled import compiled
 from neuralpath.bits.packed import use_bits
-from neuralpath.readings.limit.fused_arccosine import FAST, bend_of, moments
+from neuralpath.readings.limit.fused_loops import bend_of, run_tiles
+from neuralpath.readings.limit.fused_threads import in_threads
 
 TILE = 128
 """Rows and columns of a tile: its two values for each pair stay in the second-level cache."""
@@ -81,9 +78,13 @@ def fused_dense_kernels(
     rows = x1.detach()
     columns = rows if x2 is None else x2.detach()
     gram = rows @ columns.T
-    square1 = rows.double().square().sum(1)
-    square2 = None if x2 is None else columns.double().square().sum(1)
-    return apply_dense_steps(steps, gram, gram, square1, square2)
+    return apply_dense_steps(steps, gram, gram, _squares(rows), None if x2 is None else _squares(columns))
+
+
+def _squares(x: Float[Tensor, "batch unit"]) -> Float[Tensor, " batch"]:
+    """Squared lengths in double precision; by numpy, since torch would wake its threads for this little."""
+    values = x.numpy()
+    return torch.from_numpy(np.einsum("ij,ij->i", values, values, dtype=np.float64))
 
 
 def apply_dense_steps(
@@ -105,10 +106,13 @@ def apply_dense_steps(
     profile1 = _profiles(steps, variance1)
     profile2 = profile1 if variance2 is None else _profiles(steps, variance2)
     output, result = torch.empty_like(covariance), torch.empty_like(covariance)
-    _through_layers(
-        output.numpy(), result.numpy(), covariance.contiguous().numpy(), tangent.contiguous().numpy(),
-        profile1, profile2, _constants(steps), _tiles(covariance.shape[0], covariance.shape[1], symmetric), symmetric,
-    )  # fmt: skip
+    arrays = output.numpy(), result.numpy(), covariance.contiguous().numpy(), tangent.contiguous().numpy()
+    constants, tiles = _constants(steps), _tiles(covariance.shape[0], covariance.shape[1], symmetric)
+
+    def run(share: slice) -> None:
+        run_tiles(*arrays, profile1, profile2, constants, tiles[share], TILE, symmetric)
+
+    in_threads(run, len(tiles))
     if symmetric:
         output.diagonal().copy_(final)
         result.diagonal().copy_(final_tangent)
@@ -122,9 +126,7 @@ def spreads(variances: Float[Tensor, "*shape"]) -> Float[Tensor, "2 *shape"]:
 
 
 def check_fusible(x1: Tensor, x2: Tensor) -> None:
-    """Refuse what the compiled loops do not take, empty batches, and NaN or infinity."""
-    check_batch("x1", x1, tuple(x1.shape[1:]))
-    check_batch("x2", x2, tuple(x1.shape[1:]))
+    """Refuse what the compiled loops do not take; whether the values are finite is the caller's to see."""
     if not can_fuse(x1, x2) or x1.dtype != x2.dtype:
         raise TypeError(
             "the fused kernels need two batches of one dtype, float32 or float64, in main memory, and numba; got "
@@ -183,50 +185,3 @@ def _tiles(n1: int, n2: int, symmetric: bool) -> np.ndarray:
     """First row and column of each tile that is computed; a list of them gives each thread an equal share."""
     starts = [(i, j) for i in range(0, n1, TILE) for j in range(i if symmetric else 0, n2, TILE)]
     return np.array(starts, np.int64)
-
-
-@compiled(fastmath=FAST)
-def _row_through_layers(covariance: Any, tangent: Any, row: int, first: int, profile1: Any, profile2: Any,
-                        constants: Any) -> None:  # fmt: skip
-    """One row of a tile, in place; ``first`` is the column of its first entry."""
-    n = covariance.shape[0]
-    last = constants.shape[0] - 1
-    for layer in range(last):
-        gain, bias, bend, level, mean = constants[layer]
-        deviation, inverse = profile1[layer, 0, row], profile1[layer, 1, row]
-        deviations = profile2[layer, 0, first : first + n]
-        inverses = profile2[layer, 1, first : first + n]
-        for j in range(n):
-            sigma = covariance[j] * gain + bias
-            both, slopes = moments(sigma * inverse * inverses[j], bend, level, mean)
-            value = deviation * deviations[j] * both
-            tangent[j] = value + (tangent[j] * gain + bias) * slopes
-            covariance[j] = value
-    gain, bias = constants[last, 0], constants[last, 1]
-    for j in range(n):
-        covariance[j] = covariance[j] * gain + bias
-        tangent[j] = tangent[j] * gain + bias
-
-
-@compiled(parallel=True)
-def _through_layers(output: Any, result: Any, covariance: Any, tangent: Any, profile1: Any, profile2: Any,
-                    constants: Any, tiles: Any, symmetric: bool) -> None:  # fmt: skip
-    n1, n2 = covariance.shape
-    for job in prange(tiles.shape[0]):
-        top, left = tiles[job, 0], tiles[job, 1]
-        bottom, right = min(top + TILE, n1), min(left + TILE, n2)
-        here, there = np.empty(right - left), np.empty(right - left)
-        for i in range(top, bottom):
-            for j in range(left, right):
-                here[j - left] = covariance[i, j]
-                there[j - left] = tangent[i, j]
-            _row_through_layers(here, there, i, left, profile1, profile2, constants)
-            for j in range(left, right):
-                output[i, j] = here[j - left]
-                result[i, j] = there[j - left]
-        if symmetric:
-            for j in range(left, right):
-                for i in range(top, bottom):
-                    if i < j:
-                        output[j, i] = output[i, j]
-                        result[j, i] = result[i, j]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from neuralpath.readings.limit.fused_arccosine import SNAP, bend_of, moments_of_many
+from neuralpath.readings.limit.fused_loops import SNAP, bend_of, moments_of_many
 
 PI = np.longdouble("3.14159265358979323846264338327950288")
 

@@ -1,0 +1,1 @@
+"""What kernels and gates say about training: dynamics, switching, concentration, conditioning."""
