@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numba
 from jaxtyping import Float
 from torch import Tensor
 
+from neuralpath.bits.compiled import n_threads
 from neuralpath.readings.limit.chains import Chain, chain_of
 from neuralpath.readings.limit.fused_chain import LimitChain, segments_of
 from neuralpath.readings.limit.fused_dense import LimitKernels, can_fuse, fused_dense_kernels
@@ -51,7 +51,7 @@ def fused_tiles(job: Job, budget: int) -> FusedTiles | None:
     if isinstance(chain.steps, LimitChain):
         (_, channels, height, width), size = job.x1.shape, job.x1.element_size()
         shape = channels, height, width
-        threads = numba.get_num_threads() * workspace_bytes(chain.steps, shape, job.x1.dtype)
+        threads = n_threads() * workspace_bytes(chain.steps, shape, job.x1.dtype)
         per_example = 8 * _image_numbers(chain.steps, shape)
         # Two lists of pairs, both moments in double precision, and the results.
         cost = Cost(2 * 16 + 2 * 16 + 4 * size, per_example, IMAGE_PAIRS)

@@ -206,11 +206,14 @@ def _each_with_itself(batch: int) -> np.ndarray:
     return np.repeat(np.arange(batch, dtype=np.int64)[:, None], 2, axis=1)
 
 
-def _window_sums(step: ConvolutionStep, values: Float[Tensor, "batch _h _w"]) -> Float[Tensor, "batch _h2 _w2"]:
-    """Sums over the window of a convolution, position by position."""
-    sides = (step.before[1], step.after[1], step.before[0], step.after[0])
-    padded = functional.pad(values[:, None], sides, mode="circular" if step.circular else "constant")
-    return functional.conv2d(padded, values.new_ones(1, 1, *step.window))[:, 0]
+def _window_sums(step: ConvolutionStep, values: Float[Tensor, "batch h w"]) -> Float[Tensor, "batch h w"]:
+    """Sums over the window of a convolution that keeps the size, position by position."""
+    sides = ((0, 0), *zip(step.before, step.after, strict=True))
+    padded = np.pad(values.numpy(), sides, mode="wrap" if step.circular else "constant")
+    (height, width), total = values.shape[1:], np.zeros(values.shape)
+    for y, x in np.ndindex(step.window):
+        total += padded[:, y : y + height, x : x + width]
+    return torch.from_numpy(total)
 
 
 def _with_margin(images: Float[Tensor, "batch channel height width"]) -> Float[Tensor, "batch channel _padded"]:

@@ -68,7 +68,7 @@ def limit_tangent_kernel(
     not reached, and for parts without a limit, all of which are named; BudgetTooSmall where one pair needs more than
     the budget.
 
-    >>> import neuralpath as npath
+    >>> import torch, neuralpath as npath
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> limit_tangent_kernel(npath.trace(npath.nets.FC(2, width=8, depth=2), x[:1]), x)
     tensor([[2.0000, 0.3183],
@@ -100,7 +100,7 @@ def limit_output_kernel(
     Arguments, parametrisation, cost and errors as for ``limit_tangent_kernel``; with another ``output_variance`` v it
     is :math:`v E[\chi(q) \chi(q')]` at the last layer.
 
-    >>> import neuralpath as npath
+    >>> import torch, neuralpath as npath
     >>> x = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
     >>> limit_output_kernel(npath.trace(npath.nets.FC(2, width=8, depth=2), x[:1]), x)
     tensor([[1.0000, 0.3183],
@@ -145,7 +145,7 @@ def limit_path_kernel(
     Other arguments, cost and errors as for ``limit_tangent_kernel``; the variances, too, are those of the network that
     makes the gates. Only activations with a gate are taken.
 
-    >>> import neuralpath as npath
+    >>> import torch, neuralpath as npath
     >>> x = torch.tensor([[1.0, 0.0], [1.0, 1.0]])
     >>> limit_path_kernel(npath.trace(npath.nets.FC(2, width=8, depth=2), x[:1]), x)
     tensor([[0.2500, 0.1875],
