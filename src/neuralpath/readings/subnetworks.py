@@ -22,7 +22,7 @@ def subnetwork(graph: PathGraph, branches: Mapping[str, int]) -> PathGraph:
     Reference: P2 definition 2.3 and figure 1. Cost: none to speak of.
     Raises: ValueError for a name that is no add node of the graph, or an index out of range.
 
-    >>> import neuralpath as npath
+    >>> import torch, neuralpath as npath
     >>> graph = npath.trace(npath.nets.ResidualFC(2, 3, n_skips=1, block_depth=1), torch.ones(1, 2))
     >>> subnetwork(graph, {"add": 0}).gate_names, subnetwork(graph, {"add": 1}).gate_names
     (('first.relu1',), ('first.relu1', 'skipped.0.relu1'))
@@ -55,7 +55,7 @@ def residual_adds(graph: PathGraph) -> tuple[str, ...]:
     Reference: P2 figure 1. Raises: ValueError for a sum of more than two branches, or of two with equally many mixes,
     where neither is the skip.
 
-    >>> import neuralpath as npath
+    >>> import torch, neuralpath as npath
     >>> graph = npath.trace(npath.nets.ResidualFC(2, 3, n_skips=2, block_depth=1), torch.ones(1, 2))
     >>> graph.by_name[residual_adds(graph)[0]].inputs
     ('first.relu1', 'skipped.0.relu1')
@@ -70,7 +70,7 @@ def residual_subnetwork(graph: PathGraph, kept: Collection[str]) -> PathGraph:
     others the block is removed and the skip is kept. See ``subnetwork`` for its gates.
     Reference: P2 definition 2.3. Raises: ValueError for names that are not of ``residual_adds``, or as there.
 
-    >>> import neuralpath as npath
+    >>> import torch, neuralpath as npath
     >>> graph = npath.trace(npath.nets.ResidualFC(2, 3, n_skips=2, block_depth=1), torch.ones(1, 2))
     >>> first, second = residual_adds(graph)
     >>> residual_subnetwork(graph, {second}).gate_names
@@ -111,7 +111,7 @@ def subnetwork_kernel(
     Cost: that of ``path_kernel`` of a smaller network.
     Raises: as ``residual_subnetwork`` and ``path_kernel``.
 
-    >>> import neuralpath as npath
+    >>> import torch, neuralpath as npath
     >>> graph = npath.trace(npath.nets.ResidualFC(2, 3, n_skips=1, block_depth=1), torch.ones(1, 2))
     >>> x = torch.tensor([[1.0, 2.0], [2.0, -1.0]])
     >>> parts = subnetwork_kernel(graph, x, kept=()) + subnetwork_kernel(graph, x, kept={"add"})

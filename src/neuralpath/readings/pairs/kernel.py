@@ -49,7 +49,7 @@ def path_kernel(
     OverflowError where the result passes the range of the dtype; BudgetTooSmall where one pair needs more than the
     budget.
 
-    >>> import neuralpath as npath
+    >>> import torch, neuralpath as npath
     >>> x = torch.tensor([[1.0, 2.0], [-1.0, 0.5]])
     >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=2), x[:1])
     >>> gates = graph.gates(x).layers[0].float()
@@ -138,7 +138,7 @@ def path_kernel_tiles(
 
     Arguments as for ``path_kernel``. With ``x2=None`` only tiles on and above the diagonal are there.
 
-    >>> import neuralpath as npath
+    >>> import torch, neuralpath as npath
     >>> x = torch.randn(5, 3)
     >>> tiles = npath.path_kernel_tiles(npath.trace(npath.nets.FC(3, 8, 3), x[:1]), x)
     >>> [tuple(values.shape) for tile, values in tiles]
