@@ -14,6 +14,7 @@ from neuralpath.tiles.estimate import Estimate, may_be_long, sampled_seconds
 from neuralpath.tiles.fill import fill
 from neuralpath.tiles.memory import available_memory, format_memory
 from neuralpath.tiles.plan import Plan, Tile
+from neuralpath.tiles.workspace import large_empty
 
 _log = logging.getLogger("neuralpath")
 
@@ -63,7 +64,7 @@ class TiledKernel:
             )
         if may_be_long(self.plan, self.compute) and (estimate := self.estimate()).long:
             self._announce(f"{self.what}: {estimate}", progress)
-        out = torch.empty(self.plan.n1, self.plan.n2, dtype=self.dtype, device=self.device)
+        out = large_empty((self.plan.n1, self.plan.n2), self.dtype, self.device)
         fill(out, self.plan, self.values, what=self.what, show=progress)
         return out
 

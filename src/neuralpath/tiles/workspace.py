@@ -11,6 +11,13 @@ SLACK = 2
 """A freed block serves requests down to this fraction of its size."""
 
 
+def large_empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """An uninitialised tensor; in main memory by numpy, which asks for large pages, so that first touches cost less."""
+    if device.type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.empty(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).reshape(shape)
+
+
 class Workspace:
     """Lends blocks of main memory as tensors, and lends them again once no tensor uses them any more."""
 

@@ -28,6 +28,9 @@ from neuralpath.readings.limit.fused_threads import in_threads
 TILE = 128
 """Rows and columns of a tile: its two values for each pair stay in the second-level cache."""
 
+GRAM_ROWS = 4 * TILE
+"""Rows of a part of the Gram matrix: few enough to leave out most of its lower half, and enough for a fast product."""
+
 DTYPES = (torch.float32, torch.float64)
 
 
@@ -77,8 +80,17 @@ def fused_dense_kernels(
     check_head(steps)
     rows = x1.detach()
     columns = rows if x2 is None else x2.detach()
-    gram = rows @ columns.T
+    gram = rows @ columns.T if x2 is not None else _upper_gram(rows)
     return apply_dense_steps(steps, gram, gram, _squares(rows), None if x2 is None else _squares(columns))
+
+
+def _upper_gram(x: Float[Tensor, "batch unit"]) -> Float[Tensor, "batch batch"]:
+    """Inner products of all pairs in tiles on and above the diagonal; the rest is left as it is."""
+    gram = x.new_empty(len(x), len(x))
+    for start in range(0, len(x), GRAM_ROWS):
+        stop = start + GRAM_ROWS
+        torch.mm(x[start:stop], x[start:].T, out=gram[start:stop, start:])
+    return gram
 
 
 def _squares(x: Float[Tensor, "batch unit"]) -> Float[Tensor, " batch"]:
