@@ -184,7 +184,7 @@ def memory() -> dict:
     """Peak memory of each way to compute a kernel, the result not held, against the budget."""
     rows = []
     for what, setup in MEMORY.items():
-        for budget in (2**26, 2**28):
+        for budget in (2**27, 2**28):
             work = f"for _ in tiles(graph, x, memory={budget}): pass"
             used = measure.peak_memory(setup + MEMORY_WARM_UP, work)
             rows.append({"what": what, "budget": budget, "peak": used})

@@ -34,7 +34,7 @@ def pair_cost(graph: PathGraph, dtype: torch.dtype, orders: int) -> Cost:
         sources[node.name] = reached
         alive.add(node.name)
         alive -= {name for name in alive if last_use.get(name) == node.name}
-    peak += peak // 2  # what a step holds for a moment, and freed blocks that the allocator keeps
+    peak += 3 * peak // 4  # what a step holds for a moment, and freed blocks that the allocator keeps
     gates = sum(node.n_units * (8 if isinstance(node, n.MaxPoolNode) else 1) for node in graph.gate_nodes)
     widest = 4 * max(node.n_units for node in graph.nodes) * dtype.itemsize
     return Cost(peak, gates + widest, max(4, min(MAX_PAIRS, USEFUL_BYTES // peak)), gates)
