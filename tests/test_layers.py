@@ -9,13 +9,16 @@ import neuralpath
 
 # From the bottom up; docs/architecture.md shows the same picture.
 LAYERS = [
-    ["gates", "_checks", "bits", "tiles"],
+    ["gates", "_atomic", "_checks", "bits", "tiles"],
     ["graph"],
     ["readings"],
     ["tangent", "diagnostics"],
+    ["named_kernels"],
     ["theory"],
-    ["nets", "data", "gating"],
+    ["nets", "data", "gating", "machines"],
     ["training"],
+    ["runs"],
+    ["experiments"],
     ["demo"],
     ["commands"],
     ["cli"],

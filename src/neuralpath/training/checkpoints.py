@@ -21,6 +21,8 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
+from neuralpath._atomic import write_atomically
+
 FORMAT = 1
 _NAME = re.compile(r"checkpoint-(\d+)\.json")
 
@@ -170,25 +172,6 @@ class CheckpointFolder:
         ):  # .json sorts before .safetensors: no JSON loses its tensors
             if path not in stay:
                 path.unlink(missing_ok=True)
-
-
-def write_atomically(path: Path, data: bytes) -> None:
-    """Put a file in its place whole, and return when it is on the disk."""
-    part = path.with_name(path.name + ".part")
-    try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-    except BaseException:
-        part.unlink(missing_ok=True)
-        raise
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)  # else the name may be lost where the power fails
-    finally:
-        os.close(folder)
 
 
 def _canonical(body: Mapping[str, Any]) -> bytes:

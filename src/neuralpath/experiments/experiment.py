@@ -1,0 +1,38 @@
+"""What every experiment's module gives: its config, presets, works, and what they show."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from neuralpath.experiments.shown import Shown
+from neuralpath.runs.work import Work
+
+Preset = Literal["smoke", "cpu", "paper"]
+PRESETS: tuple[Preset, ...] = ("smoke", "cpu", "paper")
+
+Results = Mapping[Work, dict[str, Any]]
+"""Results of the works that are finished; the others are missing."""
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One table or figure of the papers."""
+
+    name: str
+    summary: str
+    """One line for the list."""
+    source: str
+    """Where the papers have it, such as ``P0 table 4, P1 table 2``."""
+    config: type
+    presets: Mapping[Preset, Any]
+    """A config for each scale; what is reduced against the papers says so in the config's docstring or ``reduced``."""
+    reduced: Mapping[Preset, str]
+    """How the preset differs from what the papers did, in a sentence; for the smaller presets."""
+    works: Callable[[Any], tuple[Work, ...]]
+    """The runs of a config; what they need is found through them."""
+    shown: Callable[[Any, Results], tuple[Shown, ...]]
+    """Tables and figures from the results so far; it must work with any part of the works finished, none included."""
+
+    def __post_init__(self) -> None:
+        if set(self.presets) != set(PRESETS):
+            raise ValueError(f"{self.name}: `presets` must be {', '.join(PRESETS)}.")

@@ -1,0 +1,179 @@
+"""Data sets and networks as plain records: they can be flags, be hashed and be compared."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from neuralpath.data import Split
+
+DatasetName = Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100"]
+Variant = Literal["true", "random-labels", "random-pixels"]
+Family = Literal["fc", "vconv", "gconv", "davidnet"]
+
+_SIZES: dict[str, tuple[tuple[int, int, int], int, int, int]] = {
+    "digits": ((1, 8, 8), 1437, 360, 10),
+    "mnist": ((1, 28, 28), 60_000, 10_000, 10),
+    "fashion-mnist": ((1, 28, 28), 60_000, 10_000, 10),
+    "cifar10": ((3, 32, 32), 50_000, 10_000, 10),
+    "cifar100": ((3, 32, 32), 50_000, 10_000, 100),
+}
+"""Shape of an image, numbers of training and test images, number of classes."""
+
+
+class Examples(NamedTuple):
+    """Training and test examples."""
+
+    train: "Split"
+    test: "Split"
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """A data set, or a part or a variant of one. Test data are never changed but in size."""
+
+    name: DatasetName = "digits"
+    n_train: int | None = None
+    """Number of training images, equally many of each class, drawn with the seed; all by default."""
+    n_test: int | None = None
+    """Number of test images, in the same way."""
+    size: int | None = None
+    """Side of the images after averaging over equal squares; it must divide the side."""
+    variant: Variant = "true"
+    """Random labels: every training label redrawn; random pixels: every training image shuffled by its own order."""
+    noise: float = 0.0
+    """Share of the training images, chosen at random, that get a uniformly random label."""
+    classes: tuple[int, int] | None = None
+    """Two classes only, with labels -1 and +1."""
+    seed: int = 0
+    """Of subsets, variants and noise."""
+
+    def __post_init__(self) -> None:
+        if self.name not in _SIZES:
+            raise ValueError(f"`name` must be one of {', '.join(_SIZES)}, got {self.name!r}.")
+        side = _SIZES[self.name][0][1]
+        if self.size is not None and (self.size < 1 or side % self.size):
+            raise ValueError(f"`size` must divide the side {side} of the images of {self.name}, got {self.size}.")
+        if not 0 <= self.noise <= 1:
+            raise ValueError(f"`noise` is a share from 0 to 1, got {self.noise!r}.")
+        for what, number, most in zip(("n_train", "n_test"), (self.n_train, self.n_test), self.n_images, strict=True):
+            if number is not None and not 0 < number <= most:
+                raise ValueError(f"`{what}` must be from 1 to {most:,} for {self.name}, got {number}.")
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        channels, side, _ = _SIZES[self.name][0]
+        return channels, self.size or side, self.size or side
+
+    @property
+    def n_images(self) -> tuple[int, int]:
+        """Numbers of training and of test images in the whole data set."""
+        return _SIZES[self.name][1:3]
+
+    @property
+    def n_outputs(self) -> int:
+        """Outputs of a network for it: one for two classes with signs."""
+        return 1 if self.classes is not None else _SIZES[self.name][3]
+
+    @property
+    def label(self) -> str:
+        """For the names of runs."""
+        parts: list[str] = [self.name]
+        parts += [] if self.n_train is None else [str(self.n_train)]
+        parts += [] if self.size is None else [f"{self.size}px"]
+        parts += [] if self.classes is None else ["{}v{}".format(*self.classes)]
+        parts += [] if self.variant == "true" else [self.variant]
+        parts += [] if self.noise == 0 else [f"noise{round(100 * self.noise)}"]
+        return "-".join(parts)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the images, twice: while they are being changed there are two copies."""
+        channels, side, _ = _SIZES[self.name][0]
+        return 2 * 4 * sum(self.n_images) * channels * side * side
+
+    def load(self, data_dir: Path | None = None) -> Examples:
+        """Read it and change it as said; the same object for the same spec in one process.
+
+        Raises: neuralpath.data.DataError if it is missing or damaged.
+        """
+        return _load(self, data_dir)
+
+
+@dataclass(frozen=True)
+class NetSpec:
+    """One of the papers' networks."""
+
+    family: Family = "fc"
+    width: int = 128
+    """Of the hidden layers of `fc`; channels of DavidNet's first layer."""
+    depth: int = 6
+    """Weight layers of `fc`."""
+    channels: tuple[int, ...] = (64, 64, 128, 128)
+    """Filters of the convolutions of `vconv` and `gconv`."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Dense hidden layers of `vconv` and `gconv`."""
+    bias: bool = True
+    """Biases are trained in the papers' notebooks; the theory has none."""
+    init: Literal["glorot", "gaussian", "random-sign", "torch"] = "glorot"
+
+    @property
+    def label(self) -> str:
+        """For the names of runs."""
+        if self.family == "fc":
+            shape = f"fc-w{self.width}-d{self.depth}"
+        elif self.family == "davidnet":
+            shape = f"davidnet-w{self.width}"
+        else:
+            shape = f"{self.family}-{'-'.join(map(str, self.channels))}"
+        return shape + ("" if self.bias else "-nobias") + ("" if self.init == "glorot" else f"-{self.init}")
+
+    def make(self, shape: tuple[int, int, int], n_outputs: int, generator: "torch.Generator") -> "nn.Module":
+        """The network with weights drawn from the generator."""
+        from neuralpath import nets
+
+        common: dict[str, Any] = {"bias": self.bias, "init": self.init, "generator": generator}
+        if self.family == "fc":
+            return nets.FC(shape, self.width, self.depth, n_outputs, **common)
+        if self.family == "davidnet":
+            return nets.DavidNet(shape, n_outputs, width=self.width, **common)
+        kind = nets.VCONV if self.family == "vconv" else nets.GCONV
+        return kind(shape, n_outputs, channels=self.channels, hidden=self.hidden, **common)
+
+
+@lru_cache(maxsize=4)
+def _load(spec: DataSpec, data_dir: Path | None) -> Examples:
+    from dataclasses import replace
+
+    import torch
+
+    from neuralpath import data
+    from neuralpath.training.seeds import derive_seed
+
+    whole = data.load(spec.name, data_dir=data_dir)
+
+    def drawn(use: str) -> "torch.Generator":
+        return torch.Generator().manual_seed(derive_seed(spec.seed, "data", use))
+
+    def part(split: "Split", number: int | None, use: str) -> "Split":
+        if spec.classes is not None:
+            split = data.binary_task(split, *spec.classes)
+        if number is not None:
+            split = data.balanced_subset(split, number // len(split.labels.unique()), drawn(use))
+        if spec.size is not None:
+            split = replace(split, images=torch.nn.functional.adaptive_avg_pool2d(split.images, spec.size))
+        return split
+
+    train, test = part(whole.train, spec.n_train, "train subset"), part(whole.test, spec.n_test, "test subset")
+    if spec.variant == "random-pixels":
+        train = replace(train, images=data.random_pixels(train.images, drawn("pixels")))
+    if spec.variant == "random-labels":
+        train = replace(train, labels=data.random_labels(train.labels, spec.n_outputs, drawn("labels")))
+    if spec.noise > 0:
+        train = replace(train, labels=data.label_noise(train.labels, spec.noise, spec.n_outputs, drawn("noise")))
+    return Examples(train, test)
