@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.experiments.specs import DataSpec, NetSpec
-from neuralpath.runs.work import Work
+from neuralpath.runs.work import Weights, Work
 from neuralpath.training.config import SGD, Adam, RMSprop, TrainingConfig
 
 if TYPE_CHECKING:
@@ -27,14 +27,6 @@ _CALIBRATION_STEPS = 4
 
 
 @dataclass(frozen=True)
-class Weights:
-    """The weights of another run: ``best`` is the epoch of the best test accuracy, or ``last``, or ``epoch-10``."""
-
-    work: Work
-    which: str = "last"
-
-
-@dataclass(frozen=True)
 class TrainNetwork(Work):
     """Train one network; keep its weights after the last epoch, those of the best, and of the epochs in ``keep``."""
 
@@ -52,11 +44,6 @@ class TrainNetwork(Work):
         """As `Work.label`."""
         then = "" if self.start is None else " continued"
         return f"{self.data.label} {self.net.label} relu{then} {optimiser_label(self.training)} seed{self.seed}"
-
-    @property
-    def needs(self) -> tuple[Work, ...]:
-        """As `Work.needs`."""
-        return () if self.start is None else (self.start.work,)
 
     @property
     def n_steps(self) -> int:
@@ -126,11 +113,6 @@ class TrainGated(Work):
         parts += [] if self.value_channels is None else ["tiled-" + "-".join(map(str, self.value_channels))]
         parts += [] if self.start is None else ["continued"]
         return " ".join([*parts, optimiser_label(self.training), f"seed{self.seed}"])
-
-    @property
-    def needs(self) -> tuple[Work, ...]:
-        """As `Work.needs`."""
-        return tuple(weights.work for weights in (self.gates, self.start) if weights is not None)
 
     @property
     def n_steps(self) -> int:

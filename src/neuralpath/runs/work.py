@@ -4,7 +4,8 @@ import hashlib
 import json
 import re
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -34,9 +35,14 @@ class Work(ABC):
         """A few readable words for people, such as ``fc-w128-d6 FL adam seed 0``."""
 
     @property
+    def weights_read(self) -> tuple["Weights", ...]:
+        """The weights of other runs that this one reads: all that are among its fields."""
+        return tuple(_weights_in(getattr(self, part.name) for part in fields(self)))
+
+    @property
     def needs(self) -> tuple["Work", ...]:
         """Works that must be finished before, because their weights are read."""
-        return ()
+        return tuple(dict.fromkeys(weights.work for weights in self.weights_read))
 
     @property
     def n_steps(self) -> int:
@@ -64,6 +70,22 @@ class Work(ABC):
     def name(self) -> str:
         """Name of the run's directory: the label, and enough of the fingerprint to tell any two apart."""
         return f"{_NAME_CHARACTERS.sub('-', self.label).strip('-')}-{self.fingerprint[:10]}"
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The weights of another run: ``best`` is the epoch of the best test accuracy, or ``last``, or ``epoch-10``."""
+
+    work: Work
+    which: str = "last"
+
+
+def _weights_in(values: Iterable[Any]) -> Iterator[Weights]:
+    for value in values:
+        if isinstance(value, Weights):
+            yield value
+        elif isinstance(value, tuple):
+            yield from _weights_in(value)
 
 
 def canonical(value: Any) -> bytes:
