@@ -1,5 +1,7 @@
 """The command line: parses the arguments, runs a command, and turns mistakes into messages."""
 
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -10,14 +12,22 @@ from neuralpath import __version__
 from neuralpath.commands.data import Data
 from neuralpath.commands.demo import Demo
 from neuralpath.commands.errors import UserError
+from neuralpath.commands.experiments import Experiments
 from neuralpath.commands.gates import Gates
 from neuralpath.commands.inspect import Inspect
 from neuralpath.commands.kernel import Kernel
+from neuralpath.commands.results import Export, Show, Status
+from neuralpath.commands.run import Run, run_experiment
 
 Command = (
     Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Gates, tyro.conf.subcommand("gates")]
     | Annotated[Kernel, tyro.conf.subcommand("kernel")]
+    | Annotated[Experiments, tyro.conf.subcommand("experiments")]
+    | Annotated[Run, tyro.conf.subcommand("run")]
+    | Annotated[Status, tyro.conf.subcommand("status")]
+    | Annotated[Show, tyro.conf.subcommand("show")]
+    | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )
@@ -30,14 +40,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"neuralpath {__version__}")
         return 0
     try:
-        command = _parse(args)
+        # The flags of an experiment depend on its name, so they are parsed in a second step.
+        if len(args) > 1 and args[0] == "run" and not args[1].startswith("-"):
+            return run_experiment(args[1:])
+        return int(_parse(args).run())
     except SystemExit as stop:  # --help, or bad usage that tyro has explained
         return stop.code if isinstance(stop.code, int) else 0
-    try:
-        return int(command.run())
     except UserError as error:
         print(f"neuralpath: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever read our output, such as `head`, has had enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         print("neuralpath: interrupted", file=sys.stderr)
         return 130

@@ -146,6 +146,14 @@ class NetSpec:
         return kind(shape, n_outputs, channels=self.channels, hidden=self.hidden, **common)
 
 
+@lru_cache(maxsize=1)
+def _whole(name: DatasetName, data_dir: Path | None) -> Any:
+    """Subsets and variants are made of one reading; those with other labels share its images."""
+    from neuralpath import data
+
+    return data.load(name, data_dir=data_dir)
+
+
 @lru_cache(maxsize=4)
 def _load(spec: DataSpec, data_dir: Path | None) -> Examples:
     from dataclasses import replace
@@ -155,7 +163,7 @@ def _load(spec: DataSpec, data_dir: Path | None) -> Examples:
     from neuralpath import data
     from neuralpath.training.seeds import derive_seed
 
-    whole = data.load(spec.name, data_dir=data_dir)
+    whole = _whole(spec.name, data_dir)
 
     def drawn(use: str) -> "torch.Generator":
         return torch.Generator().manual_seed(derive_seed(spec.seed, "data", use))

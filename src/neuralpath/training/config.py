@@ -112,10 +112,19 @@ class TrainingConfig:
             raise ValueError(f"`stop_at_train_accuracy` is a share above 0 and up to 1, got {target!r}.")
 
 
+ADDED = {"added": True}
+"""Metadata of fields that came after records had been written."""
+
+
 def as_json(value: Any) -> Any:
-    """A record as plain JSON values; of two kinds of record with equal fields, the name tells which it is."""
+    """A record as plain JSON values; of two kinds of record with equal fields, the name tells which it is.
+
+    A field that a record got later, ``field(default=..., metadata=ADDED)``, is left out while it has its default:
+    what was made before it was there stays the same.
+    """
     if is_dataclass(value) and not isinstance(value, type):
-        return {"kind": type(value).__name__, **{f.name: as_json(getattr(value, f.name)) for f in fields(value)}}
+        kept = (f for f in fields(value) if f.metadata != ADDED or getattr(value, f.name) != f.default)
+        return {"kind": type(value).__name__, **{f.name: as_json(getattr(value, f.name)) for f in kept}}
     if isinstance(value, dict):
         return {str(key): as_json(entry) for key, entry in value.items()}
     if isinstance(value, tuple | list):

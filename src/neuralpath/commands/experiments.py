@@ -1,0 +1,54 @@
+"""`neuralpath experiments`: the list, with what each costs on this machine."""
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from neuralpath.runs.calibration import Calibration
+
+
+@dataclass(frozen=True)
+class Experiments:
+    """List the experiments with their cost on this machine, estimated from speeds that are measured once."""
+
+    cost: bool = True
+    """Use --no-cost to list them without measuring."""
+
+    def run(self) -> int:
+        """Print the list."""
+        from neuralpath.experiments.experiment import PRESETS
+        from neuralpath.experiments.registry import NAMES, get
+
+        table = Table(title="Experiments: core hours for each preset, and runs" if self.cost else "Experiments")
+        for heading in ("name", "what", "from", *PRESETS):
+            table.add_column(heading)
+        calibration = _calibration() if self.cost else None
+        console = Console(highlight=False)
+        for name in NAMES:
+            experiment = get(name)
+            costs = [_cost(experiment, preset, calibration) for preset in PRESETS]
+            table.add_row(name, experiment.summary, experiment.source, *costs)
+        console.print(table)
+        console.print("`neuralpath run NAME --preset P --out DIR` does one; `neuralpath run NAME --help` has more.")
+        return 0
+
+
+def _calibration() -> "Calibration":
+    from neuralpath import data
+    from neuralpath.runs.calibration import Calibration
+
+    return Calibration(data.cache_folder() / "calibration.json")
+
+
+def _cost(experiment: Any, preset: str, calibration: "Calibration | None") -> str:
+    from neuralpath.runs.work import with_needs
+    from neuralpath.tiles.estimate import format_time
+
+    works = with_needs(experiment.works(experiment.presets[preset]))
+    if calibration is None:
+        return f"{len(works)} runs"
+    seconds = sum(work.seconds(calibration) for work in works)
+    return f"{format_time(seconds)}, {len(works)} runs"

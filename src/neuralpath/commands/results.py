@@ -1,0 +1,158 @@
+"""`neuralpath status`, `show`, `export` and `collect`: what is in a folder of runs."""
+
+import csv
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from neuralpath.commands.errors import UserError
+
+if TYPE_CHECKING:
+    from neuralpath.experiments.sweeps import Sweep
+    from neuralpath.runs.store import Store
+    from neuralpath.runs.work import Work
+
+
+@dataclass(frozen=True)
+class Status:
+    """How far the sweeps of a folder are, and what has failed."""
+
+    folder: tyro.conf.Positional[Path]
+    """Output folder of `neuralpath run`."""
+    records: Path | None = None
+    """Folder of records in which finished runs count too."""
+
+    def run(self) -> int:
+        """Print a line for each sweep and for each run that has failed or is on its way."""
+        from neuralpath.runs.perform import is_finished
+        from neuralpath.runs.place import read_metrics
+        from neuralpath.runs.work import with_needs
+
+        store = _store(self.folder, self.records)
+        for sweep in _sweeps(self.folder):
+            works = with_needs(sweep.works)
+            unfinished = [work for work in works if not is_finished(store, work)]
+            preset = f" ({sweep.preset})" if sweep.preset else ""
+            print(f"{sweep.experiment.name}{preset}: {len(works) - len(unfinished)} of {len(works)} runs finished")
+            for work in unfinished:
+                failure = store.failure(work)
+                n_done = len(read_metrics(store.folder(work)))
+                if failure is not None:
+                    print(f"  failed   {work.name}: {failure['error']}")
+                elif _is_running(store, work):
+                    print(f"  running  {work.name}: step {n_done} of {work.n_steps}")
+                elif n_done:
+                    print(f"  stopped  {work.name}: step {n_done} of {work.n_steps}")
+        return 0
+
+
+@dataclass(frozen=True)
+class Show:
+    """Tables of the sweeps of a folder, with the papers' figures beside ours."""
+
+    folder: tyro.conf.Positional[Path]
+    """Output folder of `neuralpath run`, or a folder of records."""
+    records: Path | None = None
+    """Folder of records in which finished runs count too."""
+
+    def run(self) -> int:
+        """Print them."""
+        from neuralpath.commands.tables import print_shown
+
+        store = _store(self.folder, self.records)
+        for sweep in _sweeps(self.folder):
+            print_shown(sweep.shown(store))
+        return 0
+
+
+@dataclass(frozen=True)
+class Export:
+    """One row for each finished run of a folder: its settings and its last and best figures."""
+
+    folder: tyro.conf.Positional[Path]
+    """Output folder of `neuralpath run`, or a folder of records."""
+    csv: Path
+    """File to write."""
+    records: Path | None = None
+    """Folder of records in which finished runs count too."""
+
+    def run(self) -> int:
+        """Write the file and say where it is."""
+        store = _store(self.folder, self.records)
+        rows = [dict(_row(sweep, work, result)) for sweep, work, result in _finished(self.folder, store)]
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        try:
+            with self.csv.open("w", newline="") as file:
+                writer = csv.DictWriter(file, columns)
+                writer.writeheader()
+                writer.writerows(rows)
+        except OSError as error:
+            raise UserError(f"{self.csv} cannot be written: {error.strerror}.") from error
+        print(f"{self.csv}: {len(rows)} runs")
+        return 0
+
+
+def _finished(folder: Path, store: "Store") -> "Iterator[tuple[Sweep, Work, dict[str, Any]]]":
+    from neuralpath.runs.sweep import results_of
+    from neuralpath.runs.work import with_needs
+
+    for sweep in _sweeps(folder):
+        for work, result in results_of(with_needs(sweep.works), store).items():
+            yield sweep, work, result
+
+
+def _row(sweep: "Sweep", work: "Work", result: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    from neuralpath.training.config import as_json
+
+    yield "experiment", sweep.experiment.name
+    yield "run", work.name
+    yield from _flat("", as_json(work))
+    yield from _flat("", {name: value for name, value in result.items() if not isinstance(value, list)})
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Nested records as columns with dotted names; lists as JSON."""
+    for name, entry in value.items():
+        if isinstance(entry, dict):
+            yield from _flat(f"{prefix}{name}.", entry)
+        else:
+            yield f"{prefix}{name}", json.dumps(entry) if isinstance(entry, list) else entry
+
+
+def _store(folder: Path, records: Path | None) -> "Store":
+    """Runs of an output folder; one of records is both."""
+    from neuralpath.runs.store import RunError, Store
+
+    if not folder.is_dir():
+        raise UserError(f"there is no folder {folder}.")
+    try:
+        return Store(folder, records or folder)
+    except RunError as error:
+        raise UserError(str(error)) from error
+
+
+def _sweeps(folder: Path) -> "list[Sweep]":
+    from neuralpath.experiments.sweeps import read_sweeps
+    from neuralpath.runs.store import RunError
+
+    try:
+        sweeps, problems = read_sweeps(folder)
+    except RunError as error:
+        raise UserError(str(error)) from error
+    for problem in problems:
+        print(f"neuralpath: {problem}", file=sys.stderr)
+    return sweeps
+
+
+def _is_running(store: "Store", work: "Work") -> bool:
+    from neuralpath.runs.store import LOCKS
+
+    if not (store.out / LOCKS / work.name).exists():
+        return False
+    with store.lock(work) as ours:
+        return not ours

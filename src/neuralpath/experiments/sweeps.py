@@ -1,0 +1,91 @@
+"""Experiments in an output folder: what was asked for, what is finished, and what it shows."""
+
+import hashlib
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from neuralpath import __version__
+from neuralpath._atomic import write_atomically
+from neuralpath.experiments.configs import UnreadableConfig, from_json
+from neuralpath.experiments.experiment import Experiment
+from neuralpath.experiments.registry import get
+from neuralpath.experiments.shown import Shown
+from neuralpath.runs.store import RunError, Store
+from neuralpath.runs.sweep import perform, results_of
+from neuralpath.runs.work import Work, canonical
+from neuralpath.training.config import as_json
+
+SWEEPS = "sweeps"
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """An experiment with a config."""
+
+    experiment: Experiment
+    config: Any
+    preset: str = ""
+    command: str = ""
+    version: str = __version__
+
+    @property
+    def name(self) -> str:
+        """Name of the sweep's file: the experiment, and a part of the hash of its config."""
+        return f"{self.experiment.name}-{hashlib.sha256(canonical(as_json(self.config))).hexdigest()[:10]}"
+
+    @property
+    def works(self) -> tuple[Work, ...]:
+        """The runs that are wanted; what these need comes on top."""
+        return self.experiment.works(self.config)
+
+    def shown(self, store: Store) -> tuple[Shown, ...]:
+        """Tables and figures of what is finished."""
+        return self.experiment.shown(self.config, results_of(self.works, store))
+
+    def write(self, folder: Path) -> None:
+        """Note in a folder of runs what was asked for.
+
+        Raises: RunError.
+        """
+        content = {
+            "experiment": self.experiment.name, "preset": self.preset, "config": as_json(self.config),
+            "command": self.command, "version": self.version,
+        }  # fmt: skip
+        try:
+            (folder / SWEEPS).mkdir(parents=True, exist_ok=True)
+            text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n"
+            write_atomically(folder / SWEEPS / f"{self.name}.json", text.encode())
+        except OSError as error:
+            raise RunError(f"the folder {folder} cannot be written to: {error.strerror}.") from error
+
+
+def run(sweep: Sweep, out: Path, **where: Any) -> tuple[Shown, ...]:
+    """Do all runs of an experiment, and give what they show; ``where`` are the settings of `runs.sweep.perform`."""
+    works = sweep.works
+    store = Store(out, where.get("records"), where.get("data_dir"))
+    store.make()
+    sweep.write(out)
+    perform(works, out, command=sweep.command, **where)
+    return sweep.shown(store)
+
+
+def read_sweeps(folder: Path) -> tuple[list[Sweep], list[str]]:
+    """The sweeps of a folder, and a message for each that this version cannot read.
+
+    Raises: RunError if the folder holds none.
+    """
+    files = sorted((folder / SWEEPS).glob("*.json"))
+    if not files:
+        raise RunError(f"{folder} holds no runs of an experiment; `neuralpath run NAME --out {folder}` makes some.")
+    sweeps, problems = [], []
+    for path in files:
+        try:
+            kept = json.loads(path.read_bytes())
+            experiment = get(kept["experiment"])
+            config: Any = from_json(experiment.config, kept["config"])
+            sweeps.append(Sweep(experiment, config, kept["preset"], kept["command"], kept["version"]))
+        except (UnreadableConfig, ValueError, KeyError, TypeError) as error:
+            problems.append(f"{path} cannot be read: {error}")
+    return sweeps, problems
