@@ -111,6 +111,6 @@ def _surroundings() -> dict[str, Any]:
     return {
         "versions": versions,
         "python": sys.version.split()[0],
-        "system": platform.platform(),
+        "system": f"{platform.system()} {platform.machine()}",
         "cpus": os.cpu_count(),
     }
