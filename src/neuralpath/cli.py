@@ -16,7 +16,7 @@ from neuralpath.commands.experiments import Experiments
 from neuralpath.commands.gates import Gates
 from neuralpath.commands.inspect import Inspect
 from neuralpath.commands.kernel import Kernel
-from neuralpath.commands.results import Export, Show, Status
+from neuralpath.commands.results import Collect, Export, Show, Status
 from neuralpath.commands.run import Run, run_experiment
 
 Command = (
@@ -28,6 +28,7 @@ Command = (
     | Annotated[Status, tyro.conf.subcommand("status")]
     | Annotated[Show, tyro.conf.subcommand("show")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Collect, tyro.conf.subcommand("collect")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )

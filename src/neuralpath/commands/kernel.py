@@ -1,16 +1,15 @@
-"""`neuralpath kernel`: a kernel of a model on a data set, written to a file tile by tile."""
+"""`neuralpath kernel`: a kernel of a model on a data set, written to a file tile by tile, or verified."""
 
 import os
-import shutil
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 import tyro
 
 from neuralpath.commands.errors import UserError
+from neuralpath.commands.examples import load_examples
 from neuralpath.commands.models import load_model, load_weights
 
 if TYPE_CHECKING:
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
 
     from neuralpath.tiles.kernel import TiledKernel
 
-KernelName = Literal["path", "expected-tangent", "tangent", "limit-tangent", "limit-output", "limit-path"]
+KernelName = Literal["path", "expected-tangent", "tangent", "limit-tangent", "limit-output", "limit-path", "linear"]
 
 
 @dataclass(frozen=True)
@@ -30,12 +29,19 @@ class Kernel:
     davidnet."""
     data: str
     """digits, mnist, fashion-mnist, cifar10 or cifar100."""
-    out: Path
-    """File to write: `K.npy`, or `K.zarr` (needs the extra `scale`)."""
+    store: Path | None = None
+    """Folder to write, such as `K.zarr` (needs the extra `scale`). Stopped at any time, the same command goes on from
+    the finished tiles; `neuralpath.open_kernel` reads it."""
+    out: Path | None = None
+    """File to write at one go: `K.npy`. With `K.zarr` it is the same as --store."""
+    verify: Path | None = None
+    """Check a folder that --store has written with the same arguments: all checksums, and the values of some tiles."""
+    tiles: int = 8
+    """With --verify: how many tiles, drawn at random, are computed again."""
     kernel: KernelName = "path"
     """The path kernel; the expected tangent kernel for random weights of variance 2 / fan-in behind the model's gates;
-    the tangent kernel of the model as it is, the mean over its outputs; or a limit of infinite width, for which the
-    model gives the structure only."""
+    the tangent kernel of the model as it is, the mean over its outputs; a limit of infinite width, for which the
+    model gives the structure only; or inner products of the inputs."""
     count: int | None = None
     """Number of examples, from the first on; all by default."""
     split: Literal["train", "test"] = "train"
@@ -49,113 +55,119 @@ class Kernel:
     double: bool = False
     """Compute in float64 instead of float32."""
     memory: str | None = None
-    """Memory budget, such as `8GiB`; half of what is free by default."""
+    """Memory budget, such as `8GiB`; half of what is free by default. A store keeps that which it was begun with."""
+    threads: int | None = None
+    """Threads for a tile of a store; all by default. A store keeps the number that it was begun with."""
+    cluster: str | None = None
+    """With --store: compute the tiles on a Dask cluster, `tcp://host:port` or a scheduler file, instead of here."""
     data_dir: Path | None = None
     """Folder with the data; then $NEURALPATH_DATA and the cache folder."""
     seed: int = 0
     """Seed of the random weights of our own networks."""
 
     def run(self) -> int:
-        """Compute, write, and say where the kernel is."""
+        """Compute, write, and say where the kernel is; or verify."""
         import torch
 
-        from neuralpath import data
+        from neuralpath.tiles.cluster import ClusterError
         from neuralpath.tiles.memory import memory_budget, parse_memory
 
-        if self.out.suffix not in (".npy", ".zarr"):
-            raise UserError(f"--out must end in .npy or .zarr, got {self.out}.")
+        store = self._store()
         try:
-            budget = memory_budget(None if self.memory is None else parse_memory(self.memory))
-            split = getattr(data.load(self.data, data_dir=self.data_dir), self.split)
+            memory = None if self.memory is None else memory_budget(parse_memory(self.memory))
+            x = load_examples(self.data, self.split, self.count, self.data_dir).images
         except ValueError as error:
             raise UserError(str(error)) from error
-        if self.count is not None and not 0 < self.count <= len(split):
-            raise UserError(f"--count must be from 1 to {len(split):,}, got {self.count}.")
-        x = split.images[: self.count]
         torch.manual_seed(self.seed)
         model = load_model(self.model, x.shape[1:], self.set)
         if self.weights is not None:
             load_weights(model, self.weights)
         dtype = torch.float64 if self.double else torch.float32
-        if self.normalise and self.kernel != "path":
-            raise UserError(f"--normalise is for --kernel path; the kernel {self.kernel!r} has a scale of its own.")
+        model, x = model.to(dtype), x.to(dtype)
         try:
-            _write(self._tiled(model.to(dtype), x.to(dtype), budget), self.out)
-        except (TypeError, ValueError, MemoryError, OverflowError) as error:
+            if self.verify is not None:
+                return self._verify(self.verify, model, x)
+            if store is not None:
+                self._to_store(store, model, x, memory)
+            else:
+                assert self.out is not None
+                self._to_npy(self.out, model, x, memory)
+        except (TypeError, ValueError, MemoryError, OverflowError, ClusterError) as error:
             raise UserError(str(error)) from error
-        print(self.out)
+        print(store or self.out)
         return 0
 
-    def _tiled(self, model: "nn.Module", x: "Tensor", budget: int) -> "TiledKernel":
-        import neuralpath as npath
+    def _store(self) -> Path | None:
+        """The store that is asked for, if one is; refuses flags that do not go together."""
+        places = {"--store": self.store, "--out": self.out, "--verify": self.verify}
+        given = [flag for flag, path in places.items() if path is not None]
+        if len(given) != 1:
+            raise UserError(f"give one of --store, --out and --verify, got {' and '.join(given) or 'none of them'}.")
+        store = self.out if self.out is not None and self.out.suffix == ".zarr" else self.store
+        if self.out is not None and self.out.suffix not in (".npy", ".zarr"):
+            raise UserError(f"--out must end in .npy or .zarr, got {self.out}.")
+        if store is None and (self.cluster is not None or self.threads is not None):
+            raise UserError("--cluster and --threads are for --store.")
+        if self.threads is not None and self.threads < 1:
+            raise UserError(f"--threads must be 1 or more, got {self.threads}.")
+        if self.tiles < 0:
+            raise UserError(f"--tiles must be 0 or more, got {self.tiles}.")
+        return store
 
-        if self.kernel == "tangent":
-            return npath.tangent_kernel_tiles(model, x, memory=budget)
-        graph = npath.trace(model, x[:1])
-        if self.kernel == "path":
-            return npath.path_kernel_tiles(graph, x, normalise=self.normalise, memory=budget)
-        tiles: dict[str, Callable[..., TiledKernel]] = {
-            "expected-tangent": npath.expected_tangent_kernel_tiles,
-            "limit-tangent": npath.limit_tangent_kernel_tiles,
-            "limit-output": npath.limit_output_kernel_tiles,
-            "limit-path": npath.limit_path_kernel_tiles,
-        }
-        return tiles[self.kernel](graph, x, memory=budget)
+    def _to_store(self, store: Path, model: "nn.Module", x: "Tensor", memory: int | None) -> None:
+        from neuralpath.stored_kernels import store_kernel
 
+        try:
+            store_kernel(
+                store, self.kernel, model, x, normalise=self.normalise, memory=memory, threads=self.threads,
+                cluster=self.cluster, progress=None if sys.stderr.isatty() else False, say=_say,
+            )  # fmt: skip
+        except KeyboardInterrupt:
+            _say(f"the finished tiles are in {store}; the same command goes on from them")
+            raise
 
-def _write(tiled: "TiledKernel", out: Path) -> None:
-    """Write tile by tile to a file beside the target, and put it in place when it is whole."""
-    part = out.with_name(out.name + ".part")
-    store, finish = _sink(tiled, part)
-    try:
-        _write_tiles(tiled, store, out.name)
-    except BaseException:  # an interruption too: half a kernel is of no use
-        _remove(part)
-        raise
-    finish()
-    _remove(out)
-    os.replace(part, out)
+    def _verify(self, store: Path, model: "nn.Module", x: "Tensor") -> int:
+        from neuralpath.stored_kernels import verify_kernel
 
+        found = verify_kernel(store, self.kernel, model, x, normalise=self.normalise, n_tiles=self.tiles)
+        print(found)
+        return 0 if found.good else 1
 
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path)
-    else:
-        path.unlink(missing_ok=True)
+    def _to_npy(self, out: Path, model: "nn.Module", x: "Tensor", memory: int | None) -> None:
+        from neuralpath.named_kernels import named_tiles
 
-
-def _write_tiles(tiled: "TiledKernel", store: Any, name: str) -> None:
-    import torch
-
-    from neuralpath.tiles.fill import progress_bar
-
-    plan = tiled.plan
-    print(f"{plan}; {tiled.estimate()}", file=sys.stderr)
-    with progress_bar(plan.n_pairs, name, None if sys.stderr.isatty() else False) as step:
-        for tile, values in tiled:
-            if not bool(torch.isfinite(values).all()):
-                raise OverflowError("the kernel passes the range of its dtype: use --normalise or --double.")
-            store[tile.rows, tile.columns] = values.numpy()
-            store[tile.columns, tile.rows] = values.T.numpy()
-            step(tile.n_pairs(plan.symmetric))
+        tiled = named_tiles(self.kernel, model, x, memory=memory, normalise=self.normalise)
+        # Beside the target, and put in place when it is whole: half a kernel is of no use.
+        part = out.with_name(out.name + ".part")
+        try:
+            _write_npy(tiled, part, out.name)
+            os.replace(part, out)
+        except OSError as error:
+            raise UserError(f"{out} cannot be written: {error.strerror}.") from error
+        finally:
+            part.unlink(missing_ok=True)
 
 
-def _sink(tiled: "TiledKernel", part: Path) -> tuple[Any, Callable[[], None]]:
-    """Something to write tiles into, and what completes it."""
+def _say(message: str) -> None:
+    print(message, file=sys.stderr)
+
+
+def _write_npy(tiled: "TiledKernel", part: Path, name: str) -> None:
     import numpy as np
 
+    from neuralpath.tiles.fill import progress_bar
+    from neuralpath.tiles.kernel import refuse_overflow
+    from neuralpath.tiles.stored_tiles import WAY_OUT
+
     plan = tiled.plan
-    shape, dtype = (plan.n1, plan.n2), str(tiled.dtype).removeprefix("torch.")
-    try:
-        part.parent.mkdir(parents=True, exist_ok=True)
-        if part.name.endswith(".npy.part"):
-            array = np.lib.format.open_memmap(part, mode="w+", dtype=dtype, shape=shape)
-            return array, array.flush
-    except OSError as error:
-        raise UserError(f"{part.parent} cannot be written to: {error.strerror}.") from error
-    try:
-        import zarr
-    except ImportError as error:
-        raise UserError("a .zarr file needs the package zarr: pip install 'neuralpath[scale]'.") from error
-    chunks = (min(plan.block1, shape[0]), min(plan.block2, shape[1]))
-    return zarr.create_array(store=str(part), shape=shape, chunks=chunks, dtype=dtype, overwrite=True), lambda: None
+    part.parent.mkdir(parents=True, exist_ok=True)
+    dtype = str(tiled.dtype).removeprefix("torch.")
+    array = np.lib.format.open_memmap(part, mode="w+", dtype=dtype, shape=(plan.n1, plan.n2))
+    _say(f"{plan}; {tiled.estimate()}")
+    with progress_bar(plan.n_pairs, name, None if sys.stderr.isatty() else False) as step:
+        for tile, values in tiled:
+            refuse_overflow(values, tiled.what, WAY_OUT)
+            array[tile.rows, tile.columns] = values.numpy()
+            array[tile.columns, tile.rows] = values.T.numpy()
+            step(tile.n_pairs(plan.symmetric))
+    array.flush()

@@ -1,4 +1,4 @@
-"""`neuralpath status`, `show`, `export` and `collect`: what is in a folder of runs."""
+"""`neuralpath status`, `show`, `export` and `collect`: what is in a folder of runs, and what is kept of it."""
 
 import csv
 import json
@@ -94,6 +94,31 @@ class Export:
         except OSError as error:
             raise UserError(f"{self.csv} cannot be written: {error.strerror}.") from error
         print(f"{self.csv}: {len(rows)} runs")
+        return 0
+
+
+@dataclass(frozen=True)
+class Collect:
+    """Copy the records of finished runs, and small weights that other runs read, to a folder that is kept."""
+
+    folder: tyro.conf.Positional[Path]
+    """Output folder of `neuralpath run`."""
+    records: Path
+    """Folder of records, such as the repository's `results/`."""
+
+    def run(self) -> int:
+        """Copy, and say what."""
+        from neuralpath.experiments.collecting import collect
+        from neuralpath.runs.store import RunError, Store
+
+        sweeps = _sweeps(self.folder)
+        try:
+            done = collect(sweeps, Store(self.folder), self.records)
+        except RunError as error:
+            raise UserError(str(error)) from error
+        print(f"{self.records}: {done.n_records} new records, {done.n_weights} new files of weights")
+        for name in done.too_big:
+            print(f"  too big to keep: weights of {name}")
         return 0
 
 

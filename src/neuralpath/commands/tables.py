@@ -9,12 +9,16 @@ from rich.table import Table as RichTable
 if TYPE_CHECKING:
     from neuralpath.experiments.shown import Cell, Shown, Table
 
+_PAGE = 160
+
 
 def print_shown(shown: "Iterable[Shown]") -> None:
     """Print the tables; figures are named, since the report draws them."""
     from neuralpath.experiments.shown import Table
 
     console = Console(highlight=False)
+    if not console.is_terminal:
+        console = Console(highlight=False, width=_PAGE)  # a file has no edge, so that no word is cut
     figures = []
     for item in shown:
         if isinstance(item, Table):

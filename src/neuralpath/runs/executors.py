@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from neuralpath.runs.perform import Outcome, perform_work
 from neuralpath.runs.store import Store
@@ -20,6 +20,7 @@ GRACE = 60.0
 """Seconds that a process gets to save its run when it is asked to stop."""
 
 
+@runtime_checkable
 class Executor(Protocol):
     """Does runs; entered before use, and left when all is done or given up."""
 
