@@ -45,10 +45,20 @@ def test_a_lost_worker_costs_its_unfinished_steps_only(tmp_path, cluster):
     base = Counting("base", n=2)
     works = [Counting(f"c{i}", n=10, pause=0.1, reads=(Weights(base),)) for i in range(6)]
     perform(works, tmp_path / "quiet", progress=False, jobs=2)
-    killer = threading.Timer(6.0, lambda: workers[0].send_signal(signal.SIGKILL))
+
+    def kill_in_the_middle():
+        deadline = time.monotonic() + 120
+        while len(list((tmp_path / "out").glob("*/metrics.jsonl"))) < 3:  # the base, and two of the others
+            if time.monotonic() > deadline:
+                return
+            time.sleep(0.02)
+        workers[0].send_signal(signal.SIGKILL)
+
+    killer = threading.Thread(target=kill_in_the_middle, daemon=True)
     killer.start()
     results = perform(works, tmp_path / "out", cluster=str(file), progress=False)
-    killer.cancel()
+    killer.join()
+    assert workers[0].poll() is not None
     assert len(results) == 6
     assert records(tmp_path / "out") == records(tmp_path / "quiet")
 

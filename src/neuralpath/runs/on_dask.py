@@ -1,6 +1,7 @@
 """Runs on a Dask cluster whose workers see the output folder and the data."""
 
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,8 @@ class OnDask:
             self._client = connect(cluster)
         except ClusterError as error:
             raise RunError(str(error)) from error
-        if not all(self._client.run(_sees, store.out.resolve()).values()):
+        # A worker that is lost at this moment answers with an error, which is no answer about the folder.
+        if any(sees is False for sees in self._client.run(_sees, store.out.resolve(), on_error="return").values()):
             self._client.close()
             raise RunError(
                 f"some workers of the cluster do not see the folder {store.out.resolve()}: it must lie on a file "
@@ -54,10 +56,8 @@ class OnDask:
         from distributed import wait
 
         if self._running:
-            try:
+            with self._client.as_current(), suppress(TimeoutError):
                 wait(list(self._running), timeout=seconds, return_when="FIRST_COMPLETED")
-            except TimeoutError:
-                return []
         else:
             threading.Event().wait(seconds)
         return [(self._running.pop(future), _outcome(future)) for future in list(self._running) if future.done()]

@@ -1,0 +1,55 @@
+"""Two processes against one on a sweep of eight equal runs: the records are compared, then the times.
+
+    python benchmarks/sweep.py [--repeats 2]
+
+Prints the ratio of the times; half is the best that two cores can do. Writes benchmarks/results/sweep.json.
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+from neuralpath.experiments.specs import DataSpec, NetSpec
+from neuralpath.experiments.trained import TrainNetwork
+from neuralpath.runs.sweep import perform
+from neuralpath.training.config import Adam, TrainingConfig
+
+RESULTS = Path(__file__).parent / "results" / "sweep.json"
+
+
+def sweep(epochs):
+    training = TrainingConfig(epochs=epochs, optimiser=Adam(1e-3))
+    return [TrainNetwork(DataSpec("digits"), NetSpec(width=128, depth=6), training, seed=seed) for seed in range(8)]
+
+
+def timed(works, jobs):
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder)
+        begin = time.perf_counter()
+        perform(works, out, jobs=jobs, progress=False)
+        seconds = time.perf_counter() - begin
+        return seconds, {path.parent.name: path.read_bytes() for path in out.glob("*/record.json")}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--epochs", type=int, default=150)
+    parser.add_argument("--repeats", type=int, default=2)
+    arguments = parser.parse_args()
+    works = sweep(arguments.epochs)
+    times = {1: [], 2: []}
+    for _ in range(arguments.repeats):
+        records = {}
+        for jobs in times:
+            seconds, records[jobs] = timed(works, jobs)
+            times[jobs].append(seconds)
+        assert records[1] == records[2], "one and two processes have written different records"
+    one, two = min(times[1]), min(times[2])
+    print(f"8 runs of {arguments.epochs} epochs: --jobs 1 {one:.1f} s, --jobs 2 {two:.1f} s, ratio {two / one:.2f}")
+    RESULTS.write_text(json.dumps({"seconds": {"jobs 1": one, "jobs 2": two}, "ratio": two / one}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
