@@ -3,8 +3,9 @@
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
 from rich.table import Table
+
+from neuralpath.commands.tables import make_console
 
 if TYPE_CHECKING:
     from neuralpath.runs.calibration import Calibration
@@ -24,9 +25,9 @@ class Experiments:
 
         table = Table(title="Experiments: core hours for each preset, and runs" if self.cost else "Experiments")
         for heading in ("name", "what", "from", *PRESETS):
-            table.add_column(heading)
+            table.add_column(heading, no_wrap=heading == "name")
         calibration = _calibration() if self.cost else None
-        console = Console(highlight=False)
+        console = make_console()
         for name in NAMES:
             experiment = get(name)
             costs = [_cost(experiment, preset, calibration) for preset in PRESETS]

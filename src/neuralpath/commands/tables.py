@@ -12,13 +12,17 @@ if TYPE_CHECKING:
 _PAGE = 160
 
 
+def make_console() -> Console:
+    """Of the terminal's width; a file has no edge, so that no word is cut."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_PAGE)
+
+
 def print_shown(shown: "Iterable[Shown]") -> None:
     """Print the tables; figures are named, since the report draws them."""
     from neuralpath.experiments.shown import Table
 
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console = Console(highlight=False, width=_PAGE)  # a file has no edge, so that no word is cut
+    console = make_console()
     figures = []
     for item in shown:
         if isinstance(item, Table):

@@ -1,0 +1,117 @@
+"""The commands around experiments, on the smallest sweep."""
+
+import csv
+import json
+
+import pytest
+
+from neuralpath.cli import main
+from neuralpath.experiments.configs import UnreadableConfig, from_json
+from neuralpath.experiments.experiment import PRESETS
+from neuralpath.experiments.registry import NAMES, get
+from neuralpath.training.config import as_json
+
+SMALL = ["--parts.0.seeds", "0", "--parts.0.regimes", "ReLU", "FL", "--parts.0.sources", "true", "--only", "digits-fc"]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("sweep") / "runs"
+    assert main(["run", "regimes", "--out", str(folder), "--jobs", "1", *SMALL]) == 0
+    return folder
+
+
+def test_status_show_and_export(out, tmp_path, capsys):
+    assert main(["status", str(out)]) == 0
+    assert capsys.readouterr().out == "regimes (smoke): 2 of 2 runs finished\n"
+    assert main(["show", str(out)]) == 0
+    assert "2 of 2 runs are finished" in capsys.readouterr().out
+    assert main(["export", str(out), "--csv", str(tmp_path / "runs.csv")]) == 0
+    rows = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
+    assert len(rows) == 2
+    assert {row["kind"] for row in rows} == {"TrainNetwork", "TrainGated"}
+    record = json.loads((out / rows[0]["run"] / "record.json").read_text())
+    assert float(rows[0]["last.test_accuracy"]) == record["result"]["last"]["test_accuracy"]
+
+
+def test_collected_records_count_as_finished_and_can_be_shown(out, tmp_path, capsys):
+    records = tmp_path / "results"
+    assert main(["collect", str(out), "--records", str(records)]) == 0
+    assert "2 new records, 1 new files of weights" in capsys.readouterr().out
+    assert main(["collect", str(out), "--records", str(records)]) == 0
+    assert "0 new records, 0 new files of weights" in capsys.readouterr().out
+    assert main(["status", str(records)]) == 0
+    assert "2 of 2 runs finished" in capsys.readouterr().out
+    fresh = tmp_path / "fresh"
+    assert main(["run", "regimes", "--out", str(fresh), "--records", str(records), "--jobs", "1", *SMALL]) == 0
+    assert not list(fresh.glob("*/record.json"))
+
+
+def test_status_names_what_failed(out, tmp_path, capsys):
+    import shutil
+
+    copy = tmp_path / "runs"
+    shutil.copytree(out, copy)
+    [folder] = [path for path in copy.iterdir() if "-FL-" in path.name]
+    (folder / "record.json").unlink()
+    assert main(["status", str(copy)]) == 0
+    assert f"stopped  {folder.name}: step" in capsys.readouterr().out
+    (folder / "failed.json").write_text('{"error": "ValueError: no"}')
+    assert main(["status", str(copy)]) == 0
+    assert f"failed   {folder.name}: ValueError: no" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["run", "regime", "--out", "x"], "did you mean 'regimes'"),
+        (["run", "regimes", "--out", "x", "--source-accuracy", "much"], "--source-accuracy"),
+        (["run", "regimes", "--out", "x", "--only", "cifar"], "`only` must be among"),
+        (["run", "regimes", "--out", "x", "--preset", "huge"], "--preset"),
+        (["run", "regimes", "--out", "x", "--jobs", "0"], "--jobs must be at least 1"),
+        (["run", "regimes", "--out", "x", "--preset", "cpu", "--data-dir", "."], "neuralpath data fetch"),
+        (["status", "nowhere"], "there is no folder nowhere"),
+        (["show", "."], "holds no runs"),
+        (["export", ".", "--csv", "x.csv"], "holds no runs"),
+    ],
+)
+def test_mistakes_get_one_clear_message(arguments, message, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NEURALPATH_DATA", str(tmp_path / "nothing"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    assert main(arguments) in (1, 2)
+    captured = capsys.readouterr()
+    assert message in captured.err + captured.out
+    assert "Traceback" not in captured.err
+
+
+def test_a_preset_that_does_not_fit_the_memory_says_so_before_it_starts(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr("neuralpath.experiments.preflight.available_memory", lambda: 100 << 20)
+    assert main(["run", "regimes", "--out", str(tmp_path), "--jobs", "2"]) == 1
+    assert "runs side by side need about" in capsys.readouterr().err
+    assert not list(tmp_path.glob("*/config.json"))
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_config_survives_its_json(name, preset):
+    experiment = get(name)
+    config = experiment.presets[preset]
+    again = from_json(experiment.config, json.loads(json.dumps(as_json(config))))
+    assert again == config
+    assert [work.name for work in experiment.works(again)] == [work.name for work in experiment.works(config)]
+
+
+def test_a_config_of_another_version_names_the_field():
+    experiment = get("regimes")
+    kept = as_json(experiment.presets["smoke"])
+    with pytest.raises(UnreadableConfig, match=r"unknown fields \[colour\]"):
+        from_json(experiment.config, {**kept, "colour": "red"})
+    with pytest.raises(UnreadableConfig, match=r"Config.beta must be float, got 'steep'"):
+        from_json(experiment.config, {**kept, "beta": "steep"})
+
+
+def test_the_list_names_every_experiment(capsys):
+    assert main(["experiments", "--no-cost"]) == 0
+    listed = capsys.readouterr().out
+    assert all(name in listed for name in NAMES)
