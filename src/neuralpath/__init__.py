@@ -35,6 +35,14 @@ if TYPE_CHECKING:
     from neuralpath.graph.support import UnsupportedOperation as UnsupportedOperation
     from neuralpath.graph.trace import supported as supported
     from neuralpath.graph.trace import trace as trace
+    from neuralpath.machines.cholesky import SingularKernel as SingularKernel
+    from neuralpath.machines.classifier import KernelClassifier as KernelClassifier
+    from neuralpath.machines.leave_one_out import LeaveOneOut as LeaveOneOut
+    from neuralpath.machines.leave_one_out import RidgePath as RidgePath
+    from neuralpath.machines.regressor import KernelRegressor as KernelRegressor
+    from neuralpath.machines.sketched import SketchClassifier as SketchClassifier
+    from neuralpath.machines.sketched import SketchRegressor as SketchRegressor
+    from neuralpath.machines.solving import SolveReport as SolveReport
     from neuralpath.readings.counts import active_paths as active_paths
     from neuralpath.readings.counts import path_norm as path_norm
     from neuralpath.readings.counts import path_overlap as path_overlap
@@ -97,15 +105,23 @@ _EXPORTS = {
     "Gates": "graph.forward",
     "GatingInformation": "training.information",
     "HardGate": "gates",
+    "KernelClassifier": "machines.classifier",
     "KernelDynamics": "theory.dynamics",
+    "KernelRegressor": "machines.regressor",
     "LabelEnergySplit": "diagnostics",
     "LeakyGate": "gates",
+    "LeaveOneOut": "machines.leave_one_out",
     "LimitParts": "readings.limit.parts",
     "LinearGate": "gates",
     "PathGraph": "graph.path_graph",
     "RandomImage": "gating.value_inputs",
     "ReplayMismatch": "graph.support",
+    "RidgePath": "machines.leave_one_out",
+    "SingularKernel": "machines.cholesky",
+    "SketchClassifier": "machines.sketched",
+    "SketchRegressor": "machines.sketched",
     "SoftGate": "gates",
+    "SolveReport": "machines.solving",
     "Steps": "theory.dynamics",
     "SupportReport": "graph.support",
     "SwitchRecorder": "theory.switching",

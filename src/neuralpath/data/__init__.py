@@ -8,6 +8,7 @@ from neuralpath.data._places import cache_folder, find
 from neuralpath.data._progress import progress_bar
 from neuralpath.data._records import Dataset, Split
 from neuralpath.data._sources import SOURCES, Checksum, CifarSource, DataFile, Download, IdxSource, names
+from neuralpath.data.augmented import shifted_copies
 from neuralpath.data.variants import balanced_subset, binary_task, label_noise, random_labels, random_pixels
 
 __all__ = [
@@ -33,4 +34,5 @@ __all__ = [
     "progress_bar",
     "random_labels",
     "random_pixels",
+    "shifted_copies",
 ]

@@ -1,0 +1,90 @@
+"""What a machine does with the tiles of a kernel: multiply by vectors, or put them together."""
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from neuralpath.diagnostics import ROUNDING
+from neuralpath.machines.kernel_tiles import KernelTiles
+
+MEND = "Mend the inputs, or compute it in float64 or normalised."
+
+_ROWS = 1024  # rows of a matrix that are looked at together
+
+
+def kernel_times(
+    kernel: KernelTiles, vectors: Float64[np.ndarray, "_columns k"] | Float64[Tensor, "_columns k"]
+) -> Float64[Tensor, "_rows k"]:
+    """The kernel times some vectors, in one pass over its tiles, all sums in float64.
+
+    Cost: rows * columns * k multiplications; memory for the result and for one tile in float64.
+    Raises: ValueError if the kernel has NaN or infinity.
+    """
+    vectors = torch.as_tensor(vectors)
+    product = torch.zeros(kernel.shape[0], vectors.shape[1], dtype=torch.float64)
+    for tile, values in kernel.tiles():
+        block = torch.as_tensor(values).detach().to("cpu", torch.float64)
+        product[tile.rows] += block @ vectors[tile.columns]
+        if kernel.symmetric and tile.rows != tile.columns:
+            product[tile.columns] += block.T @ vectors[tile.rows]
+    # An entry that is not finite shows in the product, even where it meets a 0.
+    if not bool(torch.isfinite(product.sum())):
+        finite = torch.isfinite(product).all(1)
+        if not bool(finite.all()):
+            raise ValueError(
+                f"the kernel has NaN or infinity: {int((~finite).sum())} of its {len(finite)} rows are touched, the "
+                f"first is {int(torch.nonzero(~finite)[0, 0])}. {MEND}"
+            )
+    return product
+
+
+def dense_kernel(kernel: KernelTiles) -> Float64[np.ndarray, "_rows _columns"]:
+    """The whole kernel as a new float64 array. Raises: ValueError if it has NaN or infinity."""
+    matrix = np.empty(kernel.shape)
+    for tile, values in kernel.tiles():
+        block = torch.as_tensor(values).detach().to("cpu", torch.float64).numpy()
+        matrix[tile.rows, tile.columns] = block
+        if kernel.symmetric and tile.rows != tile.columns:
+            matrix[tile.columns, tile.rows] = block.T
+    for start in range(0, len(matrix), _ROWS):
+        part = matrix[start : start + _ROWS]
+        if not np.isfinite(part).all():
+            row, column = np.argwhere(~np.isfinite(part))[0]
+            raise ValueError(f"the kernel has NaN or infinity, first at row {start + row}, column {column}. {MEND}")
+    return matrix
+
+
+def check_symmetric(matrix: Float[np.ndarray, "n n"], tolerance: float) -> None:
+    """Refuse a kernel that differs from its transpose by more than a share of its largest entry; NaN is let pass.
+
+    Raises: ValueError.
+    """
+    largest = gap = 0.0
+    for start in range(0, len(matrix), _ROWS):
+        upper, lower = matrix[start : start + _ROWS, start:], matrix[start:, start : start + _ROWS].T
+        with np.errstate(invalid="ignore"):  # of infinities
+            largest, gap = max(largest, float(np.abs(upper).max())), max(gap, float(np.abs(upper - lower).max()))
+    if gap > tolerance * largest:
+        raise ValueError(not_symmetric(gap / largest, tolerance))
+
+
+def make_symmetric(matrix: Float64[np.ndarray, "n n"]) -> None:
+    """Replace a matrix by its symmetric part, in place."""
+    for start in range(0, len(matrix), _ROWS):
+        rows = slice(start, start + _ROWS)
+        mean = 0.5 * matrix[rows, start:] + 0.5 * matrix[start:, rows].T
+        matrix[rows, start:], matrix[start:, rows] = mean, mean.T
+
+
+def rounding(itemsize: int) -> float:
+    """By how much a kernel of numbers of so many bytes may differ from its transpose, relative to its largest entry."""
+    return ROUNDING[torch.float32 if itemsize <= 4 else torch.float64]
+
+
+def not_symmetric(gap: float, tolerance: float) -> str:
+    """The message for a kernel that is not symmetric."""
+    return (
+        f"the kernel is not symmetric: entries differ from those across the diagonal by up to {gap:.1e} of the "
+        f"largest, more than {tolerance:.0e}. Training takes the kernel of one batch with itself."
+    )

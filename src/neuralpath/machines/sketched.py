@@ -1,0 +1,231 @@
+"""Linear machines on random-sign features of the paths, in one pass over data of any number."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+from torch import nn
+
+from neuralpath.graph.path_graph import PathGraph
+from neuralpath.graph.trace import trace
+from neuralpath.machines.evaluation import model_inputs
+from neuralpath.machines.inputs import checked_labels, checked_ridge, checked_rows, checked_seed, checked_shape
+from neuralpath.machines.moments import Moments, no_moments
+from neuralpath.machines.saving import SavedMachine
+from neuralpath.machines.targets import class_numbers, decisions
+from neuralpath.machines.weights import check_weights, weights_of
+from neuralpath.readings.sketch import path_sketch
+
+
+class SketchMachine(SavedMachine, BaseEstimator):
+    """The common part of `SketchRegressor` and `SketchClassifier`, which say what the targets are."""
+
+    def __init__(
+        self,
+        model: nn.Module | PathGraph | None = None,
+        n_features: int = 1024,
+        ridge: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        input_shape: Sequence[int] | None = None,
+        normalise: bool = False,
+        batch_size: int = 8192,
+        random_state: int = 0,
+    ) -> None:
+        self.model = model
+        self.n_features = n_features
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.input_shape = input_shape
+        self.normalise = normalise
+        self.batch_size = batch_size
+        self.random_state = random_state
+
+    def _features(self, rows: Float[np.ndarray, "n d"]) -> Float64[np.ndarray, "n m"]:
+        """The sketch of some rows; the rows themselves where there is no model."""
+        if self.graph_ is None:
+            return rows.astype(np.float64)
+        generator = torch.Generator().manual_seed(checked_seed(self.random_state))
+        inputs = model_inputs(rows, self.graph_, checked_shape(self.input_shape))
+        sketch = path_sketch(self.graph_, inputs, self.n_features, generator=generator, normalise=self.normalise)
+        return sketch.cpu().double().numpy()
+
+    def _set_graph(self, row: Float[np.ndarray, "1 d"]) -> None:
+        """Trace the model, once for all batches; a graph follows its model's weights."""
+        graph = self.model
+        if isinstance(graph, nn.Module):
+            graph = trace(graph, model_inputs(row, graph, checked_shape(self.input_shape)))
+        self.graph_: PathGraph | None = graph
+
+    def _use_model(self) -> None:
+        check_weights(self.weights_, weights_of(self.model))
+        self._set_graph(np.random.default_rng(0).normal(size=(1, self.n_features_in_)))
+
+    def _parts(self, rows: Float[np.ndarray, "n d"]) -> Iterator[slice]:
+        if self.batch_size < 1:
+            raise ValueError(f"`batch_size` must be at least 1, got {self.batch_size}.")
+        return (slice(start, start + self.batch_size) for start in range(0, len(rows), self.batch_size))
+
+    def _add(self, rows: Float[np.ndarray, "n d"], targets: Float64[np.ndarray, "n k"]) -> None:
+        """Add some examples to the moments."""
+        for part in self._parts(rows):
+            features = self._features(rows[part])
+            moments: Moments = getattr(self, "moments_", None) or no_moments(features.shape[1], targets.shape[1])
+            if moments.cross.shape != (features.shape[1], targets.shape[1]):
+                raise ValueError(
+                    f"the batches before had {moments.cross.shape[0]} features and {moments.cross.shape[1]} columns of "
+                    f"targets, this one has {features.shape[1]} and {targets.shape[1]}; `fit` begins anew."
+                )
+            self.moments_ = moments.add(features, targets[part])
+
+    def _learn(self, batches: Iterable[tuple[Any, Any]], *, afresh: bool) -> None:
+        """One pass over batches of rows and labels, then one solve."""
+        checked_ridge(self.ridge)
+        if afresh:
+            for name in ("moments_", "coef_", "intercept_"):
+                self.__dict__.pop(name, None)
+        seen = False
+        for X, y in batches:
+            seen, first = True, not hasattr(self, "moments_")
+            rows = checked_rows(self, X, reset=first)
+            labels = checked_labels(self, y, len(rows))
+            if first:
+                self._set_graph(rows[:1])
+                self.weights_ = weights_of(self.graph_)
+            check_weights(self.weights_, weights_of(self.graph_))
+            self._add(rows, self._targets_of(labels))
+        if not seen:
+            raise ValueError("there are no batches to fit: give at least one pair of examples and labels.")
+        self.coef_, self.intercept_ = self.moments_.solve(checked_ridge(self.ridge), intercept=self.fit_intercept)
+
+    def _outputs(self, X: Any) -> Float64[np.ndarray, "n k"]:
+        check_is_fitted(self)
+        rows = checked_rows(self, X, reset=False)
+        check_weights(self.weights_, weights_of(self.graph_))
+        return np.concatenate([self._features(rows[part]) @ self.coef_ + self.intercept_ for part in self._parts(rows)])
+
+    @abstractmethod
+    def _targets_of(self, labels: np.ndarray) -> Float64[np.ndarray, "n k"]:
+        """Labels as columns of numbers."""
+
+
+class SketchRegressor(RegressorMixin, MultiOutputMixin, SketchMachine):
+    r"""Ridge regression on ``path_sketch`` features: the path kernel's regression for millions of examples.
+
+    .. math:: f(x) = w^\top s(x) + b, \qquad w = (S + \lambda I)^{-1} R
+
+    Symbols: :math:`s(x)` are the ``n_features`` features of x, whose inner products estimate the path kernel of
+    ``model``; S and R their products with themselves and with the targets, centred by the means and summed over one
+    pass of the data. :math:`\lambda` is ``ridge``, on the same scale as in ``KernelRegressor``: without an intercept
+    this is that machine with the sketched kernel. An intercept is not penalised. The estimate's error is that of the
+    sketch (see ``path_sketch``), so take ``n_features`` as large as time allows.
+
+    ``model``: a module or its ``PathGraph``; with None the rows of X are the features. Rows are
+    flattened inputs, reshaped to ``input_shape`` (a graph knows its own). ``normalise`` is that of ``path_sketch``;
+    ``random_state`` the seed of its signs; ``batch_size`` the rows that are sketched at a time.
+
+    ``partial_fit`` adds a batch and solves; ``fit_batches`` takes any iterable of batches and solves at its end.
+    Attributes: ``coef_`` (a column for each output), ``intercept_``, ``moments_``.
+    Cost: ``n_features`` forward passes and ``n_features``^2 for each example, then ``n_features``^3 / 3 for each solve;
+    memory 16 ``n_features``^2 bytes and a batch of features, whatever the number of examples.
+    Raises: ValueError as ``path_sketch``, or where the products are singular with this ridge (the smallest that works
+    is named).
+
+    >>> import numpy as np
+    >>> X = np.arange(6.0)[:, None]
+    >>> machine = SketchRegressor(ridge=1e-9).fit_batches((X[i : i + 2], 3 * X[i : i + 2, 0] + 1) for i in (0, 2, 4))
+    >>> machine.predict([[10.0]]).round(6)
+    array([31.])
+    """
+
+    def fit(self, X: Any, y: Any) -> "SketchRegressor":
+        """Fit to targets of one column or several, in batches of ``batch_size``."""
+        self._learn([(X, y)], afresh=True)
+        return self
+
+    def partial_fit(self, X: Any, y: Any) -> "SketchRegressor":
+        """Add a batch to those before, and solve."""
+        self._learn([(X, y)], afresh=False)
+        return self
+
+    def fit_batches(self, batches: Iterable[tuple[Any, Any]]) -> "SketchRegressor":
+        """Fit to examples and targets that come in batches, in one pass; what was learnt before is forgotten."""
+        self._learn(batches, afresh=True)
+        return self
+
+    def predict(self, X: Any) -> Float64[np.ndarray, "n *columns"]:
+        """Values at the rows of X."""
+        outputs = self._outputs(X)
+        return outputs[:, 0] if self.n_columns_ is None else outputs
+
+    def _targets_of(self, labels: np.ndarray) -> Float64[np.ndarray, "n k"]:
+        targets = check_array(labels, ensure_2d=False, dtype=np.float64, input_name="y")
+        self.n_columns_ = None if targets.ndim == 1 else targets.shape[1]
+        return targets.reshape(len(targets), -1)
+
+
+class SketchClassifier(ClassifierMixin, SketchMachine):
+    """Classification by ridge regression on the classes with ``path_sketch`` features, in one pass over the data.
+
+    Targets are one-hot columns, centred with the intercept as ``targets="centred"`` of ``KernelClassifier``; the class
+    of the largest score is predicted. Scores sum to 1 with an intercept, but are no probabilities (see there), so there
+    is no ``predict_proba``. Parameters, attributes and cost as for ``SketchRegressor``; ``classes_`` are the classes.
+
+    >>> import numpy as np
+    >>> X, y = np.array([[0.0], [1.0], [8.0], [9.0]]), np.array([3, 3, 5, 5])
+    >>> machine = SketchClassifier().partial_fit(X[:2], y[:2], classes=[3, 5]).partial_fit(X[2:], y[2:])
+    >>> machine.predict([[2.0], [7.0]])
+    array([3, 5])
+    """
+
+    def fit(self, X: Any, y: Any) -> "SketchClassifier":
+        """Fit to classes, in batches of ``batch_size``. Raises: ValueError for labels of one class only."""
+        rows = checked_rows(self, X, reset=True)
+        labels = checked_labels(self, y, len(rows))
+        self.classes_, _ = class_numbers(column_or_1d(labels, warn=True))
+        self._learn([(rows, labels)], afresh=True)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "SketchClassifier":
+        """Add a batch to those before, and solve; the first call needs all ``classes`` that will come."""
+        self._set_classes(classes, afresh=not hasattr(self, "moments_"))
+        self._learn([(X, y)], afresh=False)
+        return self
+
+    def fit_batches(self, batches: Iterable[tuple[Any, Any]], classes: Any) -> "SketchClassifier":
+        """Fit to examples and classes that come in batches, in one pass; what was learnt before is forgotten."""
+        self._set_classes(classes, afresh=True)
+        self._learn(batches, afresh=True)
+        return self
+
+    def decision_function(self, X: Any) -> Float64[np.ndarray, "n *classes"]:
+        """Scores of the classes; for two classes, by how much the second is ahead of the first."""
+        return decisions(self._outputs(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of the largest score."""
+        outputs = self._outputs(X)
+        return self.classes_[outputs.argmax(1)]
+
+    def _set_classes(self, classes: Any, *, afresh: bool) -> None:
+        if classes is None:
+            if afresh:
+                raise ValueError("`classes` must name all classes at the first call: later batches may bring others.")
+            return
+        given, _ = class_numbers(np.asarray(classes))
+        if not afresh and not np.array_equal(given, self.classes_):
+            raise ValueError(f"`classes` must be those of the first call, {self.classes_.tolist()}.")
+        self.classes_ = given
+
+    def _targets_of(self, labels: np.ndarray) -> Float64[np.ndarray, "n k"]:
+        labels = column_or_1d(labels, warn=True)
+        numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
+        unknown = self.classes_[numbers] != labels
+        if unknown.any():
+            raise ValueError(f"`y` has the label {labels[unknown][:1].tolist()[0]!r}, which is not among the classes.")
+        return np.eye(len(self.classes_))[numbers]
