@@ -44,8 +44,11 @@ def _on_torch_threads(function: Callable[..., Any], kernel: Any) -> Callable[...
 
     @functools.wraps(function)
     def call(*arguments: Any) -> None:
-        wanted, before = torch.get_num_threads(), numba.get_num_threads()
-        numba.set_num_threads(n_threads())
+        # Read before numba is asked anything: its first answer starts its threads, which raises torch's count, and
+        # buffers have been made for as many threads as torch had.
+        wanted, count = torch.get_num_threads(), n_threads()
+        before = numba.get_num_threads()
+        numba.set_num_threads(count)
         try:
             kernel(*arguments)
         finally:
