@@ -1,25 +1,27 @@
 """The tangent kernel against explicit Jacobians and against neural-tangents; answers are compared before timing.
 
+Jacobians by torch.func come in two forms: the usual one has two arguments and makes a Jacobian for each batch, also
+where both are the same; the other makes one and uses it twice. Both are timed, in turn with ours.
+
 python benchmarks/tangent_kernel.py                      # against torch.func
 python benchmarks/tangent_kernel.py --neural-tangents P  # too; P is the python of an environment as in
                                                          # tests/reference/requirements.txt
 """
 
 import argparse
-import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call, jacrev, vmap
+from torch.utils.flop_counter import FlopCounterMode
 
 import measure
 from neuralpath import nets
 from neuralpath.tangent.kernel import tangent_kernel
+from peers.process import Peer
 
 REPEATS = 7
 
@@ -79,6 +81,21 @@ def forward_backward(model: nn.Module, x: Tensor) -> None:
     torch.autograd.grad(model(x).sum(), list(model.parameters()))
 
 
+def multiplications(model: nn.Module, x: Tensor) -> int:
+    """Of a forward and backward pass by the definition, which per-example gradients need as well."""
+    with FlopCounterMode(display=False) as counter:
+        forward_backward(model, x)
+    return counter.get_total_flops() // 2
+
+
+MATRIX = torch.ones(2048, 2048)
+
+
+def matrix_product() -> None:
+    """What the machine does at its best."""
+    torch.mm(MATRIX, MATRIX)
+
+
 PEAK = """
 import sys
 sys.path.insert(0, {folder!r})
@@ -112,102 +129,57 @@ def against_jacobians(build: Callable[[int], tuple[nn.Module, Tensor]], n: int, 
             "one_jacobian": lambda: jacobian_contraction(model, x),
             "two_jacobians": lambda: jacobian_contraction(model, x, x),
             "forward_backward": lambda: forward_backward(model, x),
+            "matrix_product": matrix_product,
         },
         repeats,
     )
-    memory = peaks(build, n)
+    memory, count = peaks(build, n), multiplications(model, x)
     row = {
         "network": build.__name__, "n": n, "relative_error": error,
         **{f"{name}_seconds": seconds for name, seconds in times.items()},
         "ratio_one_jacobian": times["one_jacobian"] / times["ours"],
         "ratio_two_jacobians": times["two_jacobians"] / times["ours"],
         "in_forward_backward_passes": times["ours"] / times["forward_backward"],
+        "multiplications": count, "multiplications_per_second": len(MATRIX) ** 3 / times["matrix_product"],
         "peak_bytes": memory["tangent_kernel"], "jacobian_peak_bytes": memory["jacobian_contraction"],
     }  # fmt: skip
     print(
-        f"{build.__name__} n={n}: {1e3 * times['ours']:.1f} ms against {1e3 * times['one_jacobian']:.1f} ms with one "
-        f"Jacobian, ratio {row['ratio_one_jacobian']:.2f} ({row['ratio_two_jacobians']:.2f} with one for each batch); "
-        f"{row['in_forward_backward_passes']:.2f} forward-backward passes; peak {row['peak_bytes'] / 2**20:.0f} MiB "
-        f"against {row['jacobian_peak_bytes'] / 2**20:.0f} MiB; relative error {error:.1e}"
+        f"{build.__name__} n={n}: {1e3 * times['ours']:.1f} ms against {1e3 * times['two_jacobians']:.1f} ms of "
+        f"torch.func with two arguments, ratio {row['ratio_two_jacobians']:.2f}, and "
+        f"{1e3 * times['one_jacobian']:.1f} ms with one Jacobian used twice, ratio "
+        f"{row['ratio_one_jacobian']:.2f}; {row['in_forward_backward_passes']:.2f} "
+        f"forward-backward passes; {count / 1e9:.1f}e9 multiplications by the definition, which take "
+        f"{1e3 * count / row['multiplications_per_second']:.1f} ms at the speed of a large matrix product; peak "
+        f"{row['peak_bytes'] / 2**20:.0f} MiB against {row['jacobian_peak_bytes'] / 2**20:.0f} MiB (one Jacobian); "
+        f"relative error {error:.1e}"
     )
     return row
-
-
-PEER = """
-import sys, time, types
-
-# neural_tangents imports its `experimental` module, which needs TensorFlow and is not used here.
-sys.modules["neural_tangents.experimental"] = types.ModuleType("neural_tangents.experimental")
-import jax
-import neural_tangents as nt
-import numpy as np
-
-folder = sys.argv[1]
-given = np.load(folder + "/given.npz")
-x = jax.numpy.asarray(given["x"])
-params = [jax.numpy.asarray(given[f"weight{k}"]) for k in range(len(given.files) - 1)]
-
-def network(params, x):
-    for weight in params[:-1]:
-        x = jax.nn.relu(x @ weight)
-    return x @ params[-1]
-
-implementation = nt.NtkImplementation.STRUCTURED_DERIVATIVES
-kernel = jax.jit(nt.empirical_ntk_fn(network, trace_axes=(-1,), vmap_axes=0, implementation=implementation))
-
-def peak():
-    with open("/proc/self/status") as lines:
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM"))
-
-before = peak()
-np.save(folder + "/kernel.npy", np.asarray(kernel(x, None, params)))
-for line in sys.stdin:
-    begun = time.perf_counter()
-    kernel(x, None, params).block_until_ready()
-    print(time.perf_counter() - begun, peak() - before, nt.__version__, jax.__version__, flush=True)
-"""
-"""neural-tangents' empirical kernel of a bias-free ReLU network: one call for each line that it reads."""
 
 
 def against_neural_tangents(python: str, n: int, repeats: int) -> dict:
     """Both in turn, the peer in a process of its own environment that stays alive; the fastest calls count."""
     model, x = mlp(n)
-    with tempfile.TemporaryDirectory() as folder:
-        weights = {f"weight{k}": p.detach().T.numpy() for k, p in enumerate(model.parameters())}
-        np.savez(f"{folder}/given.npz", x=x.numpy(), **weights)
-        with subprocess.Popen(
-            [python, "-c", PEER, folder], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        ) as peer:
-            assert peer.stdin is not None
-            assert peer.stdout is not None
-
-            def call() -> list[str]:
-                peer.stdin.write("again\n")
-                peer.stdin.flush()
-                return peer.stdout.readline().split()
-
-            seconds, memory, version, jax = call()
-            theirs = torch.from_numpy(np.load(f"{folder}/kernel.npy"))
-            ours = tangent_kernel(model, x)
-            error = float((ours - theirs).abs().max() / theirs.abs().max())
-            assert error < 1e-4, f"the kernels differ by {error:.1e}"
-            best, best_theirs = float("inf"), float(seconds)
-            for _ in range(repeats):
-                begun = time.perf_counter()
-                tangent_kernel(model, x)
-                best = min(best, time.perf_counter() - begun)
-                best_theirs = min(best_theirs, float(call()[0]))
-            peer.stdin.close()
+    weights = {f"weight{k}": p.detach().T.numpy() for k, p in enumerate(model.parameters())}
+    with Peer(python, "empirical", {"x": x.numpy(), **weights}, threads=torch.get_num_threads()) as peer:
+        theirs = torch.from_numpy(peer.kernels()["tangent"])
+        error = float((tangent_kernel(model, x) - theirs).abs().max() / theirs.abs().max())
+        assert error < 1e-4, f"the kernels differ by {error:.1e}"
+        best = best_theirs = float("inf")
+        for _ in range(repeats):
+            begun = time.perf_counter()
+            tangent_kernel(model, x)
+            best = min(best, time.perf_counter() - begun)
+            best_theirs = min(best_theirs, peer.seconds())
     ours_peak = peaks(mlp, n, ("tangent_kernel",))["tangent_kernel"]
     row = {
-        "network": "mlp", "n": n, "relative_difference": error, "neural_tangents": version, "jax": jax,
-        "ours_seconds": best, "neural_tangents_seconds": best_theirs, "ratio": best_theirs / best,
-        "peak_bytes": ours_peak, "neural_tangents_peak_bytes": int(memory),
+        "network": "mlp", "n": n, "relative_difference": error, "ours_seconds": best,
+        "neural_tangents_seconds": best_theirs, "ratio": best_theirs / best,
+        "peak_bytes": ours_peak, "neural_tangents_peak_bytes": peer.peak_memory, **peer.versions,
     }  # fmt: skip
     print(
         f"mlp n={n}: {1e3 * best:.1f} ms against {1e3 * best_theirs:.1f} ms of neural-tangents, ratio "
-        f"{row['ratio']:.2f}; peak {ours_peak / 2**20:.0f} MiB against {int(memory) / 2**20:.0f} MiB (with its "
-        f"compiler); relative difference {error:.1e}"
+        f"{row['ratio']:.2f}; peak {ours_peak / 2**20:.0f} MiB against {peer.peak_memory / 2**20:.0f} MiB; relative "
+        f"difference {error:.1e}"
     )
     return row
 

@@ -7,7 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath.tangent.features import Features
-from neuralpath.tangent.gradients import Gradients, Outer, Written, some_examples
+from neuralpath.tangent.gradients import Convolved, Gradients, Outer, Written, some_examples
 
 WORK_BYTES = 2**26
 """Pairs of positions, or rows of gradients, that are written out at once: more brings nothing."""
@@ -99,6 +99,9 @@ def _row_products(one: Sequence[Gradients], two: Sequence[Gradients], joint: boo
 
 
 def _written_rows(parts: Sequence[Gradients], rows: slice, n_rows: int) -> Float[Tensor, "batch output entry"]:
+    match parts:
+        case (Convolved(fast=True) as only,):
+            return only.fast_rows(rows.start, rows.stop)
     total = None
     for part in parts:
         if isinstance(part, Written):

@@ -34,6 +34,7 @@ class _Shape:
     blocks: int
     n_rows: int
     n_columns: int
+    writing: float  # multiplications for writing out an example's gradient by one output
 
     def pair_cost(self, size: Size) -> float:
         """Multiplications for a pair of examples, by pairs of positions."""
@@ -43,8 +44,7 @@ class _Shape:
     def row_cost(self, size: Size) -> float:
         """Multiplications for a pair of examples, its share of writing the gradients out included."""
         entries = self.blocks * self.n_rows * self.n_columns
-        writing = size.n_outputs * self.positions * entries * (1 / size.n1 + 1 / size.n2)
-        return size.output_pairs * entries + writing
+        return size.output_pairs * entries + size.n_outputs * self.writing * (1 / size.n1 + 1 / size.n2)
 
 
 def _shape(parts: Sequence[Gradients]) -> _Shape | None:
@@ -58,9 +58,12 @@ def _shape(parts: Sequence[Gradients]) -> _Shape | None:
     positions = sum(part.n_positions for part in parts if not isinstance(part, Written))
     match tuple(alike):
         case (("matrix", _, n_rows, n_columns),):
-            return _Shape(positions, 1, n_rows, n_columns)
+            return _Shape(positions, 1, n_rows, n_columns, positions * n_rows * n_columns)
         case (("window", groups, n_rows, n_columns),):
-            return _Shape(positions, groups, n_rows, n_columns)
+            only = parts[0] if len(parts) == 1 else None
+            plain = positions * groups * n_rows * n_columns
+            writing = only.writing_cost if isinstance(only, Convolved) else plain
+            return _Shape(positions, groups, n_rows, n_columns, writing)
         case _:
             return None
 

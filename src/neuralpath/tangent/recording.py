@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
+from neuralpath.tangent.convolution import run_fast
 from neuralpath.tangent.network import Network, flat_outputs
-from neuralpath.tangent.rules import RULES, SAME_ORDER, Form, Matrix, Read, is_transpose, needs_signal
+from neuralpath.tangent.rules import SAME_ORDER, Form, Matrix, is_transpose, needs_signal, read_call
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -74,7 +74,7 @@ class _Recorder(TorchFunctionMode):
         self.differentiates |= func is torch.autograd.grad
         out = self._recorded(func, args, kwargs, sources) if sources and torch.is_grad_enabled() else None
         if out is None:
-            out = func(*args, **kwargs)
+            out = run_fast(func, args, kwargs)
             if len(sources) == 1 and isinstance(out, Tensor) and out.requires_grad:
                 self._note_view(func, args, sources[0], out)
         if isinstance(out, Tensor) and not sources:
@@ -89,7 +89,7 @@ class _Recorder(TorchFunctionMode):
 
     def _recorded(self, func: Any, args: Any, kwargs: Any, sources: list[_Source]) -> Any:
         """The call's result with stand-ins for parameters, or nothing where it is not known."""
-        read = _read(func, args, kwargs)
+        read = read_call(func, args, kwargs)
         if read is None or read.signal.ndim == 0 or read.signal.shape[0] != self._n_examples:
             return None
         forms: list[tuple[str, Form]] = []
@@ -108,26 +108,17 @@ class _Recorder(TorchFunctionMode):
             return None
         signal = read.signal.detach() if any(needs_signal(form) for _, form in forms) else None
         version = 0 if signal is None else signal._version
-        out = func(
-            *(stand_ins.get(id(arg), arg) for arg in args),
-            **{key: stand_ins.get(id(arg), arg) for key, arg in kwargs.items()},
+        out = run_fast(
+            func,
+            tuple(stand_ins.get(id(arg), arg) for arg in args),
+            {key: stand_ins.get(id(arg), arg) for key, arg in kwargs.items()},
+            stand_ins.values(),
         )
         self.calls.append(
             Call(signal, version, get_gradient_edge(out), out.new_empty(()).expand(out.shape), tuple(forms))
         )
         self.bytes += out.nbytes
         return out
-
-
-def _read(func: Any, args: Any, kwargs: Any) -> Read | None:
-    if (rule := RULES.get(func)) is None:
-        return None
-    try:
-        read = rule(*args, **kwargs)
-    except TypeError:  # arguments that the rule has no names for, such as `out=`
-        return None
-    # Inside a function transform, values belong to that transform alone.
-    return None if read is not None and is_functorch_wrapped_tensor(read.signal) else read
 
 
 def record(network: Network, x: Tensor, names: Iterable[str]) -> Recording:

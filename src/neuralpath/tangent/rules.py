@@ -12,8 +12,10 @@ import torch
 import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 
-from neuralpath.tangent.gradients import Convolved, Geometry, Gradients, Outer, Pair, Written
+from neuralpath.tangent.geometry import Geometry, Pair
+from neuralpath.tangent.gradients import Convolved, Gradients, Outer, Written
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,18 @@ def _add(*args: Any, **options: Any) -> Read | None:
 def _mul(*args: Any, **options: Any) -> Read | None:
     found = _operands(*args, **options)
     return None if found is None else _read(found[0], (found[1], Affine(found[2], lambda x: x)))
+
+
+def read_call(function: Any, args: Any, kwargs: Any) -> Read | None:
+    """How a call of a torch function reads its arguments, where that is known."""
+    if (rule := RULES.get(function)) is None:
+        return None
+    try:
+        read = rule(*args, **kwargs)
+    except TypeError:  # arguments that the rule has no names for, such as `out=`
+        return None
+    # Inside a function transform, values belong to that transform alone.
+    return None if read is not None and is_functorch_wrapped_tensor(read.signal) else read
 
 
 SAME_ORDER = frozenset(

@@ -17,7 +17,7 @@ from neuralpath.tangent.probe import Probe
 from neuralpath.tiles.memory import format_memory
 from neuralpath.tiles.plan import BudgetTooSmall, Cost, Plan, Tile, make_plan
 
-RUN_BYTES = 2**28
+RUN_BYTES = 2**29
 """Values that are held while the network runs on a part of a batch, at most."""
 
 KEPT_GENERAL_BYTES = 2**28

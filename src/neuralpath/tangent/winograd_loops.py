@@ -1,0 +1,177 @@
+"""The compiled loops of winograd.py: images to points of their tiles, points to images, and points to windows.
+
+A transform along an axis is a small matrix with few entries, which acts on long runs of memory at once. To that end
+each row of an image, (channel, x), is put in another order when it is read: by x modulo 4, then by x, then by channel.
+Along y, whole rows are runs; along x, what the tiles of a row read at the same place of each is one run, for all
+channels.
+
+A compiler puts vector instructions only where few arrays could overlap, hence one result at a time.
+"""
+
+from typing import Any
+
+import numpy as np
+
+from neuralpath.bits.compiled import compiled
+
+STEP = 4
+"""Rows and columns of results in a tile."""
+
+POINTS = 6
+"""Points of a tile along an axis, and rows and columns that a tile of signals reads."""
+
+CHUNK = 1024
+"""Entries of a gradient that are transformed at a time, in the first-level cache."""
+
+FAST = {"contract", "nsz", "reassoc"}
+"""What the loops allow the compiler: fused multiply-adds, and sums in any order. NaN and infinity keep their sense."""
+
+
+@compiled()
+def _copy(out: Any, values: Any) -> None:
+    """As ``out[:] = values``, whose checks of shapes take seconds to compile."""
+    for i in range(out.shape[0]):
+        out[i] = values[i]
+
+
+@compiled(fastmath=FAST)
+def _sum_of_three(out: Any, x: Any, y: Any, z: Any, f: Any) -> None:
+    a, b, c = f[0], f[1], f[2]
+    for i in range(out.shape[0]):
+        out[i] = a * x[i] + b * y[i] + c * z[i]
+
+
+@compiled(fastmath=FAST)
+def _sum_of_four(out: Any, x: Any, y: Any, z: Any, w: Any, f: Any) -> None:
+    a, b, c, d = f[0], f[1], f[2], f[3]
+    for i in range(out.shape[0]):
+        out[i] = a * x[i] + b * y[i] + c * z[i] + d * w[i]
+
+
+@compiled(fastmath=FAST)
+def _sum_of_five(out: Any, x: Any, y: Any, z: Any, w: Any, v: Any, f: Any) -> None:
+    a, b, c, d, e = f[0], f[1], f[2], f[3], f[4]
+    for i in range(out.shape[0]):
+        out[i] = a * x[i] + b * y[i] + c * z[i] + d * w[i] + e * v[i]
+
+
+@compiled()
+def _apply_row(out: Any, values: Any, starts: Any, terms: Any, factors: Any) -> None:
+    """One row of a small matrix: a sum of runs of ``values``, which begin at ``starts``; ``sparse_rows`` has the rest.
+
+    A row of one entry has a 1 there.
+    """
+    n = out.shape[0]
+    s0 = starts[terms[1]]
+    if terms[0] == 1:
+        _copy(out, values[s0 : s0 + n])
+        return
+    s1, s2 = starts[terms[2]], starts[terms[3]]
+    x, y, z = values[s0 : s0 + n], values[s1 : s1 + n], values[s2 : s2 + n]
+    if terms[0] == 3:
+        _sum_of_three(out, x, y, z, factors)
+        return
+    s3 = starts[terms[4]]
+    w = values[s3 : s3 + n]
+    if terms[0] == 4:
+        _sum_of_four(out, x, y, z, w, factors)
+        return
+    s4 = starts[terms[5]]
+    _sum_of_five(out, x, y, z, w, values[s4 : s4 + n], factors)
+
+
+@compiled()
+def _order(count: int, pad: int, columns: int, channels: int) -> Any:
+    """Where the columns of an image are put, beginning ``pad`` columns behind the first."""
+    order = np.empty(count, np.int64)
+    for x in range(count):
+        order[x] = ((x + pad) % STEP * columns + (x + pad) // STEP) * channels
+    return order
+
+
+@compiled(cache=True)
+def to_points(out: Any, images: Any, reach: int, pad_y: int, pad_x: int, down: int, across: int, terms: Any,
+              factors: Any) -> None:  # fmt: skip
+    """The 36 points of each tile, (point, image and tile and channel), of tiles that begin 4 rows and columns apart.
+
+    There are ``down`` times ``across`` tiles in an image, each reads ``reach`` rows and columns, the first begins
+    ``pad_y`` rows and ``pad_x`` columns outside the image, and what is outside is 0.
+    """
+    _, channels, height, width = images.shape
+    columns = across + (reach - 1) // STEP  # of tiles, and what the last of them reads beyond itself
+    length, run = STEP * columns * channels, across * channels
+    read, half = np.zeros(reach * length, images.dtype), np.empty(POINTS * length, images.dtype)
+    rows, places = np.empty(reach, np.int64), np.empty(reach, np.int64)
+    inside = min(width, STEP * columns - pad_x)
+    order = _order(inside, pad_x, columns, channels)
+    for job in range(images.shape[0] * down):
+        image, top, below = images[job // down], STEP * (job % down) - pad_y, job % down
+        for i in range(reach):
+            rows[i] = (STEP * below + i) % reach * length
+        kept = reach - STEP if below > 0 else 0  # rows that the tiles above have read too stay where they are
+        for i in range(kept, reach):
+            if top + i < 0 or top + i >= height:
+                for k in range(rows[i], rows[i] + length):
+                    read[k] = 0
+        start, stop = max(kept, -top), min(reach, height - top)
+        for c in range(channels):  # first, since a channel's rows follow each other in memory
+            for i in range(start, stop):
+                line, values = image[c, top + i], read[rows[i] + c :]
+                for x in range(inside):
+                    values[order[x]] = line[x]
+        for r in range(POINTS):
+            _apply_row(half[r * length : (r + 1) * length], read, rows, terms[r], factors[r])
+        for r in range(POINTS):
+            for k in range(reach):
+                places[k] = r * length + ((k % STEP) * columns + k // STEP) * channels
+            for s in range(POINTS):
+                _apply_row(out[POINTS * r + s, job * run : (job + 1) * run], half, places, terms[s], factors[s])
+
+
+@compiled(cache=True)
+def from_points(images: Any, points: Any, down: int, across: int, terms: Any, factors: Any) -> None:
+    """The 4 x 4 results of each tile from its points, in their places of the images."""
+    _, channels, height, width = images.shape
+    run, stride, values = across * channels, points.shape[1], points.reshape(-1)
+    length = STEP * run
+    half, results = np.empty(POINTS * length, images.dtype), np.empty(STEP * length, images.dtype)
+    rows, places = np.arange(POINTS) * length, np.empty(POINTS, np.int64)
+    order = _order(width, 0, across, channels)
+    for job in range(images.shape[0] * down):
+        image, top = images[job // down], STEP * (job % down)
+        for r in range(POINTS):
+            for s in range(POINTS):
+                places[s] = (POINTS * r + s) * stride + job * run
+            for k in range(STEP):
+                start = r * length + k * run
+                _apply_row(half[start : start + run], values, places, terms[k], factors[k])
+        count = min(STEP, height - top)
+        for i in range(count):
+            _apply_row(results[i * length : (i + 1) * length], half, rows, terms[i], factors[i])
+        for c in range(channels):
+            for i in range(count):
+                line, of_channel = image[c, top + i], results[i * length + c :]
+                for x in range(width):
+                    line[x] = of_channel[order[x]]
+
+
+@compiled(cache=True)
+def to_windows(out: Any, points: Any, terms: Any, factors: Any) -> None:
+    """The 3 x 3 windows, (example, window, entry), that belong to some points, (point, example, entry)."""
+    _, count, entries = points.shape
+    values, parts = points.reshape(-1), (entries + CHUNK - 1) // CHUNK
+    half, places = np.empty(3 * POINTS * CHUNK, points.dtype), np.empty(POINTS, np.int64)
+    for job in range(count * parts):
+        k, start = job // parts, job % parts * CHUNK
+        n = min(CHUNK, entries - start)
+        for r in range(POINTS):
+            for s in range(POINTS):
+                places[s] = ((POINTS * r + s) * count + k) * entries + start
+            for j in range(3):
+                at = (3 * r + j) * CHUNK
+                _apply_row(half[at : at + n], values, places, terms[j], factors[j])
+        for j in range(3):
+            for r in range(POINTS):
+                places[r] = (3 * r + j) * CHUNK
+            for i in range(3):
+                _apply_row(out[k, 3 * i + j, start : start + n], half, places, terms[i], factors[i])
