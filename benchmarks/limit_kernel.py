@@ -21,7 +21,8 @@ from torch import Tensor, nn
 
 import measure
 import neuralpath as npath
-from neuralpath.readings.limit.fused_dense import DenseStep, LimitKernels, fused_dense_kernels
+from neuralpath.readings.limit.fused_dense import DenseStep
+from neuralpath.readings.limit.fused_gram import TANGENT, dense_kernel
 from neuralpath.readings.limit.fused_images import ConvolutionStep, LimitChain, fused_image_kernels, prepare_images
 from peers.process import RECIPE, Peer
 
@@ -42,15 +43,15 @@ def image_network() -> nn.Module:
 OUTPUT = DenseStep(2.0, slope=None)
 
 
-def dense_loops(x: Tensor) -> LimitKernels:
-    """The fused kernels alone, of both kinds, without plan, estimate and tiles."""
-    return fused_dense_kernels([DenseStep(1.0), *[DenseStep(2.0)] * (DEPTH - 2), OUTPUT], x)
+def dense_loops(x: Tensor) -> Tensor:
+    """The fused kernel alone, without plan, estimate and tiles."""
+    return dense_kernel([DenseStep(1.0), *[DenseStep(2.0)] * (DEPTH - 2), OUTPUT], TANGENT, x)
 
 
-def image_loops(x: Tensor) -> LimitKernels:
+def image_loops(x: Tensor) -> Tensor:
     same = {"before": (1, 1), "after": (1, 1)}
     steps = [ConvolutionStep((3, 3), 2.0 if index else 1.0, **same) for index in range(LAYERS)]
-    return fused_image_kernels(prepare_images(LimitChain(tuple(steps), True, (OUTPUT,)), x))
+    return fused_image_kernels(prepare_images(LimitChain(tuple(steps), True, (OUTPUT,)), x)).tangent
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Case:
 
     what: str
     build: Callable[[], nn.Module]
-    loops: Callable[[Tensor], LimitKernels]
+    loops: Callable[[Tensor], Tensor]
     shape: tuple[int, ...]
     batches: tuple[int, ...]
     repeats: int
@@ -136,7 +137,7 @@ def compare(python: str, case: Case) -> dict[str, Any]:
     ours = theirs = loops = float("inf")
     with case.peer(python, x, batch=batch) as peer:
         answer = peer.kernels()["tangent"]
-        single = max(difference(k, answer) for k in (npath.limit_tangent_kernel(graph, x), case.loops(x).tangent))
+        single = max(difference(k, answer) for k in (npath.limit_tangent_kernel(graph, x), case.loops(x)))
         # An angle is the root of a small difference, which the peer rounds to single precision in each layer.
         assert single < 2e-3, f"{case.what}: the kernels differ by {single:.1e} in single precision"
         for _ in range(case.repeats):

@@ -48,8 +48,19 @@ def format_time(seconds: float) -> str:
 
 
 def may_be_long(plan: Plan, compute: Callable[[Tile], object]) -> bool:
-    """Whether one pair, its compilation included, took so long that all of them might be long work."""
-    return _spent(plan, compute, 1) * plan.n_pairs > LONG
+    """Whether all pairs might be long work, judged by a few, compilation and the cost of each call included.
+
+    Where one pair looks long, it may be the call that is slow: then more pairs are looked at, 64 times as many at a
+    time, until they look short or have taken a few milliseconds.
+    """
+    side, limit = 1, min(plan.block1, plan.block2)
+    while True:
+        spent = _spent(plan, compute, side)
+        if spent * plan.n_pairs <= LONG * side**2:
+            return False
+        if side == limit or spent > _GLANCE:
+            return True
+        side = min(8 * side, limit)
 
 
 def sampled_seconds(plan: Plan, compute: Callable[[Tile], object]) -> float:

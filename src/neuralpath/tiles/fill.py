@@ -49,9 +49,9 @@ def progress_bar(total: int, what: str, show: bool | None = None) -> Iterator[St
 
 
 def fill(
-    out: Float[Tensor, "rows columns"],
+    out: Float[Tensor, "*kernels rows columns"],
     plan: Plan,
-    compute: Callable[[Tile], Float[Tensor, "_rows _columns"]],
+    compute: Callable[[Tile], Float[Tensor, "*kernels _rows _columns"]],
     *,
     what: str = "kernel",
     show: bool | None = None,
@@ -61,6 +61,6 @@ def fill(
         for tile in plan.tiles():
             values = compute(tile)
             if plan.symmetric and tile.rows != tile.columns:
-                out[tile.columns, tile.rows] = values.T
-            out[tile.rows, tile.columns] = values
+                out[..., tile.columns, tile.rows] = values.mT
+            out[..., tile.rows, tile.columns] = values
             step(tile.n_pairs(plan.symmetric))

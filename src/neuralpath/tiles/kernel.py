@@ -1,9 +1,10 @@
 """A kernel that is computed tile by tile."""
 
 import logging
+import math
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from jaxtyping import Float
@@ -11,7 +12,7 @@ from rich.console import Console
 from torch import Tensor
 
 from neuralpath.tiles.estimate import Estimate, may_be_long, sampled_seconds
-from neuralpath.tiles.fill import fill
+from neuralpath.tiles.fill import Step, fill, progress_bar
 from neuralpath.tiles.memory import available_memory, format_memory
 from neuralpath.tiles.plan import Plan, Tile
 from neuralpath.tiles.workspace import large_empty
@@ -23,35 +24,40 @@ _log = logging.getLogger("neuralpath")
 class TiledKernel:
     """A kernel as a plan and a function that computes any block of it; iterate to get each tile and its values.
 
-    With a symmetric plan only tiles on and above the diagonal are there.
+    With a symmetric plan only tiles on and above the diagonal are there. Several kernels that are computed together
+    stand in axes in front of rows and columns.
     """
 
     what: str
     plan: Plan
-    compute: Callable[[Tile], Float[Tensor, "_rows _columns"]]
+    compute: Callable[[Tile], Float[Tensor, "*kernels _rows _columns"]]
     dtype: torch.dtype
     device: torch.device
+    write: Callable[[Float[Tensor, "rows columns"], Step], None] | None = field(default=None, kw_only=True)
+    """Writes the whole kernel into a given tensor, where that is better than putting tiles together."""
+    kernels: tuple[int, ...] = field(default=(), kw_only=True)
+    """Sizes of the axes in front."""
 
-    def __iter__(self) -> Iterator[tuple[Tile, Float[Tensor, "_rows _columns"]]]:
+    def __iter__(self) -> Iterator[tuple[Tile, Float[Tensor, "*kernels _rows _columns"]]]:
         for tile in self.plan.tiles():
             yield tile, self.values(tile)
 
-    def values(self, tile: Tile) -> Float[Tensor, "_rows _columns"]:
+    def values(self, tile: Tile) -> Float[Tensor, "*kernels _rows _columns"]:
         """One tile; on the diagonal of a symmetric kernel exactly symmetric, its upper half the computed one."""
         values = self.compute(tile)
         if self.plan.symmetric and tile.rows == tile.columns:
-            return torch.triu(values) + torch.triu(values, 1).T
+            return torch.triu(values) + torch.triu(values, 1).mT
         return values
 
     def times(self, gain: float) -> "TiledKernel":
         """The same kernel with every entry multiplied."""
-        return replace(self, compute=lambda tile: self.compute(tile).mul_(gain))
+        return replace(self, compute=lambda tile: self.compute(tile).mul_(gain), write=None)
 
     def estimate(self) -> Estimate:
         """What the whole will cost, from a sample of at most about half a second (compilation comes on top, once)."""
         return Estimate(sampled_seconds(self.plan, self.compute), self.plan.working_bytes, self._result_bytes)
 
-    def filled(self, progress: bool | None = None) -> Float[Tensor, "batch1 batch2"]:
+    def filled(self, progress: bool | None = None) -> Float[Tensor, "*kernels batch1 batch2"]:
         """The whole kernel in memory; long work is announced on a terminal, and in the log `neuralpath`.
 
         Raises: MemoryError if the result alone is more than what is free.
@@ -64,13 +70,17 @@ class TiledKernel:
             )
         if may_be_long(self.plan, self.compute) and (estimate := self.estimate()).long:
             self._announce(f"{self.what}: {estimate}", progress)
-        out = large_empty((self.plan.n1, self.plan.n2), self.dtype, self.device)
-        fill(out, self.plan, self.values, what=self.what, show=progress)
+        out = large_empty((*self.kernels, self.plan.n1, self.plan.n2), self.dtype, self.device)
+        if self.write is None:
+            fill(out, self.plan, self.values, what=self.what, show=progress)
+        else:
+            with progress_bar(self.plan.n_pairs, self.what, progress) as step:
+                self.write(out, step)
         return out
 
     @property
     def _result_bytes(self) -> int:
-        return self.plan.n1 * self.plan.n2 * self.dtype.itemsize
+        return math.prod(self.kernels) * self.plan.n1 * self.plan.n2 * self.dtype.itemsize
 
     @staticmethod
     def _announce(message: str, progress: bool | None) -> None:
@@ -79,7 +89,7 @@ class TiledKernel:
             Console(stderr=True).print(message, highlight=False)
 
 
-def refuse_overflow(kernel: Float[Tensor, "batch1 batch2"], what: str, way_out: str) -> None:
+def refuse_overflow(kernel: Float[Tensor, "*kernels batch1 batch2"], what: str, way_out: str) -> None:
     """Refuse a kernel with entries that are not finite, naming a way out.
 
     Raises: OverflowError.

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from neuralpath.readings.limit import fused_dense
-from neuralpath.readings.limit.fused_dense import DenseStep, can_fuse, fused_dense_kernels
+from neuralpath.readings.limit.fused_dense import DenseStep, LimitKernels, can_fuse
+from neuralpath.readings.limit.fused_gram import OUTPUT, TANGENT, dense_kernel
 from readings.limit.fused_chains import dense_steps
 from reference import cases
 from reference.recursion import limit_kernels_by_recursion
@@ -17,6 +18,10 @@ from reference.values import NAMES, reference
 F64 = torch.float64
 CHAINS = [name for name in NAMES if dense_steps(reference(name).case.layers)]
 RELUS = (DenseStep(1.0), DenseStep(2.0), DenseStep(2.0, slope=None))
+
+
+def dense_kernels(steps, x1, x2=None):
+    return LimitKernels(dense_kernel(steps, OUTPUT, x1, x2), dense_kernel(steps, TANGENT, x1, x2))
 
 
 def assert_close(actual, expected, relative):
@@ -28,7 +33,7 @@ def assert_close(actual, expected, relative):
 @pytest.mark.parametrize("name", CHAINS)
 def test_agrees_with_neural_tangents(name):
     case = reference(name)
-    kernels = fused_dense_kernels(dense_steps(case.case.layers), case.x)
+    kernels = dense_kernels(dense_steps(case.case.layers), case.x)
     assert_close(kernels.output, case.output, 1e-13)
     assert_close(kernels.tangent, case.tangent, 1e-12)
 
@@ -49,7 +54,7 @@ def test_agrees_with_the_recursion(gains, slope, bias, seed):
     activation = cases.Activation("leaky", slope)
     layers = [layer for gain in gains for layer in (cases.Dense(gain, bias), activation)][:-1]
     output, tangent = limit_kernels_by_recursion(tuple(layers), x.numpy())
-    kernels = fused_dense_kernels(dense_steps(layers), x)
+    kernels = dense_kernels(dense_steps(layers), x)
     assert_close(kernels.output, torch.from_numpy(output), 1e-12)
     assert_close(kernels.tangent, torch.from_numpy(tangent), 1e-6)  # nearly parallel inputs: sqrt(eps)
 
@@ -58,12 +63,12 @@ def test_agrees_with_the_recursion(gains, slope, bias, seed):
 def test_tiles_cross_kernels_and_symmetric_kernels_agree(dtype):
     n = 2 * fused_dense.TILE + 5
     x = torch.randn(n, 6, dtype=dtype, generator=torch.Generator().manual_seed(0))
-    whole = fused_dense_kernels(RELUS, x)
+    whole = dense_kernels(RELUS, x)
     for kernel in (whole.output, whole.tangent):
         assert kernel.dtype == dtype
         assert torch.equal(kernel, kernel.T)
     rows, columns = slice(3, fused_dense.TILE + 20), slice(100, n)
-    block = fused_dense_kernels(RELUS, x[rows], x[columns])
+    block = dense_kernels(RELUS, x[rows], x[columns])
     off = torch.arange(n)[rows, None] != torch.arange(n)[None, columns]
     eps = torch.finfo(dtype).eps
     for whole_kernel, part in ((whole.output, block.output), (whole.tangent, block.tangent)):
@@ -73,7 +78,7 @@ def test_tiles_cross_kernels_and_symmetric_kernels_agree(dtype):
 
 def test_single_precision_keeps_its_digits_between_similar_inputs():
     case = reference("dense_relu_8")  # one input is another moved by a hundredth
-    kernels = fused_dense_kernels(dense_steps(case.case.layers), case.x.float())
+    kernels = dense_kernels(dense_steps(case.case.layers), case.x.float())
     assert_close(kernels.output, case.output, 1e-6)
     assert_close(kernels.tangent, case.tangent, 1e-6)
 
@@ -82,21 +87,21 @@ def test_single_precision_keeps_its_digits_between_similar_inputs():
 def test_duplicates_and_zeros_are_finite(dtype):
     x = torch.randn(5, 3, dtype=dtype, generator=torch.Generator().manual_seed(1))
     x[1], x[2], x[4] = x[0], 0, 3 * x[0]
-    kernels = fused_dense_kernels(RELUS, x)
+    kernels = dense_kernels(RELUS, x)
     for kernel in (kernels.output, kernels.tangent):
         assert torch.isfinite(kernel).all()
         assert (kernel[2] == 0).all()
         resolution = math.sqrt(64 * torch.finfo(dtype).eps)  # of an angle
         torch.testing.assert_close(kernel[0, 1], kernel[0, 0], rtol=resolution, atol=0)
         torch.testing.assert_close(kernel[0, 4], 3 * kernel[0, 0], rtol=resolution, atol=0)
-    biased = fused_dense_kernels([DenseStep(1.0, 0.5), DenseStep(2.0, 0.5), DenseStep(2.0, 0.5, None)], x)
+    biased = dense_kernels([DenseStep(1.0, 0.5), DenseStep(2.0, 0.5), DenseStep(2.0, 0.5, None)], x)
     assert torch.isfinite(biased.tangent).all()
     assert biased.output[2, 2] == 1.5  # 0.5, passed on by each ReLU, plus 0.5 at each layer
 
 
 def test_two_layers_by_hand():
     x = torch.tensor([[1.0, 0.0], [0.0, 2.0]], dtype=F64)
-    kernels = fused_dense_kernels([DenseStep(1.0), DenseStep(2.0, slope=None)], x)
+    kernels = dense_kernels([DenseStep(1.0), DenseStep(2.0, slope=None)], x)
     # At a right angle E[f f'] is |x||x'| / 2 pi, and K~ = Sigma^(1) * 1/2 + 2 E[f f'] with Sigma^(1) = 0.
     across = 2 * 2 / (2 * math.pi)
     expected = torch.tensor([[1.0, across], [across, 4.0]], dtype=F64)
@@ -111,7 +116,7 @@ def test_without_numba_nothing_is_fused(monkeypatch):
     monkeypatch.setenv("NEURALPATH_NUMBA", "0")
     assert not can_fuse(x)
     with pytest.raises(TypeError, match="use `limit_tangent_kernel` instead"):
-        fused_dense_kernels(RELUS, x)
+        dense_kernels(RELUS, x)
 
 
 @pytest.mark.parametrize(
@@ -120,8 +125,8 @@ def test_without_numba_nothing_is_fused(monkeypatch):
         (lambda: DenseStep(0.0), "`weight_variance` must be positive"),
         (lambda: DenseStep(1.0, -0.1), "`bias_variance` not negative"),
         (lambda: DenseStep(1.0, slope=math.nan), "`slope` must be a finite number"),
-        (lambda: fused_dense_kernels(RELUS[:2], torch.ones(2, 3)), "the last, the output, slope=None"),
-        (lambda: fused_dense_kernels([], torch.ones(2, 3)), "the last, the output, slope=None"),
+        (lambda: dense_kernels(RELUS[:2], torch.ones(2, 3)), "the last, the output, slope=None"),
+        (lambda: dense_kernels([], torch.ones(2, 3)), "the last, the output, slope=None"),
     ],
 )
 def test_bad_input_is_refused(make, message):
@@ -131,4 +136,4 @@ def test_bad_input_is_refused(make, message):
 
 def test_batches_of_two_dtypes_are_refused():
     with pytest.raises(TypeError, match="two batches of one dtype"):
-        fused_dense_kernels(RELUS, torch.ones(2, 3), torch.ones(2, 3, dtype=F64))
+        dense_kernels(RELUS, torch.ones(2, 3), torch.ones(2, 3, dtype=F64))

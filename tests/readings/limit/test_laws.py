@@ -23,10 +23,11 @@ from neuralpath.readings.limit.kernel import (
     limit_tangent_kernel,
     limit_tangent_kernel_tiles,
 )
-from neuralpath.readings.limit.parts import limit_tangent_parts
+from neuralpath.readings.limit.parts import limit_tangent_parts, limit_tangent_parts_tiles
 from neuralpath.readings.limit.setup import make_limit
 from neuralpath.readings.limit.structure import Need
 from neuralpath.readings.limit.tiled import make_job, pair_cost, planned
+from neuralpath.tiles import kernel as tiled_kernels
 from tiny import Net, conv1, conv2, dense
 
 F64 = torch.float64
@@ -234,6 +235,33 @@ def test_parts_sum_to_the_whole_and_their_transposes_change_roles(name):
     for attribute in ("value", "feature", "cross"):
         torch.testing.assert_close(getattr(block, attribute), getattr(parts, attribute)[:3, 2:], rtol=1e-12, atol=1e-13)
         torch.testing.assert_close(getattr(blocked, attribute), getattr(parts, attribute), rtol=1e-12, atol=1e-13)
+
+
+def test_parts_as_tiles_know_their_size_and_are_refused_beyond_memory(monkeypatch):
+    graph, x = _traced("dense")
+    soft = npath.SoftGate(3.0)
+    parts = limit_tangent_parts(graph, x, activation=soft)
+    tiles = limit_tangent_parts_tiles(graph, x, activation=soft, memory=4_000)
+    seen = list(tiles)
+    assert len(seen) > 1
+    for tile, values in seen:
+        for part, name in zip(values, ("value", "feature", "cross"), strict=True):
+            expected = getattr(parts, name)[tile.rows, tile.columns]
+            torch.testing.assert_close(part, expected, rtol=1e-12, atol=1e-13)
+    estimate = tiles.estimate()
+    assert estimate.result_bytes == 3 * len(x) ** 2 * x.element_size()
+    assert estimate.seconds > 0
+    monkeypatch.setattr(tiled_kernels, "available_memory", lambda: estimate.result_bytes - 1)
+    with pytest.raises(MemoryError, match="the limit tangent kernel in parts of"):
+        limit_tangent_parts(graph, x, activation=soft)
+
+
+def test_parts_beyond_the_range_are_refused():
+    graph, x = _traced("dense")
+    with pytest.raises(
+        OverflowError, match="the limit tangent kernel in parts passes the range of float64: scale the inputs"
+    ):
+        limit_tangent_parts(graph, 1e200 * x, activation=npath.SoftGate(3.0))
 
 
 def test_hard_gates_have_no_feature_part():

@@ -1,7 +1,7 @@
 """Tiles of chains by the fused kernels, which take a pair of examples through all layers at once."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from jaxtyping import Float
 from torch import Tensor
@@ -9,9 +9,11 @@ from torch import Tensor
 from neuralpath.bits.compiled import n_threads
 from neuralpath.readings.limit.chains import Chain, chain_of
 from neuralpath.readings.limit.fused_chain import LimitChain, segments_of
-from neuralpath.readings.limit.fused_dense import LimitKernels, can_fuse, fused_dense_kernels
+from neuralpath.readings.limit.fused_dense import DenseStep, can_fuse
+from neuralpath.readings.limit.fused_gram import Combination, dense_kernel, write_dense_kernel
 from neuralpath.readings.limit.fused_images import PreparedImages, fused_image_kernels, prepare_images, workspace_bytes
 from neuralpath.readings.limit.tiled import Job
+from neuralpath.tiles.fill import Step
 from neuralpath.tiles.plan import Cost, Plan, Tile, make_plan
 
 DENSE_PAIRS = 512**2
@@ -23,20 +25,11 @@ IMAGE_PAIRS = 64**2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FusedTiles:
-    """The plan and the tiles of a chain."""
+    """The plan of a chain, its tiles, and the whole of it at once where that is better."""
 
     plan: Plan
-    kernels: Callable[[Tile], LimitKernels]
-    chain: Chain
-    tangent: bool
-
-    def tile(self, tile: Tile) -> Float[Tensor, "rows columns"]:
-        """The kernel that is asked for, with the output layer's own variance."""
-        found, share = self.kernels(tile), self.chain.output_share
-        bias = self.chain.dense[-1].bias_variance
-        if self.tangent:
-            return found.tangent if share == 1 else share * found.tangent + (1 - share) * found.output
-        return found.output if share == 1 else share * (found.output - bias) + bias
+    tile: Callable[[Tile], Float[Tensor, "rows columns"]]
+    write: Callable[[Float[Tensor, "rows columns"], Step], None] | None = None
 
 
 def fused_tiles(job: Job, budget: int) -> FusedTiles | None:
@@ -44,33 +37,45 @@ def fused_tiles(job: Job, budget: int) -> FusedTiles | None:
     chain = chain_of(job.limit)
     if chain is None or not can_fuse(job.x1, *([] if job.x2 is None else [job.x2])):
         return None
-    n1, n2 = len(job.x1), len(job.x1 if job.x2 is None else job.x2)
-    tangent = bool(job.limit.carried)
-    symmetric, kept = job.x2 is None, 0
-    of_tile: Callable[[Tile], LimitKernels]
+    wanted = _wanted(chain, tangent=bool(job.limit.carried))
     if isinstance(chain.steps, LimitChain):
-        (_, channels, height, width), size = job.x1.shape, job.x1.element_size()
-        shape = channels, height, width
-        threads = n_threads() * workspace_bytes(chain.steps, shape, job.x1.dtype)
-        per_example = 8 * _image_numbers(chain.steps, shape)
-        # Two lists of pairs, both moments in double precision, and the results.
-        cost = Cost(2 * 16 + 2 * 16 + 4 * size, per_example, IMAGE_PAIRS)
-        images = _ImageTiles(job, chain.steps)
-        prepared = per_example * (n1 + (0 if symmetric else n2))
-        kept = threads
-        if budget - kept < cost.smallest:
-            return None
-        if prepared <= min(budget // 4, budget - kept - cost.smallest):
-            images, kept = images.prepared(), kept + prepared
-        of_tile = images.kernels
-    else:
-        # The Gram matrix, both results, and their copies for the loops.
-        cost = Cost(6 * job.x1.element_size(), 16 * (len(chain.dense) + 1) + 8, DENSE_PAIRS)
-        if cost.smallest > budget:
-            return None
-        of_tile = _DenseTiles(job, chain).kernels
+        return _image_tiles(job, chain.steps, wanted, budget)
+    # The tile itself, which is its own Gram matrix.
+    cost = Cost(job.x1.element_size(), 16 * (len(chain.dense) + 1) + 8, DENSE_PAIRS)
+    if cost.smallest > budget:
+        return None
+    n1, n2 = _sizes(job)
+    vectors = _Vectors(job, chain.dense, wanted)
+    return FusedTiles(make_plan(n1, n2, cost, budget, symmetric=job.x2 is None), vectors.tile, vectors.write)
+
+
+def _wanted(chain: Chain, *, tangent: bool) -> Combination:
+    """The kernel that is asked for, with the output layer's own variance."""
+    share, bias = chain.output_share, chain.dense[-1].bias_variance
+    if tangent:
+        return Combination(output=1 - share, tangent=share)
+    return Combination(output=share, constant=(1 - share) * bias)
+
+
+def _image_tiles(job: Job, chain: LimitChain, wanted: Combination, budget: int) -> FusedTiles | None:
+    (_, channels, height, width), size = job.x1.shape, job.x1.element_size()
+    shape = channels, height, width
+    per_example = 8 * _image_numbers(chain, shape)
+    # Two lists of pairs, both moments in double precision, and the results.
+    cost = Cost(2 * 16 + 2 * 16 + 4 * size, per_example, IMAGE_PAIRS)
+    kept = n_threads() * workspace_bytes(chain, shape, job.x1.dtype)
+    if budget - kept < cost.smallest:
+        return None
+    (n1, n2), symmetric = _sizes(job), job.x2 is None
+    images, prepared = _Images(job, chain, wanted), per_example * (n1 + (0 if symmetric else n2))
+    if prepared <= min(budget // 4, budget - kept - cost.smallest):
+        images, kept = images.prepared(), kept + prepared
     plan = make_plan(n1, n2, cost, budget - kept, symmetric=symmetric, kept_bytes=kept)
-    return FusedTiles(plan, of_tile, chain, tangent)
+    return FusedTiles(plan, images.tile)
+
+
+def _sizes(job: Job) -> tuple[int, int]:
+    return len(job.x1), len(job.x1 if job.x2 is None else job.x2)
 
 
 def _is_diagonal(job: Job, tile: Tile) -> bool:
@@ -78,38 +83,44 @@ def _is_diagonal(job: Job, tile: Tile) -> bool:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _DenseTiles:
+class _Vectors:
     job: Job
-    chain: Chain
+    steps: tuple[DenseStep, ...]
+    wanted: Combination
 
-    def kernels(self, tile: Tile) -> LimitKernels:
+    def tile(self, tile: Tile) -> Float[Tensor, "rows columns"]:
         one = self.job.x1[tile.rows].flatten(1)
         if _is_diagonal(self.job, tile):
-            return fused_dense_kernels(self.chain.dense, one)
+            return dense_kernel(self.steps, self.wanted, one)
         two = (self.job.x1 if self.job.x2 is None else self.job.x2)[tile.columns].flatten(1)
-        return fused_dense_kernels(self.chain.dense, one, two)
+        return dense_kernel(self.steps, self.wanted, one, two)
+
+    def write(self, out: Float[Tensor, "rows columns"], step: Step) -> None:
+        x2 = None if self.job.x2 is None else self.job.x2.flatten(1)
+        write_dense_kernel(out, self.steps, self.wanted, self.job.x1.flatten(1), x2, step)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _ImageTiles:
+class _Images:
     job: Job
     chain: LimitChain
+    wanted: Combination
     rows: PreparedImages | None = None
     columns: PreparedImages | None = None
 
-    def prepared(self) -> "_ImageTiles":
+    def prepared(self) -> "_Images":
         """With the variances of all examples computed once."""
         rows = prepare_images(self.chain, self.job.x1)
         columns = rows if self.job.x2 is None else prepare_images(self.chain, self.job.x2)
-        return _ImageTiles(self.job, self.chain, rows, columns)
+        return replace(self, rows=rows, columns=columns)
 
-    def kernels(self, tile: Tile) -> LimitKernels:
+    def tile(self, tile: Tile) -> Float[Tensor, "rows columns"]:
         x2 = self.job.x1 if self.job.x2 is None else self.job.x2
         rows = prepare_images(self.chain, self.job.x1[tile.rows]) if self.rows is None else self.rows[tile.rows]
         if _is_diagonal(self.job, tile):
-            return fused_image_kernels(rows)
+            return self.wanted.of(fused_image_kernels(rows))
         columns = prepare_images(self.chain, x2[tile.columns]) if self.columns is None else self.columns[tile.columns]
-        return fused_image_kernels(rows, columns)
+        return self.wanted.of(fused_image_kernels(rows, columns))
 
 
 def _image_numbers(chain: LimitChain, shape: tuple[int, int, int]) -> int:

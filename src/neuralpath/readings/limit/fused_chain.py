@@ -71,7 +71,7 @@ class LimitChain:
 
     def __post_init__(self) -> None:
         if not any(isinstance(step, ConvolutionStep) for step in self.steps):
-            raise ValueError("a chain on images has at least one convolution; for vectors use `fused_dense_kernels`.")
+            raise ValueError("a chain on images has at least one convolution; for vectors use `dense_kernel`.")
         check_head(self.dense)
 
 

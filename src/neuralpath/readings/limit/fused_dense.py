@@ -28,9 +28,6 @@ from neuralpath.readings.limit.fused_threads import in_threads
 TILE = 128
 """Rows and columns of a tile: its two values for each pair stay in the second-level cache."""
 
-GRAM_ROWS = 4 * TILE
-"""Rows of a part of the Gram matrix: few enough to leave out most of its lower half, and enough for a fast product."""
-
 DTYPES = (torch.float32, torch.float64)
 
 
@@ -65,35 +62,7 @@ def can_fuse(*tensors: Tensor) -> bool:
     return use_bits() and all(t.device.type == "cpu" and t.dtype in DTYPES for t in tensors)
 
 
-def fused_dense_kernels(
-    steps: Sequence[DenseStep],
-    x1: Float[Tensor, "_batch1 unit"],
-    x2: Float[Tensor, "_batch2 unit"] | None = None,
-) -> LimitKernels:
-    """Output and tangent kernel of a fully connected chain for two batches of vectors, or for one with itself.
-
-    Cost: the Gram matrix, then about 90 operations for each pair and layer.
-    Raises: ValueError if a step but the last has no activation, or the last has one; TypeError where ``can_fuse`` says
-    no.
-    """
-    check_fusible(x1, x1 if x2 is None else x2)
-    check_head(steps)
-    rows = x1.detach()
-    columns = rows if x2 is None else x2.detach()
-    gram = rows @ columns.T if x2 is not None else _upper_gram(rows)
-    return apply_dense_steps(steps, gram, gram, _squares(rows), None if x2 is None else _squares(columns))
-
-
-def _upper_gram(x: Float[Tensor, "batch unit"]) -> Float[Tensor, "batch batch"]:
-    """Inner products of all pairs in tiles on and above the diagonal; the rest is left as it is."""
-    gram = x.new_empty(len(x), len(x))
-    for start in range(0, len(x), GRAM_ROWS):
-        stop = start + GRAM_ROWS
-        torch.mm(x[start:stop], x[start:].T, out=gram[start:stop, start:])
-    return gram
-
-
-def _squares(x: Float[Tensor, "batch unit"]) -> Float[Tensor, " batch"]:
+def squares(x: Float[Tensor, "batch unit"]) -> Float[Tensor, " batch"]:
     """Squared lengths in double precision; by numpy, since torch would wake its threads for this little."""
     values = x.numpy()
     return torch.from_numpy(np.einsum("ij,ij->i", values, values, dtype=np.float64))
@@ -114,12 +83,12 @@ def apply_dense_steps(
     """
     symmetric = variance2 is None
     diagonal = variance1 if tangent_diagonal is None else tangent_diagonal
-    final, final_tangent = _on_the_diagonal(steps, variance1, diagonal)
-    profile1 = _profiles(steps, variance1)
-    profile2 = profile1 if variance2 is None else _profiles(steps, variance2)
+    final, final_tangent = diagonals(steps, variance1, diagonal)
+    profile1 = profiles(steps, variance1)
+    profile2 = profile1 if variance2 is None else profiles(steps, variance2)
     output, result = torch.empty_like(covariance), torch.empty_like(covariance)
     arrays = output.numpy(), result.numpy(), covariance.contiguous().numpy(), tangent.contiguous().numpy()
-    constants, tiles = _constants(steps), _tiles(covariance.shape[0], covariance.shape[1], symmetric)
+    constants, tiles = constants_of(steps), _tiles(covariance.shape[0], covariance.shape[1], symmetric)
 
     def run(share: slice) -> None:
         run_tiles(*arrays, profile1, profile2, constants, tiles[share], TILE, symmetric)
@@ -163,7 +132,7 @@ def check_variances(weight: float, bias: float) -> None:
         )
 
 
-def _on_the_diagonal(
+def diagonals(
     steps: Sequence[DenseStep], variance: Float[Tensor, " batch"], tangent: Float[Tensor, " batch"]
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
     """Both kernels of each example with itself."""
@@ -176,7 +145,7 @@ def _on_the_diagonal(
     return variance, tangent
 
 
-def _profiles(steps: Sequence[DenseStep], variance: Float[Tensor, " batch"]) -> np.ndarray:
+def profiles(steps: Sequence[DenseStep], variance: Float[Tensor, " batch"]) -> np.ndarray:
     """``spreads`` of the pre-activations of each layer but the output, in the layout (layer, 2, batch)."""
     layers = []
     for step in steps[:-1]:
@@ -188,7 +157,7 @@ def _profiles(steps: Sequence[DenseStep], variance: Float[Tensor, " batch"]) -> 
     return (torch.stack(layers) if layers else empty).numpy()
 
 
-def _constants(steps: Sequence[DenseStep]) -> np.ndarray:
+def constants_of(steps: Sequence[DenseStep]) -> np.ndarray:
     """For each layer: weight variance, bias variance, and the constants of its activation (of none: not used)."""
     return np.array([(s.weight_variance, s.bias_variance, *bend_of(s.slope or 0.0)) for s in steps])
 

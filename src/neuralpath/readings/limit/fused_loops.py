@@ -215,6 +215,37 @@ def run_tiles(output: Any, result: Any, covariance: Any, tangent: Any, profile1:
                     result[j, i] = result[i, j]
 
 
+@compiled(cache=True)
+def run_tiles_in_place(values: Any, profile1: Any, profile2: Any, constants: Any, combination: Any, tiles: Any,
+                       size: int, symmetric: bool) -> None:  # fmt: skip
+    """As ``run_tiles``, where both kernels start as one matrix: it is overwritten by a combination of them.
+
+    ``combination`` is what the output kernel, the tangent kernel and 1 are multiplied with.
+    """
+    n1, n2 = values.shape
+    here, there = np.empty(size), np.empty(size)
+    for job in range(tiles.shape[0]):
+        top, left = tiles[job, 0], tiles[job, 1]
+        bottom, right = min(top + size, n1), min(left + size, n2)
+        n = right - left
+        for i in range(top, bottom):
+            _copy(here[:n], values[i, left:right])
+            _copy(there[:n], values[i, left:right])
+            _run_row(here[:n], there[:n], i, left, profile1, profile2, constants)
+            _combine(values[i, left:right], here, there, combination)
+        if symmetric:
+            for j in range(left, right):
+                for i in range(top, min(bottom, j)):
+                    values[j, i] = values[i, j]
+
+
+@compiled(fastmath=FAST)
+def _combine(out: Any, here: Any, there: Any, combination: Any) -> None:
+    first, second, constant = combination
+    for i in range(out.shape[0]):
+        out[i] = first * here[i] + second * there[i] + constant
+
+
 @compiled(fastmath=FAST)
 def _roll(out: Any, padded: Any, width: int, dx: int, columns: Any) -> None:
     """Turn the rows of an image by dx; written twice, one after the other, so that a turn by rows is a slice.

@@ -7,13 +7,11 @@ from neuralpath.graph.path_graph import PathGraph
 from neuralpath.readings.limit.activations import Identity, Pair
 from neuralpath.readings.limit.chosen import ActivationChoice
 from neuralpath.readings.limit.fast import fused_tiles
-from neuralpath.readings.limit.setup import Limit, make_limit
+from neuralpath.readings.limit.setup import WAY_OUT, Limit, make_limit
 from neuralpath.readings.limit.tiled import make_job, planned
 from neuralpath.readings.limit.weights import OutputVariance, Variance
 from neuralpath.tiles.kernel import TiledKernel, refuse_overflow
 from neuralpath.tiles.memory import memory_budget
-
-WAY_OUT = "scale the inputs, or give them in float64"
 
 
 def limit_tangent_kernel(
@@ -227,6 +225,6 @@ def _tiled(what: str, limit: Limit, x1: Tensor, x2: Tensor | None, memory: int |
     job, budget = make_job(limit, x1, x2), memory_budget(memory)
     fused = fused_tiles(job, budget)
     if fused is not None:
-        return TiledKernel(what, fused.plan, fused.tile, x1.dtype, x1.device)
+        return TiledKernel(what, fused.plan, fused.tile, x1.dtype, x1.device, write=fused.write)
     job, plan = planned(job, budget)
     return TiledKernel(what, plan, lambda tile: job.kernels(tile)[-1], x1.dtype, x1.device)

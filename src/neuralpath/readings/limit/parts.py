@@ -9,11 +9,12 @@ from torch import Tensor
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.readings.limit.activations import Pair
 from neuralpath.readings.limit.chosen import ActivationChoice
-from neuralpath.readings.limit.setup import make_limit
+from neuralpath.readings.limit.setup import WAY_OUT, make_limit
 from neuralpath.readings.limit.tiled import make_job, planned
 from neuralpath.readings.limit.weights import OutputVariance, Variance
-from neuralpath.tiles.fill import progress_bar
+from neuralpath.tiles.kernel import TiledKernel, refuse_overflow
 from neuralpath.tiles.memory import memory_budget
+from neuralpath.tiles.plan import Tile
 
 CARRIED = (Pair.SLOPES, Pair.GATES, Pair.GATE_SLOPE, Pair.SLOPE_GATE)
 
@@ -65,22 +66,41 @@ def limit_tangent_parts(
     >>> bool((parts.feature.diagonal() > 0).all())
     True
     """
+    tiles = limit_tangent_parts_tiles(
+        graph, x1, x2, activation=activation, weight_variance=weight_variance, output_variance=output_variance,
+        bias_variance=bias_variance, bias_gradient=bias_gradient, memory=memory,
+    )  # fmt: skip
+    kernels = tiles.filled(progress)
+    refuse_overflow(kernels, tiles.what, WAY_OUT)
+    return LimitParts(*kernels)
+
+
+def limit_tangent_parts_tiles(
+    graph: PathGraph,
+    x1: Float[Tensor, "batch1 *shape"],
+    x2: Float[Tensor, "batch2 *shape"] | None = None,
+    *,
+    activation: ActivationChoice = None,
+    weight_variance: Variance | None = None,
+    output_variance: OutputVariance = "equal",
+    bias_variance: Variance = 0.0,
+    bias_gradient: Variance | None = None,
+    memory: int | None = None,
+) -> TiledKernel:
+    """The parts as tiles, for kernels beyond memory: value, feature and cross part in the first axis of each tile.
+
+    Arguments as for ``limit_tangent_parts``. With ``x2=None`` only tiles on and above the diagonal are there.
+    ``estimate()`` says beforehand how long all take.
+    """
     limit = make_limit(
         graph, CARRIED, activation=activation, weight_variance=weight_variance, output_variance=output_variance,
         bias_variance=bias_variance, bias_gradient=bias_gradient,
     )  # fmt: skip
     job, plan = planned(make_job(limit, x1, x2), memory_budget(memory))
-    value, feature, cross = (torch.empty(plan.n1, plan.n2, dtype=x1.dtype, device=x1.device) for _ in range(3))
-    with progress_bar(plan.n_pairs, "limit tangent parts", progress) as step:
-        for tile in plan.tiles():
-            _, whole, gates, left, right = job.kernels(tile)
-            mixed = left + right
-            parts = gates, whole - mixed + gates, mixed - 2 * gates
-            for out, values in zip((value, feature, cross), parts, strict=True):
-                if plan.symmetric and tile.rows == tile.columns:
-                    values = torch.triu(values) + torch.triu(values, 1).T
-                elif plan.symmetric:
-                    out[tile.columns, tile.rows] = values.T
-                out[tile.rows, tile.columns] = values
-            step(tile.n_pairs(plan.symmetric))
-    return LimitParts(value, feature, cross)
+
+    def parts(tile: Tile) -> Float[Tensor, "3 rows columns"]:
+        _, whole, value, left, right = job.kernels(tile)
+        mixed = left + right
+        return torch.stack([value, whole - mixed + value, mixed - 2 * value])
+
+    return TiledKernel("limit tangent kernel in parts", plan, parts, x1.dtype, x1.device, kernels=(3,))

@@ -10,6 +10,9 @@ from neuralpath.readings.limit.chosen import ActivationChoice, activations_of
 from neuralpath.readings.limit.structure import Place, Structure, refuse_without_limit
 from neuralpath.readings.limit.weights import OutputVariance, Variance, Weights, make_weights
 
+WAY_OUT = "scale the inputs, or give them in float64"
+"""What to do about kernels beyond the range of their dtype."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Limit:
