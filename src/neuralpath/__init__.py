@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from neuralpath.machines.sketched import SketchClassifier as SketchClassifier
     from neuralpath.machines.sketched import SketchRegressor as SketchRegressor
     from neuralpath.machines.solving import SolveReport as SolveReport
+    from neuralpath.named_kernels import named_tiles as named_tiles
     from neuralpath.readings.counts import active_paths as active_paths
     from neuralpath.readings.counts import path_norm as path_norm
     from neuralpath.readings.counts import path_overlap as path_overlap
@@ -60,7 +61,10 @@ if TYPE_CHECKING:
     from neuralpath.readings.limit.kernel import limit_tangent_kernel_tiles as limit_tangent_kernel_tiles
     from neuralpath.readings.limit.parts import LimitParts as LimitParts
     from neuralpath.readings.limit.parts import limit_tangent_parts as limit_tangent_parts
+    from neuralpath.readings.limit.parts import limit_tangent_parts_tiles as limit_tangent_parts_tiles
     from neuralpath.readings.limit.quadrature import ByQuadrature as ByQuadrature
+    from neuralpath.readings.nearest import Neighbours as Neighbours
+    from neuralpath.readings.nearest import nearest as nearest
     from neuralpath.readings.pairs.kernel import expected_tangent_kernel as expected_tangent_kernel
     from neuralpath.readings.pairs.kernel import expected_tangent_kernel_tiles as expected_tangent_kernel_tiles
     from neuralpath.readings.pairs.kernel import path_kernel as path_kernel
@@ -75,6 +79,8 @@ if TYPE_CHECKING:
     from neuralpath.readings.subnetworks import residual_subnetwork as residual_subnetwork
     from neuralpath.readings.subnetworks import subnetwork as subnetwork
     from neuralpath.readings.subnetworks import subnetwork_kernel as subnetwork_kernel
+    from neuralpath.stored_kernels import store_kernel as store_kernel
+    from neuralpath.stored_kernels import verify_kernel as verify_kernel
     from neuralpath.tangent.kernel import tangent_kernel as tangent_kernel
     from neuralpath.tangent.kernel import tangent_kernel_tiles as tangent_kernel_tiles
     from neuralpath.tangent.parts import TangentParts as TangentParts
@@ -92,6 +98,8 @@ if TYPE_CHECKING:
     from neuralpath.theory.switching import gate_switches as gate_switches
     from neuralpath.theory.value_kernel import random_weights as random_weights
     from neuralpath.theory.value_kernel import value_kernel as value_kernel
+    from neuralpath.tiles.store import StoredKernel as StoredKernel
+    from neuralpath.tiles.store import open_kernel as open_kernel
     from neuralpath.training.information import GatingInformation as GatingInformation
     from neuralpath.training.information import gating_information as gating_information
 
@@ -113,6 +121,7 @@ _EXPORTS = {
     "LeaveOneOut": "machines.leave_one_out",
     "LimitParts": "readings.limit.parts",
     "LinearGate": "gates",
+    "Neighbours": "readings.nearest",
     "PathGraph": "graph.path_graph",
     "RandomImage": "gating.value_inputs",
     "ReplayMismatch": "graph.support",
@@ -123,6 +132,7 @@ _EXPORTS = {
     "SoftGate": "gates",
     "SolveReport": "machines.solving",
     "Steps": "theory.dynamics",
+    "StoredKernel": "tiles.store",
     "SupportReport": "graph.support",
     "SwitchRecorder": "theory.switching",
     "TangentParts": "tangent.parts",
@@ -153,6 +163,10 @@ _EXPORTS = {
     "limit_tangent_kernel": "readings.limit.kernel",
     "limit_tangent_kernel_tiles": "readings.limit.kernel",
     "limit_tangent_parts": "readings.limit.parts",
+    "limit_tangent_parts_tiles": "readings.limit.parts",
+    "named_tiles": "named_kernels",
+    "nearest": "readings.nearest",
+    "open_kernel": "tiles.store",
     "output": "graph.path_graph",
     "overlap_profile": "readings.gate_statistics",
     "path_features": "readings.paths",
@@ -173,6 +187,7 @@ _EXPORTS = {
     "sketched_kernel": "readings.sketch",
     "spectrum": "diagnostics",
     "spectrum_ratio": "theory.concentration",
+    "store_kernel": "stored_kernels",
     "subnetwork": "readings.subnetworks",
     "subnetwork_kernel": "readings.subnetworks",
     "supported": "graph.trace",
@@ -181,6 +196,7 @@ _EXPORTS = {
     "tangent_parts": "tangent.parts",
     "trace": "graph.trace",
     "value_kernel": "theory.value_kernel",
+    "verify_kernel": "stored_kernels",
 }
 
 # Subpackages that are used by their own names, `neuralpath.nets.FC`.

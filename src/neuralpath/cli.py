@@ -16,6 +16,8 @@ from neuralpath.commands.experiments import Experiments
 from neuralpath.commands.gates import Gates
 from neuralpath.commands.inspect import Inspect
 from neuralpath.commands.kernel import Kernel
+from neuralpath.commands.neighbours import Neighbours
+from neuralpath.commands.report import Report
 from neuralpath.commands.results import Collect, Export, Show, Status
 from neuralpath.commands.run import Run, run_experiment
 
@@ -23,11 +25,13 @@ Command = (
     Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Gates, tyro.conf.subcommand("gates")]
     | Annotated[Kernel, tyro.conf.subcommand("kernel")]
+    | Annotated[Neighbours, tyro.conf.subcommand("neighbours")]
     | Annotated[Experiments, tyro.conf.subcommand("experiments")]
     | Annotated[Run, tyro.conf.subcommand("run")]
     | Annotated[Status, tyro.conf.subcommand("status")]
     | Annotated[Show, tyro.conf.subcommand("show")]
     | Annotated[Export, tyro.conf.subcommand("export")]
+    | Annotated[Report, tyro.conf.subcommand("report")]
     | Annotated[Collect, tyro.conf.subcommand("collect")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]

@@ -1,9 +1,10 @@
 """Diagnostics that act on any kernel matrix: label energy, spectrum, condition number, alignments.
 
 All compute in float64 and return the kernel's dtype. They measure and are not differentiated: no gradient flows.
-A kernel is a symmetric matrix of float32 or float64; symmetric means to ``ROUNDING``, relative to its largest entry,
-and what is used is its symmetric part. An eigenvalue below ``n * eps`` times the largest, with ``eps`` that of the
-kernel's own dtype, cannot be told from 0: the kernel is then singular to working precision.
+A kernel is a symmetric matrix of float32 or float64, or a stored one that fits into memory; symmetric means to
+``ROUNDING``, relative to its largest entry, and what is used is its symmetric part. An eigenvalue below ``n * eps``
+times the largest, with ``eps`` that of the kernel's own dtype, cannot be told from 0: the kernel is then singular to
+working precision.
 """
 
 from dataclasses import dataclass
@@ -13,6 +14,9 @@ from jaxtyping import Float, Float64, Real
 from torch import Tensor
 
 from neuralpath._checks import describe
+from neuralpath.tiles.store import StoredKernel
+
+KernelMatrix = Float[Tensor, "n n"] | StoredKernel
 
 ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-12}
 """By how much a kernel of each dtype may differ from its transpose, relative to its largest entry."""
@@ -44,7 +48,7 @@ class LabelEnergySplit:
 
 
 def label_energy(
-    kernel: Float[Tensor, "n n"], y: Real[Tensor, "n *columns"], *, jitter: float = 0.0
+    kernel: KernelMatrix, y: Real[Tensor, "n *columns"], *, jitter: float = 0.0
 ) -> Float[Tensor, "*columns"]:
     r"""Energy of the labels in the inverse of a kernel of trace 1: small where the kernel suits the labels.
 
@@ -71,7 +75,7 @@ def label_energy(
 
 
 def label_energy_by_eigenvector(
-    kernel: Float[Tensor, "n n"], y: Real[Tensor, "n *columns"], *, jitter: float = 0.0
+    kernel: KernelMatrix, y: Real[Tensor, "n *columns"], *, jitter: float = 0.0
 ) -> LabelEnergySplit:
     r"""The label energy split over the eigenvectors of the kernel, largest eigenvalue first.
 
@@ -91,7 +95,7 @@ def label_energy_by_eigenvector(
     return LabelEnergySplit(*(t.to(kernel.dtype) for t in (split.eigenvalues, split.projections, split.contributions)))
 
 
-def spectrum(kernel: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
+def spectrum(kernel: KernelMatrix) -> Float[Tensor, " n"]:
     """Eigenvalues of a kernel, largest first.
 
     Those of a singular kernel come out as rounding leaves them, slightly negative at times.
@@ -105,7 +109,7 @@ def spectrum(kernel: Float[Tensor, "n n"]) -> Float[Tensor, " n"]:
     return (_eigenvalues(matrix / size) * size).to(kernel.dtype)
 
 
-def condition_number(kernel: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
+def condition_number(kernel: KernelMatrix) -> Float[Tensor, ""]:
     r"""Ratio of the largest to the smallest eigenvalue of a kernel.
 
     .. math:: \rho_{max}(H) / \rho_{min}(H)
@@ -126,7 +130,7 @@ def condition_number(kernel: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
     return ratio.to(kernel.dtype)
 
 
-def alignment(kernel: Float[Tensor, "n n"], other: Real[Tensor, "n *columns"]) -> Float[Tensor, ""]:
+def alignment(kernel: KernelMatrix, other: Real[Tensor, "n *columns"] | StoredKernel) -> Float[Tensor, ""]:
     r"""Alignment of a kernel with labels or with a second kernel: the cosine between them as vectors.
 
     .. math:: \frac{\langle K, L \rangle_F}{\|K\|_F \|L\|_F}, \qquad L = Y Y^\top \text{ for labels } Y
@@ -144,7 +148,7 @@ def alignment(kernel: Float[Tensor, "n n"], other: Real[Tensor, "n *columns"]) -
     (tensor(1.), tensor(0.7071))
     """
     matrix = _unit(checked_kernel("kernel", kernel))
-    if isinstance(other, Tensor) and other.shape == kernel.shape:
+    if isinstance(other, StoredKernel) or (isinstance(other, Tensor) and other.shape == kernel.shape):
         second = _unit(checked_kernel("other", other)).to(matrix)
         return (matrix * second).sum().to(kernel.dtype)
     labels = checked_labels("other", other, kernel).reshape(len(kernel), -1)
@@ -154,7 +158,7 @@ def alignment(kernel: Float[Tensor, "n n"], other: Real[Tensor, "n *columns"]) -
     return ((labels * (matrix @ labels)).sum() / torch.linalg.matrix_norm(labels.T @ labels)).to(kernel.dtype)
 
 
-def centred_alignment(kernel1: Float[Tensor, "n n"], kernel2: Float[Tensor, "n n"]) -> Float[Tensor, ""]:
+def centred_alignment(kernel1: KernelMatrix, kernel2: KernelMatrix) -> Float[Tensor, ""]:
     r"""Centred alignment of two kernels on the same examples (CKA): 1 for equal ones up to scale, 0 for unrelated.
 
     .. math:: \frac{\langle CKC, CLC \rangle_F}{\|CKC\|_F \|CLC\|_F}, \qquad C = I - \tfrac1n 1 1^\top
@@ -181,8 +185,10 @@ def centred_alignment(kernel1: Float[Tensor, "n n"], kernel2: Float[Tensor, "n n
 
 
 @torch.no_grad()
-def checked_kernel(name: str, kernel: Float[Tensor, "n n"], *, zero_allowed: bool = False) -> Float64[Tensor, "n n"]:
+def checked_kernel(name: str, kernel: KernelMatrix, *, zero_allowed: bool = False) -> Float64[Tensor, "n n"]:
     """The symmetric part of a kernel in float64; refuses what is not a kernel matrix."""
+    if isinstance(kernel, StoredKernel):
+        kernel = kernel.filled()
     if not isinstance(kernel, Tensor) or kernel.dtype not in ROUNDING:
         raise TypeError(f"`{name}` must be a float32 or float64 matrix, got {describe(kernel)}.")
     if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or kernel.shape[0] == 0:
@@ -207,7 +213,7 @@ def checked_kernel(name: str, kernel: Float[Tensor, "n n"], *, zero_allowed: boo
 
 
 @torch.no_grad()
-def checked_labels(name: str, y: Real[Tensor, "n *columns"], kernel: Float[Tensor, "n n"]) -> Float64[Tensor, "..."]:
+def checked_labels(name: str, y: Real[Tensor, "n *columns"], kernel: KernelMatrix) -> Float64[Tensor, "..."]:
     """Labels in float64 on the kernel's device; refuses those that do not fit it."""
     if not isinstance(y, Tensor) or y.dtype == torch.bool or y.is_complex():
         raise TypeError(f"`{name}` must be a tensor of numbers, got {describe(y)}.")

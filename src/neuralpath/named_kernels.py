@@ -56,6 +56,7 @@ def named_tiles(
     Raises: ValueError for a name that is not known (the message has the nearest) or a setting that does not belong
     to the kernel; TypeError for a graph where a module is needed; and as the kernel's own function.
 
+    >>> import torch
     >>> named_tiles("linear", None, torch.tensor([[1.0, 2.0], [0.0, 1.0]])).filled()
     tensor([[5., 2.],
             [2., 1.]])

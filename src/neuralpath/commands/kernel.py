@@ -145,7 +145,8 @@ class Kernel:
         except OSError as error:
             raise UserError(f"{out} cannot be written: {error.strerror}.") from error
         finally:
-            part.unlink(missing_ok=True)
+            if part.exists():
+                part.unlink()
 
 
 def _say(message: str) -> None:

@@ -14,12 +14,13 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from neuralpath._checks import describe
-from neuralpath.diagnostics import spectrum
+from neuralpath.diagnostics import KernelMatrix, spectrum
 from neuralpath.graph.forward import Gates
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.readings.pairs.kernel import expected_tangent_kernel
 from neuralpath.readings.pairs.variances import FanVariance, Variance
 from neuralpath.theory.value_kernel import Draw, gaussian, random_weights, value_kernel
+from neuralpath.tiles.store import StoredKernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,7 +100,7 @@ def concentration(
     return Concentration(expected, expected + mean, spread, torch.stack(distances), torch.stack(ratios))
 
 
-def spectrum_ratio(kernel: Float[Tensor, "n n"], expected: Float[Tensor, "n n"]) -> Float[Tensor, " eigenvalue"]:
+def spectrum_ratio(kernel: KernelMatrix, expected: KernelMatrix) -> Float[Tensor, " eigenvalue"]:
     r"""Eigenvalues of a kernel divided by those of another, both largest first.
 
     .. math:: \rho_i(K) / \rho_i(\bar K)
@@ -112,7 +113,8 @@ def spectrum_ratio(kernel: Float[Tensor, "n n"], expected: Float[Tensor, "n n"])
     >>> spectrum_ratio(torch.diag(torch.tensor([2.0, 3.0])), torch.eye(2))
     tensor([3., 2.])
     """
-    if isinstance(kernel, Tensor) and isinstance(expected, Tensor) and kernel.shape != expected.shape:
+    sized = isinstance(kernel, Tensor | StoredKernel) and isinstance(expected, Tensor | StoredKernel)
+    if sized and kernel.shape != expected.shape:
         raise ValueError(f"`kernel` and `expected` must have one size, got {describe(kernel)}, {describe(expected)}.")
     values, reference = spectrum(kernel), spectrum(expected)
     if not float(reference[0]) > 0:

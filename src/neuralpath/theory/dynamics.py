@@ -21,7 +21,8 @@ from jaxtyping import Float, Float64, Int, Real
 from torch import Tensor
 
 from neuralpath._checks import describe
-from neuralpath.diagnostics import checked_kernel, checked_labels, refuse_indefinite
+from neuralpath.diagnostics import KernelMatrix, checked_kernel, checked_labels, refuse_indefinite
+from neuralpath.tiles.store import StoredKernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -78,7 +79,7 @@ class KernelDynamics:
     tensor([0.7500, 1.0000])
     """
 
-    kernel: Float[Tensor, "n n"] = field(repr=False)
+    kernel: KernelMatrix = field(repr=False)
     loss_scale: float = 0.5
     cutoff: float | None = None
     eigenvalues: Float64[Tensor, " n"] = field(init=False, repr=False)  # smallest first
@@ -129,7 +130,7 @@ class KernelDynamics:
     @torch.no_grad()
     def test(
         self,
-        cross: Float[Tensor, "test n"],
+        cross: Float[Tensor, "test n"] | StoredKernel,
         y: Real[Tensor, "n *columns"],
         when: When,
         *,
@@ -143,6 +144,7 @@ class KernelDynamics:
         Raises: as ``train``; ValueError if ``cross`` or ``initial_test`` does not fit.
         """
         targets = checked_labels("y", y, self.kernel)
+        cross = cross.filled() if isinstance(cross, StoredKernel) else cross
         self._check_cross(cross)
         shape = (len(cross), *targets.shape[1:])
         before = _outputs("initial_test", initial_test, shape, targets)

@@ -1,0 +1,148 @@
+"""`neuralpath neighbours`: which training examples a model sees as most alike to others, as a picture."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from neuralpath.commands.errors import UserError
+from neuralpath.commands.examples import load_examples
+from neuralpath.commands.models import load_model, load_weights
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from neuralpath import data
+    from neuralpath.readings import nearest
+
+MEASURES = {"kernel": "path kernel", "paths": "shared paths", "input": "pixels"}
+"""The measures of `nearest`, and what the picture calls them."""
+
+FORMS = {"kernel": "cosine {:.3f}", "paths": "e^{:.1f} paths", "input": "distance {:.2f}"}
+
+SAME, OTHER = "#1a7f37", "#b42318"  # of the query's class, or not
+
+
+@dataclass(frozen=True)
+class Neighbours:
+    """Draw the training examples that a model sees as most alike to some test examples.
+
+    Three rows for each test example: by the cosine of path features, by the number of shared active paths, and by the
+    distance of pixels, which knows nothing of the model.
+    """
+
+    model: tyro.conf.Positional[str]
+    """`file.py:callable` that returns a torch module, or one of: fc, vconv, gconv, circular-cnn, residual-fc,
+    davidnet."""
+    data: str
+    """digits, mnist, fashion-mnist, cifar10 or cifar100."""
+    out: Path
+    """Picture to write, such as `neighbours.png` (needs the extra `report`)."""
+    queries: tuple[int, ...] = (0, 1, 2)
+    """Numbers of the test examples."""
+    k: int = 8
+    """Neighbours of each."""
+    count: int | None = None
+    """Number of training examples to search, from the first on; all by default."""
+    weights: Path | None = None
+    """Weights for the model, a safetensors file or a state dict of torch; otherwise those that the callable gives."""
+    set: tuple[str, ...] = ()
+    """Arguments of the callable, such as `width=128 depth=6`."""
+    normalise: bool = False
+    """Divide every mix by its fan-in, for path kernels of deep networks."""
+    memory: str | None = None
+    """Memory budget, such as `8GiB`; half of what is free by default."""
+    data_dir: Path | None = None
+    """Folder with the data; then $NEURALPATH_DATA and the cache folder."""
+    seed: int = 0
+    """Seed of the random weights of our own networks."""
+
+    def run(self) -> int:
+        """Search, draw, and print how many neighbours have their query's label."""
+        import torch
+
+        from neuralpath.graph.support import ReplayMismatch, UnsupportedOperation
+        from neuralpath.graph.trace import trace
+        from neuralpath.readings.nearest import nearest
+        from neuralpath.tiles.memory import memory_budget, parse_memory
+
+        try:
+            memory = memory_budget(None if self.memory is None else parse_memory(self.memory))
+            train = load_examples(self.data, "train", self.count, self.data_dir)
+            test = load_examples(self.data, "test", None, self.data_dir)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        if not self.queries or not all(0 <= query < len(test) for query in self.queries):
+            given = ", ".join(map(str, self.queries)) or "none"
+            raise UserError(f"--queries must be numbers of test examples, from 0 to {len(test) - 1}, got {given}.")
+        torch.manual_seed(self.seed)
+        model = load_model(self.model, train.images.shape[1:], self.set)
+        if self.weights is not None:
+            load_weights(model, self.weights)
+        chosen = list(self.queries)
+        try:
+            graph = trace(model, train.images[:1])
+            found = [
+                nearest(
+                    graph, test.images[chosen], train.images, self.k, by=by, memory=memory,
+                    normalise=self.normalise and by == "kernel",
+                )
+                for by in MEASURES
+            ]  # fmt: skip
+        except (UnsupportedOperation, ReplayMismatch, TypeError, ValueError, MemoryError, OverflowError) as error:
+            raise UserError(str(error)) from error
+        labels = test.labels[chosen]
+        _draw(test.images[chosen], labels, train, found, self.out)
+        for neighbours in found:
+            same = (train.labels[neighbours.indices] == labels[:, None]).double().mean()
+            print(f"{MEASURES[neighbours.by]}: {float(same):.0%} of the neighbours have their query's label")
+        print(self.out)
+        return 0
+
+
+def _draw(
+    queries: "Tensor", labels: "Tensor", train: "data.Split", found: "list[nearest.Neighbours]", out: Path
+) -> None:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError("a picture needs the package matplotlib: pip install 'neuralpath[report]'.") from error
+    k, n_queries = found[0].indices.shape[1], len(queries)
+    figure = Figure(figsize=(1.15 * (k + 2), 1.45 * len(found) * n_queries + 0.3), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.add_gridspec(len(found) * n_queries, k + 2, width_ratios=[1.6, 0.75, *[1] * k])
+    for number in range(n_queries):
+        top = len(found) * number
+        _image(
+            figure.add_subplot(grid[top : top + len(found), 0]), queries[number], f"query: {int(labels[number])}", 11
+        )
+        for row, neighbours in enumerate(found):
+            name = figure.add_subplot(grid[top + row, 1])
+            name.axis("off")
+            name.text(1.0, 0.5, MEASURES[neighbours.by].replace(" ", "\n"), ha="right", va="center", fontsize=9)
+            for place in range(k):
+                index = int(neighbours.indices[number, place])
+                label, value = int(train.labels[index]), float(neighbours.values[number, place])
+                axes = figure.add_subplot(grid[top + row, 2 + place])
+                colour = SAME if label == int(labels[number]) else OTHER
+                _image(axes, train.images[index], str(label), 9, colour)
+                axes.set_xlabel(FORMS[neighbours.by].format(value), fontsize=6.5, labelpad=2)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out, dpi=140)
+    except (OSError, ValueError) as error:  # a folder that cannot be written, or an ending that is no picture's
+        raise UserError(f"--out {out} cannot be written: {error}") from error
+
+
+def _image(axes: Any, image: "Tensor", title: str, size: float, colour: str = "black") -> None:
+    """An image with a title, grey or in colour."""
+    pixels = image.movedim(0, -1).clamp(0, 1).numpy()
+    axes.imshow(pixels[..., 0] if pixels.shape[-1] == 1 else pixels, cmap="gray_r", vmin=0, vmax=1)
+    axes.set_title(title, fontsize=size, color=colour, pad=2)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for side in axes.spines.values():
+        side.set_color(colour)
+        side.set_linewidth(1.2 if colour != "black" else 0.8)

@@ -1,0 +1,114 @@
+"""A Dask cluster that is running already: finding it, and saying clearly what is wrong with it."""
+
+import json
+import sys
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from distributed import Client
+else:
+    Client = Any  # an extra, imported where it is used
+
+TIMEOUT = 15.0
+"""Seconds in which a scheduler must answer, and then have a worker."""
+
+MUST_AGREE = ("python", "distributed", "torch", "neuralpath")
+"""What must have one version on the scheduler's workers and here: code and tensors are sent between them."""
+
+
+class ClusterError(RuntimeError):
+    """A cluster cannot be used; the message says why and what to do."""
+
+
+def connect(place: str | Path, *, timeout: float = TIMEOUT) -> Client:
+    """A client of the Dask scheduler at an address, ``tcp://host:port``, or named by a scheduler file.
+
+    Use it as a context manager, so that it is closed. The workers' versions of Python, Dask, torch and this library
+    are compared with those here. Whoever reaches a scheduler can run code on its workers: keep it in a trusted network,
+    or protect it with Dask's TLS settings, which are followed for addresses that begin with ``tls://``.
+
+    Raises: ClusterError if the address or file is no such thing, nothing answers in time, there is no worker, or the
+    versions differ.
+    """
+    address = _address(place)
+    client_class = _client_class()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of versions that differ, which are refused below with more to say
+        try:
+            client = client_class(address, timeout=timeout, set_as_default=False, name="neuralpath")
+        except (OSError, TimeoutError, ValueError) as error:
+            raise ClusterError(
+                f"no scheduler answers at {address} within {timeout:g} s: is `dask scheduler` running there, and can "
+                "this machine reach it?"
+            ) from error
+    try:
+        _wait_for_workers(client, address, timeout)
+        _refuse_other_versions(client)
+    except BaseException:
+        client.close()
+        raise
+    return client
+
+
+def _address(place: str | Path) -> str:
+    """The address that is given, or that stands in a scheduler file."""
+    text = str(place)
+    if "://" in text:
+        return text
+    path = Path(text)
+    if not path.is_file():
+        raise ClusterError(
+            f"{text!r} is neither the address of a scheduler, such as tcp://host:8786, nor a scheduler file, as "
+            "`dask scheduler --scheduler-file` writes it."
+        )
+    try:
+        return str(json.loads(path.read_text())["address"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ClusterError(f"{path} is no scheduler file: it has no address of a scheduler.") from error
+
+
+def _client_class() -> Any:
+    try:
+        from distributed import Client
+    except ImportError as error:
+        raise ClusterError("a cluster needs the package distributed: pip install 'neuralpath[scale]'.") from error
+    return Client
+
+
+def _wait_for_workers(client: Client, address: str, timeout: float) -> None:
+    try:
+        client.wait_for_workers(1, timeout=timeout)
+    except TimeoutError as error:
+        raise ClusterError(
+            f"the scheduler at {address} has no workers after {timeout:g} s: start some with `dask worker {address}`, "
+            "in an environment that has neuralpath."
+        ) from error
+
+
+def _refuse_other_versions(client: Client) -> None:
+    found: Any = client.get_versions(check=False, packages=[name for name in MUST_AGREE if name != "python"])
+    here = _versions(found["client"])
+    problems = []
+    for address, record in found["workers"].items():
+        there = _versions(record)
+        problems += [
+            f"{name} is {there[name] or 'missing'} on the worker {address} and {here[name]} here"
+            for name in MUST_AGREE
+            if there[name] != here[name]
+        ]
+    if problems:
+        more = f"; and {len(problems) - 4} more" if len(problems) > 4 else ""
+        raise ClusterError(
+            f"versions differ: {'; '.join(problems[:4])}{more}. Start the workers in the same environment as this."
+        )
+
+
+def _versions(record: Mapping[str, Any]) -> dict[str, str | None]:
+    packages = record["packages"]
+    versions = {name: packages.get(name) for name in MUST_AGREE}
+    # Pickled functions are read by the same minor version of Python.
+    versions["python"] = ".".join(str(packages.get("python", sys.version)).split(".")[:2])
+    return versions

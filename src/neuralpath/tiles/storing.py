@@ -1,0 +1,219 @@
+"""Computing a kernel into a store: begun, stopped at any time, and gone on with."""
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from neuralpath.tiles.estimate import format_time
+from neuralpath.tiles.fill import progress_bar
+from neuralpath.tiles.kernel import TiledKernel
+from neuralpath.tiles.memory import format_memory
+from neuralpath.tiles.plan import Tile
+from neuralpath.tiles.store import Description, StoredKernel, StoreError, create_kernel, find_kernel
+from neuralpath.tiles.stored_tiles import Engine, Recipe, pinned_threads, stored_plan
+
+ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-10}
+"""Relative to the largest entry, by how much tiles may differ that another kind of processor has computed."""
+
+Say = Callable[[str], None]
+
+
+def write_kernel(
+    folder: Path,
+    recipe: Recipe,
+    engine: Engine,
+    *,
+    memory: int | None = None,
+    threads: int | None = None,
+    progress: bool | None = None,
+    say: Say = lambda message: None,
+) -> StoredKernel:
+    """Compute the tiles of a kernel that are not in the store yet, and return the store when it is complete.
+
+    A tile is written while the next is computed. ``say`` gets the estimate, and what else a user should know.
+
+    Raises: StoreError if the folder holds another kernel, or cannot be written to; tiles that are there stay good.
+    """
+    with _held(folder):
+        kernel = find_kernel(folder, read_only=False)
+        if kernel is not None:
+            memory, threads = _same(kernel, recipe, memory, threads)
+            if kernel.complete:
+                say(f"{folder} is complete.")
+                return kernel
+        memory = engine.memory() if memory is None else memory
+        threads = engine.threads() if threads is None else threads
+        with pinned_threads(threads):  # what is computed once for all tiles depends on it too
+            tiled = recipe.make(memory=memory)
+            if kernel is None:
+                kernel = _begun(folder, recipe, tiled, memory, threads)
+            else:
+                _refuse_other_values(kernel, tiled, say)
+            missing = kernel.missing()
+            _announce(kernel, tiled, missing, engine, say)
+        _refuse_small_disk(kernel, missing)
+        left = sum(tile.n_pairs(kernel.symmetric) for tile in missing)
+        with progress_bar(left, folder.name, progress) as step, _writer(kernel) as write:
+            for tile, values in engine.computed(recipe, tiled, missing, memory, threads):
+                write(tile, values)
+                step(tile.n_pairs(kernel.symmetric))
+        return kernel
+
+
+@contextmanager
+def _held(folder: Path) -> Iterator[None]:
+    """The folder for this process alone, without what a killed one left half written."""
+    with _explained(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    try:
+        with _explained(folder):
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system lets go of it when the process ends
+            for part in folder.rglob("*.part"):
+                part.unlink()
+        yield
+    finally:
+        os.close(handle)
+
+
+@contextmanager
+def _explained(folder: Path) -> Iterator[None]:
+    """Errors of the file system with what to do about them."""
+    try:
+        yield
+    except BlockingIOError as error:
+        raise StoreError(f"another process is writing {folder}: wait for it, or give another name.") from error
+    except FileExistsError as error:
+        raise StoreError(f"{folder} is a file, not the folder of a stored kernel: give another name.") from error
+    except OSError as error:
+        kernel = find_kernel(folder, read_only=True) if (folder / "zarr.json").is_file() else None
+        there = "" if kernel is None else f" {kernel.n_finished} of {kernel.n_tiles} tiles are there and good."
+        raise StoreError(
+            f"{folder} cannot be written to: {error.strerror}.{there} Make room or choose another place, and run the "
+            "same once more; it goes on from the finished tiles."
+        ) from error
+
+
+def _begun(folder: Path, recipe: Recipe, tiled: TiledKernel, memory: int, threads: int) -> StoredKernel:
+    plan = tiled.plan
+    description = Description(
+        tiled.what, plan.symmetric, (plan.block1, plan.block2), memory, threads, recipe.fingerprint.parts
+    )
+    with _explained(folder):
+        return create_kernel(folder, stored_plan(plan, tiled.dtype.itemsize), tiled.dtype, description)
+
+
+def refuse_other_kernel(kernel: StoredKernel, recipe: Recipe) -> None:
+    """Refuse a store that was computed from anything else, and say what differs.
+
+    Raises: StoreError.
+    """
+    differences = kernel.fingerprint.differences(recipe.fingerprint)
+    if differences:
+        raise StoreError(
+            f"{kernel.folder} holds another kernel. What differs: {'; '.join(differences)}. "
+            "Give what it was begun with, or another folder."
+        )
+
+
+def _same(kernel: StoredKernel, recipe: Recipe, memory: int | None, threads: int | None) -> tuple[int, int]:
+    """Budget and threads of a store that is gone on with: its own, since the rounding depends on them."""
+    refuse_other_kernel(kernel, recipe)
+    own = kernel.description
+    if memory not in (None, own.memory):
+        raise StoreError(
+            f"{kernel.folder} was begun with a memory budget of {own.memory} bytes, on which its tiles depend: "
+            "leave the budget out, or begin in another folder."
+        )
+    if threads not in (None, own.threads):
+        raise StoreError(
+            f"{kernel.folder} was begun with {own.threads} thread(s) for a tile, on which its rounding depends: "
+            "leave the number out, or begin in another folder."
+        )
+    return own.memory, own.threads
+
+
+def _refuse_other_values(kernel: StoredKernel, tiled: TiledKernel, say: Say) -> None:
+    """Compare a block of a finished tile with what is computed now: a fingerprint does not see a model's code."""
+    finished = next((tile for tile in kernel.plan.tiles() if kernel.file_of(tile).is_file()), None)
+    if finished is None:
+        return
+    block1, block2 = kernel.description.block
+    if (tiled.plan.block1, tiled.plan.block2) != (block1, block2):
+        raise StoreError(
+            f"{kernel.folder} has tiles of blocks of {block1} x {block2}, but now they would be {tiled.plan.block1} x "
+            f"{tiled.plan.block2}: another version of the library wrote it. Begin in another folder."
+        )
+    rows, columns = finished.rows, finished.columns
+    block = Tile(
+        slice(rows.start, min(rows.start + block1, rows.stop)),
+        slice(columns.start, min(columns.start + block2, columns.stop)),
+    )
+    gap = relative_gap(kernel.values(block), tiled.values(block).cpu())
+    if gap > ROUNDING[kernel.dtype]:
+        raise StoreError(
+            f"a finished tile of {kernel.folder} differs by {gap:.1e} of its largest entry from what is computed now, "
+            "though weights, inputs and settings are the same: the code of the model has changed, or the tile "
+            f"{kernel.file_of(finished)} is wrong. Begin in another folder."
+        )
+    if gap > 0:
+        say(f"finished tiles differ from what is computed now by rounding ({gap:.1e}): another kind of processor.")
+
+
+def relative_gap(stored: Float[Tensor, "rows columns"], computed: Float[Tensor, "rows columns"]) -> float:
+    """Largest difference, as a share of the largest entry; 0 only where all bits agree."""
+    if torch.equal(stored, computed):
+        return 0.0
+    gap, size = (stored.double() - computed.double()).abs().max(), computed.double().abs().max()
+    return float(gap / size) if size > 0 else float("inf")
+
+
+def _announce(kernel: StoredKernel, tiled: TiledKernel, missing: list[Tile], engine: Engine, say: Say) -> None:
+    share = sum(tile.n_pairs(kernel.symmetric) for tile in missing) / kernel.plan.n_pairs
+    estimate = tiled.estimate()
+    there = "" if len(missing) == kernel.n_tiles else f"{kernel.n_tiles - len(missing)} of them are there; "
+    say(
+        f"{kernel.plan.n_pairs:,} pairs in {kernel.n_tiles:,} tiles of {kernel.plan.block1} x {kernel.plan.block2}; "
+        f"{there}{engine}: about {format_time(share * estimate.seconds)} of computing, "
+        f"{format_memory(estimate.tile_bytes)} of memory and {format_memory(_bytes(kernel, missing))} on the disk"
+    )
+
+
+def _bytes(kernel: StoredKernel, tiles: list[Tile]) -> int:
+    return len(tiles) * kernel.plan.tile_bytes
+
+
+def _refuse_small_disk(kernel: StoredKernel, missing: list[Tile]) -> None:
+    free, needed = shutil.disk_usage(kernel.folder).free, _bytes(kernel, missing)
+    if needed > free:
+        raise StoreError(
+            f"{kernel.folder} needs {format_memory(needed)} on the disk, where {format_memory(free)} are free: make "
+            "room, or give another place."
+        )
+
+
+@contextmanager
+def _writer(kernel: StoredKernel) -> Iterator[Callable[[Tile, Tensor], None]]:
+    """A function that writes a tile in the background and waits for the one before; at the end all are on the disk."""
+    pending: list[Future[None]] = []
+
+    def finish() -> None:
+        with _explained(kernel.folder):
+            while pending:
+                pending.pop().result()
+
+    def write(tile: Tile, values: Tensor) -> None:
+        finish()
+        pending.append(pool.submit(kernel.write, tile, values))
+
+    with ThreadPoolExecutor(1) as pool:
+        yield write
+        finish()

@@ -1,0 +1,85 @@
+"""`neuralpath kernel` with stores: gone on with, verified, and refused with one line."""
+
+from typing import get_args
+
+import numpy as np
+import pytest
+
+from neuralpath import named_kernels
+from neuralpath.cli import main
+from neuralpath.commands import kernel as command
+from neuralpath.readings.pairs import chain
+from neuralpath.tiles import stored_tiles
+from neuralpath.tiles.store import open_kernel
+
+ARGUMENTS = ["kernel", "fc", "--data", "digits", "--count", "40", "--set", "width=8", "depth=3"]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(chain, "ROW_BLOCK", 8)
+    monkeypatch.setattr(stored_tiles, "STORED_SIDE", 16)
+    assert main([*ARGUMENTS, "--store", str(tmp_path / "K.zarr")]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{tmp_path / 'K.zarr'}\n"
+    assert err.startswith("820 pairs in 6 tiles of 16 x 16; on this machine: about ")
+    assert err.count("\n") == 1
+    return tmp_path / "K.zarr"
+
+
+def test_the_names_are_those_of_the_library():
+    assert get_args(command.KernelName) == named_kernels.KERNEL_NAMES  # there without loading torch
+
+
+def test_a_store_is_the_same_kernel_as_a_file(folder, tmp_path):
+    assert main([*ARGUMENTS, "--out", str(tmp_path / "K.npy")]) == 0
+    assert np.array_equal(np.load(tmp_path / "K.npy"), open_kernel(folder))
+
+
+def test_a_store_is_gone_on_with_and_verified(folder, capsys):
+    whole = open_kernel(folder).to_array()
+    (folder / "c" / "0" / "1").unlink()
+    assert main([*ARGUMENTS, "--verify", str(folder), "--tiles", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "5 of 6 tiles are there; 5 have the right checksum\n2 computed again: 2 equal bit for bit" in out
+    assert main([*ARGUMENTS, "--store", str(folder)]) == 0
+    assert "5 of them are there" in capsys.readouterr().err
+    assert np.array_equal(open_kernel(folder), whole)
+    (folder / "c" / "0" / "1").write_bytes(b"nothing")
+    assert main([*ARGUMENTS, "--verify", str(folder)]) == 1
+    assert f"damaged: {folder / 'c' / '0' / '1'}" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--store", "{folder}", "--seed", "3"], "What differs: weights (layers.linear1.weight, "),
+        (["--store", "{folder}", "--normalise"], "What differs: normalise (was false, is true)"),
+        (["--verify", "{folder}", "--double"], "What differs: inputs (was 40x1x8x8 float32"),
+        (["--verify", "none.zarr"], "there is no stored kernel at none.zarr"),
+        (["--store", "a.zarr", "--out", "b.npy"], "give one of --store, --out and --verify, got --store and --out"),
+        ([], "give one of --store, --out and --verify, got none of them"),
+        (["--out", "K.npy", "--cluster", "x.json"], "--cluster and --threads are for --store"),
+        (["--store", "a.zarr", "--threads", "0"], "--threads must be 1 or more"),
+        (["--store", "a.zarr", "--cluster", "x.json"], "'x.json' is neither the address of a scheduler"),
+        (["--verify", "{folder}", "--tiles", "-1"], "--tiles must be 0 or more"),
+        (["--out", "{folder}/zarr.json/K.npy"], "cannot be written: "),
+        (["--store", "a.zarr", "--kernel", "tangent", "--normalise"], "normalising is for the kernel 'path'"),
+    ],
+)
+def test_mistakes_are_one_line(more, message, folder, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert main([*ARGUMENTS, *(word.format(folder=folder) for word in more)]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["K.zarr"]
+
+
+def test_an_interruption_says_how_to_go_on(tmp_path, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stored_tiles, "stored_tile", interrupted)
+    assert main([*ARGUMENTS, "--store", str(tmp_path / "K.zarr")]) == 130
+    assert f"the finished tiles are in {tmp_path / 'K.zarr'}; the same command goes on" in capsys.readouterr().err

@@ -1,0 +1,47 @@
+"""`neuralpath neighbours` writes a picture and says what it found."""
+
+import sys
+
+import pytest
+from matplotlib.image import imread
+
+from neuralpath.cli import main
+
+ARGUMENTS = ["neighbours", "fc", "--data", "digits", "--count", "50", "--set", "width=8", "depth=3"]
+
+
+def test_a_picture_and_how_many_neighbours_agree(tmp_path, capsys):
+    out = tmp_path / "new" / "n.png"
+    assert main([*ARGUMENTS, "--out", str(out), "--queries", "0", "5", "--k", "3"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in lines[:3]] == ["path kernel", "shared paths", "pixels"]
+    assert lines[3] == str(out)
+    pixels = imread(out)
+    assert min(pixels.shape[:2]) > 400
+    assert pixels[..., :3].std() > 0.05  # something is drawn
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--queries", "360"], "--queries must be numbers of test examples, from 0 to 359, got 360"),
+        (["--queries", "-1"], "got -1"),
+        (["--k", "51"], "`k` must be from 1 to the 50 examples"),
+        (["--out", "n.nothing"], "--out n.nothing cannot be written"),
+        (["--memory", "1"], "give at least memory="),
+        (["--count", "0"], "--count must be from 1 to 1,437"),
+    ],
+)
+def test_mistakes_are_one_line(more, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert main([*ARGUMENTS, "--out", "n.png", *more]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert main([*ARGUMENTS, "--out", str(tmp_path / "n.png")]) == 1
+    assert "a picture needs the package matplotlib: pip install 'neuralpath[report]'" in capsys.readouterr().err

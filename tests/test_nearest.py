@@ -1,0 +1,107 @@
+"""Nearest training examples, against sorting whole matrices."""
+
+import pytest
+import torch
+from torch import nn
+
+import neuralpath as npath
+from neuralpath import nets
+from neuralpath.readings import nearest as module
+from neuralpath.readings.nearest import nearest
+
+MODELS = {
+    "dense": (lambda: nets.FC(5, width=12, depth=3), (5,)),
+    "biases": (lambda: nn.Sequential(nn.Linear(5, 16), nn.ReLU(), nn.Linear(16, 9), nn.ReLU(), nn.Linear(9, 2)), (5,)),
+    "images": (lambda: nets.GCONV((1, 5, 5), 2, channels=(4, 4)), (1, 5, 5)),
+    "leaky": (lambda: nn.Sequential(nn.Linear(5, 8, bias=False), nn.LeakyReLU(0.1), nn.Linear(8, 1, bias=False)), (5,)),
+}
+
+
+def build(name):
+    make, shape = MODELS[name]
+    with torch.random.fork_rng():
+        torch.manual_seed(4)
+        return make().double(), shape
+
+
+@pytest.fixture(params=MODELS)
+def case(request):
+    model, shape = build(request.param)
+    draw = torch.Generator().manual_seed(0)
+    train = torch.randn(23, *shape, generator=draw, dtype=torch.float64)
+    query = torch.cat([train[[5]], torch.randn(3, *shape, generator=draw, dtype=torch.float64)])
+    return npath.trace(model, train[:1]), query, train
+
+
+def whole(graph, query, train, by):
+    if by == "input":
+        return -(query[:, None] - train[None]).flatten(2).norm(dim=2)
+    if by == "paths":
+        return npath.shared_paths(graph, query, train)
+    lengths = [npath.path_kernel(graph, x).diagonal().sqrt() for x in (query, train)]
+    return npath.path_kernel(graph, query, train) / lengths[0][:, None] / lengths[1][None]
+
+
+@pytest.mark.parametrize("by", ["kernel", "paths", "input"])
+@pytest.mark.parametrize("pairs", [16, 2**20])
+def test_nearest_is_a_sort_of_the_whole_matrix(case, by, pairs, monkeypatch):
+    graph, query, train = case
+    monkeypatch.setattr(module, "PAIRS", pairs)
+    scores = whole(graph, query, train, by)
+    found = nearest(graph, query, train, 7, by=by)
+    expected = scores.sort(dim=1, descending=True, stable=True).values[:, :7]
+    torch.testing.assert_close(found.values, -expected if by == "input" else expected, rtol=1e-9, atol=1e-9)
+    torch.testing.assert_close(scores.gather(1, found.indices), expected, rtol=1e-9, atol=1e-9)
+    assert nearest(graph, query, train, 23, by=by).indices.sort(1).values.tolist() == [list(range(23))] * 4
+
+
+@pytest.mark.parametrize("by", ["paths", "input"])  # cosines of equal inputs are equal to rounding only
+def test_of_equally_near_ones_the_first_comes_first(case, by, monkeypatch):
+    graph, _, train = case
+    monkeypatch.setattr(module, "PAIRS", 9)
+    copies = train[[3, 8, 3, 3, 8, 8, 3, 8, 3, 3, 8]]
+    found = nearest(graph, train[[3]], copies, 11, by=by).indices[0].tolist()
+    threes, eights = [0, 2, 3, 6, 8, 9], [1, 4, 5, 7, 10]
+    assert found in (threes + eights, eights + threes, list(range(11)))
+
+
+def test_cosines_of_an_input_with_itself_and_of_dead_ones(case):
+    graph, _, train = case
+    assert nearest(graph, train[:4], train, 1).values.flatten().tolist() == pytest.approx([1.0] * 4)
+    dead = npath.trace(nets.FC(2, width=3, depth=2), torch.zeros(1, 2))
+    found = nearest(dead, torch.zeros(1, 2), torch.ones(4, 2), 4)
+    assert found.values.tolist() == [[0.0] * 4]
+    assert found.indices.tolist() == [[0, 1, 2, 3]]
+    assert nearest(dead, torch.zeros(1, 2), torch.ones(4, 2), 1, by="paths").values.tolist() == [[-torch.inf]]
+
+
+def test_counts_of_deep_networks_do_not_overflow():
+    x = torch.rand(6, 4)
+    graph = npath.trace(nets.FC(4, width=64, depth=80), x[:1])
+    found = nearest(graph, x, x, 2, by="paths")
+    torch.testing.assert_close(found.values, npath.shared_paths(graph, x).gather(1, found.indices))
+    with pytest.raises(OverflowError, match="use `normalise=True`"):
+        nearest(graph, x, x, 2)
+    assert nearest(graph, x, x, 1, normalise=True).values.min() > 0.99
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"k": 0}, "`k` must be from 1 to the 23 examples of `x_train`, got 0"),
+        ({"k": 24}, "`k` must be from 1 to the 23"),
+        ({"by": "kernal"}, "`by` must be one of kernel, paths, input, got 'kernal'. Did you mean 'kernel'"),
+        ({"x_query": torch.zeros(2, 9)}, "`x_query` must"),
+        ({"memory": 3}, "give at least memory="),
+    ],
+)
+@pytest.mark.usefixtures("without_type_checks")
+def test_mistakes_are_named(changes, message):
+    model, shape = build("dense")
+    train = torch.rand(23, *shape, dtype=torch.float64)
+    graph = npath.trace(model, train[:1])
+    given = {"x_query": train[:2], "x_train": train, "k": 2, **changes}
+    if "x_query" in changes:
+        given["x_query"] = given["x_query"].double()
+    with pytest.raises((ValueError, MemoryError), match=message):
+        nearest(graph, given.pop("x_query"), given.pop("x_train"), given.pop("k"), **given)

@@ -1,0 +1,55 @@
+"""Finding a cluster, with messages that help; what needs a real one is in `test_faults.py`."""
+
+import json
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from neuralpath.tiles import cluster
+from neuralpath.tiles.cluster import ClusterError, connect
+
+
+def test_a_scheduler_that_does_not_answer_is_named_soon():
+    with pytest.raises(ClusterError, match=r"no scheduler answers at tcp://127.0.0.1:9 within 0.5 s: is `dask"):
+        connect("tcp://127.0.0.1:9", timeout=0.5)
+
+
+@pytest.mark.parametrize("place", ["127.0.0.1", "none.json"])
+def test_what_is_no_address_and_no_file_is_refused(place):
+    with pytest.raises(
+        ClusterError, match=rf"{place!r} is neither the address of a scheduler, such as tcp://host:8786"
+    ):
+        connect(place)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '"tcp://x:1"'])
+def test_what_is_no_scheduler_file_is_refused(text, tmp_path):
+    (tmp_path / "file.json").write_text(text)
+    with pytest.raises(ClusterError, match="is no scheduler file: it has no address"):
+        connect(tmp_path / "file.json")
+
+
+def test_the_address_is_read_from_a_scheduler_file(tmp_path):
+    (tmp_path / "file.json").write_text(json.dumps({"address": "tcp://here:1"}))
+    assert cluster._address(tmp_path / "file.json") == "tcp://here:1"
+
+
+def test_without_distributed_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "distributed", None)
+    with pytest.raises(ClusterError, match=r"needs the package distributed: pip install 'neuralpath\[scale\]'"):
+        connect("tcp://127.0.0.1:9")
+
+
+def client_with(**worker):
+    here = {"python": "3.11.7.final.0", "distributed": "1", "torch": "2", "neuralpath": "0.1"}
+    versions = {"client": {"packages": here}, "workers": {"tcp://w:1": {"packages": {**here, **worker}}}}
+    return SimpleNamespace(get_versions=lambda check, packages: versions)
+
+
+def test_other_versions_are_named():
+    cluster._refuse_other_versions(client_with(python="3.11.2.final.0"))
+    with pytest.raises(ClusterError, match=r"python is 3.12 on the worker tcp://w:1 and 3.11 here"):
+        cluster._refuse_other_versions(client_with(python="3.12.1.final.0"))
+    with pytest.raises(ClusterError, match=r"neuralpath is missing on the worker tcp://w:1 and 0.1 here\. Start the"):
+        cluster._refuse_other_versions(client_with(neuralpath=None))
