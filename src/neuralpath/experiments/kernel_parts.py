@@ -13,6 +13,8 @@ from neuralpath.runs.work import Work
 from neuralpath.training.config import SGD, TrainingConfig
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor
 
     from neuralpath.runs.calibration import Calibration
@@ -55,7 +57,7 @@ class TraceKernelParts(Work):
 
     def perform(self, place: "Place") -> dict[str, Any]:
         """As `Work.perform`."""
-        x = self._measured(place)
+        x = self.measured(place.data_dir)
 
         def measure(moment: "TrainingMoment") -> dict[str, Any]:
             is_due = moment.epoch % self.every == 0 or moment.epoch == self.training.epochs
@@ -80,11 +82,11 @@ class TraceKernelParts(Work):
         units = self.net.width * self.net.depth
         return self.trained().memory() + 16 * self.n_examples * units * self.data.n_outputs + 16 * self.n_examples**2
 
-    def _measured(self, place: "Place") -> "Tensor":
-        """The same examples for every seed of the network."""
+    def measured(self, data_dir: "Path | None" = None) -> "Tensor":
+        """The examples that are measured, the same for every seed of the network."""
         from neuralpath.data import balanced_subset
 
-        train, generator = self.data.load(place.data_dir).train, seeded(self.data.seed, "kernel parts examples")
+        train, generator = self.data.load(data_dir).train, seeded(self.data.seed, "kernel parts examples")
         return balanced_subset(train, self.n_examples // self.data.n_outputs, generator).images
 
 

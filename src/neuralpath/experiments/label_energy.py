@@ -20,6 +20,8 @@ from neuralpath.runs.work import Work
 from neuralpath.training.config import RMSprop, TrainingConfig
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from torch import Tensor, nn
 
     from neuralpath.data import Split
@@ -61,7 +63,7 @@ class TraceLabelEnergy(Work):
 
     def perform(self, place: "Place") -> dict[str, Any]:
         """As `Work.perform`."""
-        kernel = _KernelOfGates(self.make(), self._measured(place))
+        kernel = _KernelOfGates(self.make(), self.measured(place.data_dir))
 
         def measure(moment: "TrainingMoment") -> dict[str, Any]:
             return kernel.measure(moment.model) if self._is_due(moment.epoch) else {}
@@ -91,11 +93,11 @@ class TraceLabelEnergy(Work):
         """As `Work.memory`."""
         return training_memory(self.make, self.data, self.training) + 8 * 8 * (2 * self.n_per_class) ** 2
 
-    def _measured(self, place: "Place") -> "Split":
-        """The same examples for every seed of the network."""
+    def measured(self, data_dir: "Path | None" = None) -> "Split":
+        """The examples that are measured, the same for every seed of the network."""
         from neuralpath.data import balanced_subset
 
-        train = self.data.load(place.data_dir).train
+        train = self.data.load(data_dir).train
         return balanced_subset(train, self.n_per_class, seeded(self.data.seed, "label energy examples"))
 
     def _is_due(self, epoch: int) -> bool:

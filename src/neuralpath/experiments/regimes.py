@@ -6,6 +6,7 @@ from typing import Literal, get_args
 from neuralpath.experiments import over_seeds
 from neuralpath.experiments.accuracies import Seeds, accuracies, accuracy, beside, comparisons, curves, finished
 from neuralpath.experiments.experiment import Experiment, Results
+from neuralpath.experiments.parts import chosen_parts
 from neuralpath.experiments.printed import Printed, printed
 from neuralpath.experiments.recipes import Recipe, data_of_seed
 from neuralpath.experiments.shown import Cell, Curves, Shown, Table
@@ -63,14 +64,12 @@ class Config:
     factor: float = 1.0
 
     def __post_init__(self) -> None:
-        names = [part.name for part in self.parts]
-        if unknown := [name for name in self.only if name not in names]:
-            raise ValueError(f"`only` must be among {', '.join(names)}; got {', '.join(map(repr, unknown))}.")
+        chosen_parts(self.parts, self.only)  # which refuses unknown names
 
     @property
     def chosen(self) -> tuple[Part, ...]:
         """The parts to run."""
-        return tuple(part for part in self.parts if not self.only or part.name in self.only)
+        return chosen_parts(self.parts, self.only)
 
 
 def relu_network(part: Part, net: NetSpec, seed: int) -> TrainNetwork:

@@ -42,7 +42,8 @@ class DataSpec:
     n_test: int | None = None
     """Number of test images, in the same way."""
     size: int | None = None
-    """Side of the images after averaging over equal squares; it must divide the side."""
+    """Side of the images after averaging over equal squares, or after repeating each pixel; it must divide the side or
+    be a multiple of it."""
     variant: Variant = "true"
     """Random labels: every training label redrawn; random pixels: every training image shuffled by its own order."""
     noise: float = 0.0
@@ -56,8 +57,11 @@ class DataSpec:
         if self.name not in _SIZES:
             raise ValueError(f"`name` must be one of {', '.join(_SIZES)}, got {self.name!r}.")
         side = _SIZES[self.name][0][1]
-        if self.size is not None and (self.size < 1 or side % self.size):
-            raise ValueError(f"`size` must divide the side {side} of the images of {self.name}, got {self.size}.")
+        if self.size is not None and (self.size < 1 or (side % self.size and self.size % side)):
+            raise ValueError(
+                f"`size` must divide the side {side} of the images of {self.name}, or be a multiple of it; "
+                f"got {self.size}."
+            )
         if not 0 <= self.noise <= 1:
             raise ValueError(f"`noise` is a share from 0 to 1, got {self.noise!r}.")
         for what, number, most in zip(("n_train", "n_test"), (self.n_train, self.n_test), self.n_images, strict=True):
@@ -95,6 +99,7 @@ class DataSpec:
     def n_bytes(self) -> int:
         """Memory of the images, twice: while they are being changed there are two copies."""
         channels, side, _ = _SIZES[self.name][0]
+        side = max(side, self.size or 0)
         return 2 * 4 * sum(self.n_images) * channels * side * side
 
     def load(self, data_dir: Path | None = None) -> Examples:

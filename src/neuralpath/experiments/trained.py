@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.experiments.specs import DataSpec, NetSpec
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor, nn
 
+    from neuralpath.data import Split
     from neuralpath.gating.network import GatedNetwork
     from neuralpath.runs.calibration import Calibration
     from neuralpath.runs.place import Place
@@ -23,7 +25,8 @@ ValueInputName = Literal["image", "ones", "random"]
 GATE_MEMORY = 4 << 30
 """Of fixed gates, the same on every machine: gates that are computed anew may be rounded to the other side."""
 
-_CALIBRATION_STEPS = 4
+_CALIBRATION_SECONDS = 0.1
+"""Of the short training from which a time is estimated, where two steps do not take longer."""
 
 
 @dataclass(frozen=True)
@@ -53,8 +56,7 @@ class TrainNetwork(Work):
     def make(self, place: "Place | None" = None) -> "nn.Module":
         """The network before training."""
         model = self.net.make(self.data.shape, self.data.n_outputs, seeded(self.seed, "network"))
-        if self.start is not None:
-            assert place is not None
+        if self.start is not None and place is not None:
             model.load_state_dict(place.weights_of(self.start.work, self.start.which))
         return model
 
@@ -85,8 +87,8 @@ class TrainGated(Work):
     """The trained network whose gates FL takes."""
     gate_order: tuple[int, ...] | None = None
     value_input: ValueInputName = "image"
-    shift: int = 0
-    """Positions by which the masks are rotated in space."""
+    shift: int | tuple[int, ...] = 0
+    """Positions by which the masks are rotated in space, along each of its axes; or one number for each gate."""
     value_channels: tuple[int, ...] | None = None
     """Filters of a wider value network, over which the masks are repeated."""
     beta: float = 10.0
@@ -109,7 +111,8 @@ class TrainGated(Work):
             parts.append(f"of-{self.gates.which}" + ("" if source == self.data else f"-{source.label}"))
         parts += [] if self.gate_order is None else ["order" + "".join(map(str, self.gate_order))]
         parts += [] if self.value_input == "image" else [self.value_input]
-        parts += [] if self.shift == 0 else [f"shift{self.shift}"]
+        shifts = self.shift if isinstance(self.shift, tuple) else (self.shift,)
+        parts += ["shift" + "-".join(map(str, shifts))] if any(shifts) else []
         parts += [] if self.value_channels is None else ["tiled-" + "-".join(map(str, self.value_channels))]
         parts += [] if self.start is None else ["continued"]
         return " ".join([*parts, optimiser_label(self.training), f"seed{self.seed}"])
@@ -121,6 +124,7 @@ class TrainGated(Work):
 
     def make(self, place: "Place | None" = None) -> "GatedNetwork":
         """The gated network before training."""
+        from neuralpath.gating.matching import GateTransforms
         from neuralpath.gating.network import GatedNetwork
         from neuralpath.gating.regimes import decouple
         from neuralpath.gating.transforms import Tile
@@ -129,7 +133,11 @@ class TrainGated(Work):
         model = self.net.make(shape, n_outputs, seeded(self.seed, "network"))
         if self.gates is not None and place is not None:
             model.load_state_dict(place.weights_of(self.gates.work, self.gates.which))
-        transform = Tile(self.shift) if self.shift or self.value_channels is not None else None
+        transform: GateTransforms | None = None
+        if isinstance(self.shift, tuple):
+            transform = {gate: Tile(shift) for gate, shift in enumerate(self.shift)}
+        elif self.shift or self.value_channels is not None:
+            transform = Tile(self.shift)
         is_soft = self.regime == "DL"
         network = decouple(
             model, self.regime, init=self.net.init, generator=seeded(self.seed, "gated network"),
@@ -255,7 +263,7 @@ def optimiser_label(training: TrainingConfig) -> str:
 def training_seconds(
     calibration: "Calibration", make: "Callable[[], nn.Module]", data: DataSpec, what: str, training: TrainingConfig
 ) -> float:
-    """Time of a training run from measured seconds of a step and of an evaluation."""
+    """Time of a training run with all epochs that it may have, from short ones of one epoch and of two."""
     import torch
 
     n_train = data.n_train or (data.n_images[0] if data.classes is None else data.n_images[0] // 5)
@@ -263,38 +271,46 @@ def training_seconds(
     key = f"{what} {data.shape} batch {training.batch_size} {training.loss} {type(training.optimiser).__name__}"
     batch = training.batch_size
 
-    def steps(size: int) -> "Callable[[], object]":
+    @cache
+    def prepared(n_steps: int) -> "tuple[nn.Module, Split]":
         from neuralpath.data import Split
-        from neuralpath.training.loop import train
 
         generator = torch.Generator().manual_seed(0)
-        images = torch.rand(size, *data.shape, generator=generator)
-        labels: Tensor = torch.randint(max(data.n_outputs, 2), (size,), generator=generator)
-        split = Split(images, labels if data.classes is None else labels * 2.0 - 1)
-        once = replace(run_config(training, 0), epochs=1, stop_at_train_accuracy=None, train_metrics="running")
-        model = make()
-        return lambda: train(model, split, None, once, progress=False)
+        images = torch.rand(n_steps * batch, *data.shape, generator=generator)
+        labels: Tensor = torch.randint(max(data.n_outputs, 2), (n_steps * batch,), generator=generator)
+        return make(), Split(images, labels if data.classes is None else labels * 2.0 - 1)
 
-    short = calibration.seconds(f"train {key} {batch}", steps(batch))
-    long = calibration.seconds(
-        f"train {key} {(1 + _CALIBRATION_STEPS) * batch}", steps((1 + _CALIBRATION_STEPS) * batch)
-    )
-    per_step = max(long - short, 0.0) / _CALIBRATION_STEPS or short
+    def measured(epochs: int, n_steps: int, repeats: int) -> float:
+        from neuralpath.training.loop import train
+
+        short = replace(run_config(training, 0), epochs=epochs, stop_at_train_accuracy=None, train_metrics="running")
+
+        def piece() -> object:
+            model, split = prepared(n_steps)
+            return train(model, split, None, short, progress=False)
+
+        return calibration.seconds(f"train {key} {epochs} x {n_steps}", piece, repeats)
+
+    n_steps = min(max(round(2 * _CALIBRATION_SECONDS / measured(1, 2, 1)), 2), 64)
+    one, two = measured(1, n_steps, 2), measured(2, n_steps, 2)
+    per_step = max(two - one, 0.0) / n_steps or one / n_steps
+    once = max(2 * one - two, 0.0) / (n_steps * batch)  # for each image, before training: fixed gates
     forward_share = 1 / 3  # of a step; a batch of 256 is evaluated somewhat faster, which the estimate leaves out
-    return training.epochs * per_step * (n_train + forward_share * n_test / training.evaluate_every) / batch
+    n_evaluated = n_test / training.evaluate_every + (n_train if training.train_metrics == "evaluated" else 0)
+    return (n_train + n_test) * once + training.epochs * per_step * (n_train + forward_share * n_evaluated) / batch
 
 
 def training_memory(make: "Callable[[], nn.Module]", data: DataSpec, training: TrainingConfig) -> int:
     """Images, four copies of the weights (gradients, the optimiser's averages) and the outputs of all layers."""
     import torch
 
-    from neuralpath.graph.trace import trace
+    from neuralpath.gating.swapping import recorded_gates
 
     model = make()
     weights = 4 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     probe = getattr(model, "value", model).eval()
-    graph = trace(probe, torch.rand(1, *data.shape))
-    units = sum(layer[0].numel() for layer in graph.gates(torch.rand(1, *data.shape)).layers)
+    with torch.no_grad():
+        units = sum(layer[0].numel() for layer in recorded_gates(probe, torch.zeros(1, *data.shape)).layers)
     batch = max(training.batch_size, training.evaluation_batch_size)
     n_images = (data.n_train or data.n_images[0]) + (data.n_test or data.n_images[1])
     gates = min(GATE_MEMORY, n_images * units // 8) if probe is not model else 0

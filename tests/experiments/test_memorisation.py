@@ -1,0 +1,117 @@
+"""Fixed random gates: what the two kernels say of training, entries against their limit, the pair without biases."""
+
+import math
+
+import pytest
+import torch
+
+from experiments.serial import perform
+from neuralpath.experiments.memorisation import EXPERIMENT, shown, works
+from neuralpath.experiments.memorising import FitPair, Memorise
+from neuralpath.experiments.shown import Curves, Table
+from neuralpath.experiments.specs import DataSpec
+from neuralpath.experiments.statistics import Spread
+from neuralpath.runs.place import Place
+
+SMOKE, CPU, PAPER = (EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return perform(works(SMOKE), tmp_path_factory.mktemp("memorisation"))
+
+
+def chosen(results, kind, **wanted):
+    return {
+        work.seed: result
+        for work, result in results.items()
+        if isinstance(work, kind) and all(getattr(work, name) == value for name, value in wanted.items())
+    }
+
+
+def test_without_biases_the_pair_cannot_be_memorised(results):
+    """C2: f(x / 2) = f(x) / 2 exactly, so the sum of squares is at least 1.8; with biases it is fitted."""
+    for result in chosen(results, FitPair, bias=False).values():
+        whole, half = result["outputs"]
+        assert half == whole / 2  # a factor of 2 loses no bit
+        assert result["loss"] >= 1.8 * (1 - 1e-6)
+    with_biases = chosen(results, FitPair, bias=True)
+    assert len(with_biases) == 3
+    assert all(result["loss"] < 0.1 for result in with_biases.values())
+
+
+def test_first_step_of_training_is_what_the_drawn_kernel_says(results):
+    """C5: e' = (I - rate K) e up to second order in the rate."""
+    for result in chosen(results, Memorise, width=64, depth=2).values():
+        step = result["moments"].index(1)
+        fallen, told = 1 - result["errors"][step], 1 - result["told_by"]["drawn"][step]
+        assert fallen == pytest.approx(told, rel=0.1)
+        assert result["errors"][0] == result["told_by"]["drawn"][0] == result["told_by"]["expected"][0] == 1
+
+
+def test_small_steps_follow_the_drawn_kernel(tmp_path):
+    """With steps a hundred times smaller the second order is a hundred times smaller too."""
+    work = Memorise(DataSpec("digits"), "sphere", 10, 64, 3, n_steps_trained=5, rate=1e-3)
+    result = work.perform(Place(tmp_path, lambda needed, which: tmp_path))
+    falls = [(1 - e, 1 - t) for e, t in zip(result["errors"], result["told_by"]["drawn"], strict=True)][1:]
+    assert all(fallen == pytest.approx(told, rel=0.03) for fallen, told in falls)
+
+
+def test_entries_tend_to_their_limit_and_depth_suppresses_what_is_off_the_diagonal(results):
+    """C16, on digits: the suppression in the limit is exact; that of drawn gates is near it and falls with depth."""
+    for seed in (0, 1, 2):
+        shallow, deep = (chosen(results, Memorise, width=64, depth=d)[seed]["entries"] for d in (2, 6))
+        assert deep["suppression_in_the_limit"] < shallow["suppression_in_the_limit"] < 1
+    for depth in (2, 6):
+        runs = chosen(results, Memorise, width=64, depth=depth).values()
+        ratios = [run["entries"]["suppression"] / run["entries"]["suppression_in_the_limit"] for run in runs]
+        spread = Spread.of([math.log(ratio) for ratio in ratios])
+        assert abs(spread.mean) < 5 * spread.error
+    falls = [
+        chosen(results, Memorise, width=64, depth=2)[seed]["entries"]["suppression"]
+        - chosen(results, Memorise, width=64, depth=6)[seed]["entries"]["suppression"]
+        for seed in (0, 1, 2)
+    ]
+    spread = Spread.of(falls)
+    assert spread.mean > 3 * spread.error
+
+
+def test_spectra_are_of_positive_semidefinite_kernels_with_the_trace_of_the_diagonal(results):
+    for result in chosen(results, Memorise).values():
+        for values in result["spectrum"].values():
+            assert len(values) == SMOKE.n_examples
+            assert values == sorted(values, reverse=True)
+            assert values[-1] > -1e-6 * values[0]
+        trace = SMOKE.n_examples * result["entries"]["diagonal_mean"]
+        assert sum(result["spectrum"]["expected"]) == pytest.approx(trace, rel=1e-5)
+
+
+def test_a_run_that_diverges_says_so(tmp_path):
+    work = Memorise(DataSpec("digits"), "sphere", 10, 8, 3, n_steps_trained=200, rate=50.0)
+    result = work.perform(Place(tmp_path, lambda needed, which: tmp_path))
+    assert result["diverged"]
+    assert result["errors"][-1] is None
+    shown(SMOKE, {works(SMOKE)[0]: result})
+
+
+def test_equal_works_give_equal_results(results, tmp_path):
+    work = works(SMOKE)[-1]
+    again = works(SMOKE)[0]
+    assert perform((work, again), tmp_path) == {work: results[work], again: results[again]}
+
+
+def test_tables_and_figures_from_any_part_of_the_runs(results):
+    total = len(works(SMOKE))
+    for some in ({}, dict(list(results.items())[:1]), results):
+        parts = shown(SMOKE, some)
+        assert f"{len(some)} of {total} runs" in parts[0].note
+        assert [type(part) for part in parts] == [Table, Table, Curves, Curves, Curves, Curves, Table]
+    assert all(part.curves for part in shown(SMOKE, results) if isinstance(part, Curves))
+
+
+def test_presets_expand_and_inputs_have_length_one(tmp_path):
+    assert len(works(SMOKE)) == 2 * 2 * 3 + 2 * 3
+    assert len(works(CPU)) == 2 * 3 * 8 * 3 + 2 * 3
+    assert len(works(PAPER)) == 2 * 3 * 8 * 5 + 2 * 5
+    points = works(SMOKE)[0].points()
+    assert torch.allclose(points.flatten(1).norm(dim=1), torch.ones(SMOKE.n_examples))
