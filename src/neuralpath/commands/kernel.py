@@ -116,7 +116,10 @@ class Kernel:
 
     def _to_store(self, store: Path, model: "nn.Module", x: "Tensor", memory: int | None) -> None:
         from neuralpath.stored_kernels import store_kernel
+        from neuralpath.tiles.cluster import silence_logs
 
+        if self.cluster is not None:
+            silence_logs()
         try:
             store_kernel(
                 store, self.kernel, model, x, normalise=self.normalise, memory=memory, threads=self.threads,

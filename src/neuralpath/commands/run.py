@@ -98,7 +98,10 @@ def _perform(experiment: Any, config: Any, options: Options, command: str) -> in
     from neuralpath.experiments.sweeps import Sweep, run
     from neuralpath.runs.store import RunError, Store
     from neuralpath.runs.work import with_needs
+    from neuralpath.tiles.cluster import silence_logs
 
+    if options.cluster is not None:
+        silence_logs()
     sweep = Sweep(experiment, config, options.preset, command)
     try:
         works = sweep.works

@@ -1,9 +1,11 @@
 """A Dask cluster that is running already: finding it, and saying clearly what is wrong with it."""
 
 import json
+import logging
 import sys
 import warnings
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +53,15 @@ def connect(place: str | Path, *, timeout: float = TIMEOUT) -> Client:
         client.close()
         raise
     return client
+
+
+def silence_logs() -> None:
+    """For command lines: what goes wrong in a cluster is told by an error of ours, without Dask's tracebacks."""
+    with suppress(ImportError):  # which `connect` explains
+        import distributed  # noqa: F401 (sets the levels of its loggers, one by one, when it is imported)
+    for name in ("tornado", "asyncio", *logging.root.manager.loggerDict):
+        if name.split(".")[0] in ("distributed", "tornado", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _address(place: str | Path) -> str:

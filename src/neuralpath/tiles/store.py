@@ -221,6 +221,14 @@ def open_kernel(path: str | Path) -> StoredKernel:
     """Open a kernel that `neuralpath kernel --store` or `store_kernel` has written, for reading.
 
     Raises: StoreError if it is not one, or was written by another version of the format.
+
+    >>> import tempfile, torch, neuralpath as npath
+    >>> x = torch.randn(5, 3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = npath.store_kernel(f"{folder}/K.zarr", "linear", None, x)
+    ...     kernel = open_kernel(f"{folder}/K.zarr")
+    ...     kernel.complete, tuple(kernel.filled().shape)
+    (True, (5, 5))
     """
     kernel = find_kernel(Path(path), read_only=True)
     if kernel is None:
