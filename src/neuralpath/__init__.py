@@ -8,6 +8,7 @@ __version__ = _version("neuralpath")
 
 if TYPE_CHECKING:
     from neuralpath import data as data
+    from neuralpath import experiments as experiments
     from neuralpath import nets as nets
     from neuralpath import training as training
     from neuralpath.diagnostics import LabelEnergySplit as LabelEnergySplit
@@ -200,7 +201,7 @@ _EXPORTS = {
 }
 
 # Subpackages that are used by their own names, `neuralpath.nets.FC`.
-_PACKAGES = ("data", "nets", "training")
+_PACKAGES = ("data", "experiments", "nets", "training")
 
 __all__ = ["__version__", *_EXPORTS, *_PACKAGES]
 

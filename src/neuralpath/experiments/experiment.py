@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 from neuralpath.experiments.shown import Shown
@@ -32,6 +33,15 @@ class Experiment:
     """The runs of a config; what they need is found through them."""
     shown: Callable[[Any, Results], tuple[Shown, ...]]
     """Tables and figures from the results so far; it must work with any part of the works finished, none included."""
+
+    def run(self, config: Any, out: Path | str, **where: Any) -> tuple[Shown, ...]:
+        """Do all runs of a config in a folder, and give what they show.
+
+        ``where`` are the settings of `neuralpath.runs.sweep.perform`: ``jobs``, ``records``, ``data_dir``, ``cluster``.
+        """
+        from neuralpath.experiments.sweeps import Sweep, run  # which reads experiments by name, and so imports this
+
+        return run(Sweep(self, config), Path(out), **where)
 
     def __post_init__(self) -> None:
         if set(self.presets) != set(PRESETS):

@@ -236,3 +236,5 @@ EXPERIMENT = Experiment(
     works=works,
     shown=shown,
 )  # fmt: skip
+
+run = EXPERIMENT.run

@@ -238,3 +238,5 @@ EXPERIMENT = Experiment(
     works=works,
     shown=shown,
 )  # fmt: skip
+
+run = EXPERIMENT.run

@@ -211,3 +211,5 @@ EXPERIMENT = Experiment(
     works=works,
     shown=shown,
 )  # fmt: skip
+
+run = EXPERIMENT.run

@@ -281,10 +281,12 @@ EXPERIMENT = Experiment(
     config=Config,
     presets={"smoke": _SMOKE, "cpu": _CPU, "paper": _paper()},
     reduced={
-        "smoke": "500 digits, FC w=32 d=4, a few epochs; the networks on random data are not trained to the end",
+        "smoke": "400 digits, FC w=32 d=4, a few epochs; the networks on random data are not trained to the end",
         "cpu": "40 epochs on MNIST (papers: 100 with Adam, 300 with SGD) and 3 seeds (5), 1 seed for the other sizes; "
         "CIFAR-10 with 16-16-32-32 channels and dense 64, 64 (64-64-128-128 and 256, 256), 30 epochs, 1 seed, Adam",
     },
     works=works,
     shown=shown,
 )
+
+run = EXPERIMENT.run

@@ -309,3 +309,5 @@ EXPERIMENT = Experiment(
     works=works,
     shown=shown,
 )  # fmt: skip
+
+run = EXPERIMENT.run

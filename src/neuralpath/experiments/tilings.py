@@ -161,3 +161,5 @@ EXPERIMENT = Experiment(
     works=works,
     shown=shown,
 )  # fmt: skip
+
+run = EXPERIMENT.run

@@ -1,0 +1,71 @@
+"""Checks that compare accuracies of runs, paired by seed."""
+
+import math
+
+from neuralpath.experiments.accuracies import Seeds, When, accuracies
+from neuralpath.experiments.claims.checks import Check, Outcome
+from neuralpath.experiments.claims.rules import (
+    NAMED_DIFFERENCE,
+    SINGLE_SEED_ERROR,
+    above,
+    too_few,
+    within,
+)
+from neuralpath.experiments.experiment import Results
+from neuralpath.experiments.printed import Printed
+from neuralpath.experiments.specs import DataSpec
+from neuralpath.experiments.statistics import Paired, Spread, paired
+
+
+def counted(n: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "seed"), counted(3, "seed")
+    ('1 seed', '3 seeds')
+    """
+    return f"{n} {what}" + ("" if n == 1 else "s")
+
+
+def points(ours: Spread, what: str = "seed") -> str:
+    """A difference of accuracies in points, with its standard error."""
+    error = "" if ours.error is None else f" ± {ours.error:.2f}"
+    return f"{ours.mean:+.2f}{error} ({counted(ours.n, what)})"
+
+
+def is_within(data: DataSpec, where: str, found: Paired | None, low: float, high: float = math.inf,
+              printed: float | None = None) -> tuple[Check, ...]:  # fmt: skip
+    """A check that a difference of accuracies lies within bounds; none where there is no common seed."""
+    if found is None:
+        return ()
+    return (_check(data, where, found.difference, within(found.difference, low, high, single=SINGLE_SEED_ERROR),
+                   printed),)  # fmt: skip
+
+
+def is_above(data: DataSpec, where: str, found: Paired | None, printed: float | None = None,
+             floor: float = 0.0) -> tuple[Check, ...]:  # fmt: skip
+    """A check that a difference of accuracies is above 0 or another floor; none where there is no common seed."""
+    if found is None:
+        return ()
+    outcome = above(found.difference, floor, named=NAMED_DIFFERENCE, single=SINGLE_SEED_ERROR)
+    return (_check(data, where, found.difference, outcome, printed),)
+
+
+def _check(data: DataSpec, where: str, ours: Spread, outcome: Outcome, printed: float | None) -> Check:
+    return Check(
+        where, points(ours), outcome,
+        paper="" if printed is None else f"{printed:+.2f}",
+        difference="" if printed is None else f"{ours.mean - printed:+.2f}",
+        value=ours.mean, printed=printed,
+        aside=too_few(data, ours.n),
+    )  # fmt: skip
+
+
+def difference(first: Seeds, second: Seeds, results: Results, when: When = "best",
+               second_when: When | None = None) -> Paired | None:  # fmt: skip
+    """First minus second in points, over the seeds that both have."""
+    return paired(accuracies(first, results, when), accuracies(second, results, second_when or when))
+
+
+def printed_difference(first: Printed | None, second: Printed | None) -> float | None:
+    """The papers' first minus second in points."""
+    return None if first is None or second is None else first.accuracy - second.accuracy

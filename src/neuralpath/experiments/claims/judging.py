@@ -1,0 +1,139 @@
+"""From claims and evidence to verdicts."""
+
+from dataclasses import dataclass, replace
+
+from neuralpath.experiments.claim_verdict import ClaimVerdict, Verdict
+from neuralpath.experiments.claims.checks import Aspect, Check, Claim
+from neuralpath.experiments.claims.compared import counted
+from neuralpath.experiments.claims.costs import Costs
+from neuralpath.experiments.claims.every_claim import CLAIMS
+from neuralpath.experiments.claims.evidence import Evidence, gather
+from neuralpath.experiments.claims.rules import verdict_of
+from neuralpath.experiments.sweeps import read_sweeps
+from neuralpath.runs.store import Store
+
+EXACT = "exact"
+FEW = 3
+"""Checks that a cell of the table lists; more are counted, and listed below the table."""
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A claim with everything that its verdict rests on."""
+
+    claim: Claim
+    aspects: tuple[Aspect, ...]
+    verdict: Verdict
+    reason: str
+
+    @property
+    def disagrees(self) -> bool:
+        """Whether some check that decides says no: then an analysis is due."""
+        return any("no" in aspect.outcomes for aspect in self.aspects)
+
+    @property
+    def row(self) -> ClaimVerdict:
+        """For tables."""
+        cells = {
+            name: "; ".join(filter(None, (_cell(aspect, name) for aspect in self.aspects)))
+            for name in ("paper", "ours", "difference")
+        }
+        paper = "; ".join(filter(None, (self.claim.source, self.claim.printed, cells["paper"])))
+        return ClaimVerdict(
+            self.claim.number, self.claim.text, paper, cells["ours"] or "-", cells["difference"] or "-", self.verdict,
+            self.reason,
+        )  # fmt: skip
+
+
+def judge(claim: Claim, evidence: Evidence) -> Judged:
+    """Judge one claim."""
+    aspects: list[Aspect] = []
+    if claim.exact is not None:
+        aspects.append(Aspect(EXACT, (Check("by tests", claim.exact.figure, "yes"),)))
+    if claim.judge is not None:
+        for aspect in claim.judge(evidence):
+            # Sweeps that overlap have the same runs, and give the same checks.
+            aspects.append(replace(aspect, checks=tuple(dict.fromkeys(aspect.checks))))
+    verdict = verdict_of(tuple(aspects))
+    return Judged(claim, tuple(aspects), verdict, _reason(claim, tuple(aspects), evidence))
+
+
+def judge_all(evidence: Evidence) -> tuple[Judged, ...]:
+    """Judge every claim."""
+    return tuple(judge(claim, evidence) for claim in CLAIMS)
+
+
+def claim_verdicts(store: Store) -> tuple[ClaimVerdict, ...]:
+    """The verdicts on all claims from the runs of a folder, with the costs that it keeps, for the page.
+
+    Raises: RunError if the folder holds no sweeps.
+    """
+    sweeps, _ = read_sweeps(store.out)
+    evidence = gather(sweeps, store, Costs.read(store.out))
+    return tuple(judged.row for judged in judge_all(evidence))
+
+
+def _cell(aspect: Aspect, name: str) -> str:
+    """What an aspect has to say in one column; of many checks only how many hold."""
+    told = [(check.where, str(getattr(check, name))) for check in aspect.checks if getattr(check, name)]
+    if not told:
+        return ""
+    if aspect.name == EXACT:
+        return f"by tests: {told[0][1]}"
+    if len(aspect.checks) <= FEW:
+        return f"{aspect.name}: " + ", ".join(f"{value} [{where}]" for where, value in told)
+    numbers = {"ours": lambda check: check.value, "paper": lambda check: check.printed}.get(name, _gap)
+    known = [number for check in aspect.checks if (number := numbers(check)) is not None]
+    reach = f"{min(known):.3g} to {max(known):.3g}" if known else ""
+    if name != "ours":
+        return f"{aspect.name}: {reach}" if reach else ""
+    n_yes = sum(check.outcome == "yes" for check in aspect.checks if check.decides)
+    n_deciding = sum(check.decides for check in aspect.checks)
+    left = len(aspect.checks) - n_deciding
+    others = f", {left} more do not decide" if left else ""
+    return f"{aspect.name}: {reach}{', ' if reach else ''}holds in {n_yes} of {n_deciding}{others}"
+
+
+def _gap(check: Check) -> float | None:
+    return None if check.value is None or check.printed is None else check.value - check.printed
+
+
+def _reason(claim: Claim, aspects: tuple[Aspect, ...], evidence: Evidence) -> str:
+    """Why the verdict is what it is: what says no, what is open, what is missing, and what that would cost."""
+    said = []
+    decided = [check for aspect in aspects for check in aspect.checks if check.decides and aspect.name != EXACT]
+    if claim.exact is not None:
+        said.append(f"Settled by {counted(len(claim.exact.tests), 'test')} of the suite.")
+    if decided:
+        n_yes = sum(check.outcome == "yes" for check in decided)
+        said.append(f"{n_yes} of {counted(len(decided), 'check')} say yes.")
+    for aspect in aspects:
+        if against := [check.where for check in aspect.checks if check.decides and check.outcome == "no"]:
+            said.append(f"Against it, {aspect.name}: {_listed(against)}.")
+    for aspect in aspects:
+        if not aspect.outcomes:
+            said.append(_untested(aspect, evidence))
+    for name in claim.experiments:
+        if unfinished := evidence.unfinished(name):
+            begun = "is not finished" if evidence.of(name) else "was not run"
+            said.append(
+                f"`{name}` {begun}: {counted(len(unfinished), 'run')} would take {evidence.costs.of(unfinished)} on "
+                "one core."
+            )
+    return " ".join(said)
+
+
+def _untested(aspect: Aspect, evidence: Evidence) -> str:
+    asides = sorted({check.aside for check in aspect.checks if check.aside})
+    if asides:
+        why = "; ".join(asides)
+    elif aspect.checks:
+        why = "chance does not let one say"
+    else:
+        why = aspect.missing or "no finished runs"
+    cost = f" (it would take {evidence.costs.of(aspect.would_take)} on one core)" if aspect.would_take else ""
+    return f"Not tested, {aspect.name}: {why}{cost}."
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(names[:FEW]) + (f" and {len(names) - FEW} more" if len(names) > FEW else "")

@@ -1,0 +1,153 @@
+"""Claims about kernels in training and as machines: C6, C12, C13, C26, C37."""
+
+import math
+from typing import Any, Literal
+
+from neuralpath.experiments import kernels
+from neuralpath.experiments.claims.checks import Aspect, Check
+from neuralpath.experiments.claims.compared import is_above, is_within, printed_difference
+from neuralpath.experiments.claims.evidence import Evidence, by_seed, runs
+from neuralpath.experiments.claims.measured import is_exact, is_smaller, lies_within
+from neuralpath.experiments.claims.regime_claims import settings
+from neuralpath.experiments.claims.rules import KERNEL_ACCURACY, ONE_SCALE
+from neuralpath.experiments.kernel_fits import FitKernel
+from neuralpath.experiments.kernel_parts import NORMS, TraceKernelParts
+from neuralpath.experiments.label_energy import TraceLabelEnergy
+from neuralpath.experiments.printed import printed
+from neuralpath.experiments.statistics import paired
+from neuralpath.experiments.trained import TrainGated
+from neuralpath.experiments.widened import WidenValue
+
+
+def parts_of_fixed_and_learnt_gates(evidence: Evidence) -> tuple[Aspect, ...]:
+    """C6, in training: exact, so that no run may differ."""
+    cross: list[Check] = []
+    fixed: list[Check] = []
+    for found in evidence.of("kernel-parts"):
+        for regime in found.sweep.config.regimes:
+            measured = by_seed(found.results, TraceKernelParts, regime=regime)
+            if not measured:
+                continue
+            points = [point for run in measured.values() for point in run["measured"]]
+            where = f"{found.sweep.config.data.label} {found.sweep.config.net.label} {regime}"
+            for part, checks in (("cross", cross), ("feature", fixed)):
+                if part == "feature" and regime == "DL":
+                    continue
+                largest = max(abs(point[part]["frobenius"]) for point in points)
+                checks += is_exact(where, f"{largest:g} at most", largest == 0, len(measured))
+    return (
+        Aspect("K^CROSS of a gated network", tuple(cross)),
+        Aspect("K^F with fixed gates", tuple(fixed)),
+    )
+
+
+def falling_energy(evidence: Evidence) -> tuple[Aspect, ...]:
+    """C12."""
+    checks: list[Check] = []
+    for found in evidence.of("label-energy"):
+        for depth in found.sweep.config.depths:
+            ends: dict[int, list[float | None]] = {
+                work.seed: [run["measured"][at]["energy"] for at in (0, -1)]
+                for work, run in runs(found.results, TraceLabelEnergy)
+                if work.net.depth == depth
+            }
+            first, last = (
+                {seed: value for seed, both in ends.items() if (value := both[at]) is not None} for at in (0, 1)
+            )
+            checks += is_smaller(f"{found.sweep.config.data.label} d = {depth}, before to after", last, first)
+    return (Aspect("label energy", tuple(checks)),)
+
+
+def one_scale(evidence: Evidence) -> tuple[Aspect, ...]:
+    """C13: the worst moment of training of each run."""
+    checks: list[Check] = []
+    for found in evidence.of("kernel-parts"):
+        measured = by_seed(found.results, TraceKernelParts, regime="DL")
+        for norm, title in NORMS.items():
+            worst = {seed: _worst_ratio(run, norm) for seed, run in measured.items()}
+            where = f"{found.sweep.config.data.label} {found.sweep.config.net.label}, {title}"
+            checks += lies_within(where, worst, 1.0, ONE_SCALE)
+    return (Aspect("largest factor between K^F and K^V in training", tuple(checks)),)
+
+
+def _worst_ratio(run: dict[str, Any], norm: str) -> float:
+    """The factor by which the parts differ, whichever is the larger, at the worst moment."""
+    ratios = [abs(math.log(point["feature"][norm] / point["value"][norm])) for point in run["measured"]]
+    return math.exp(max(ratios))
+
+
+_CNTK: Literal["limit-tangent"] = "limit-tangent"
+
+
+def learnt_and_random_gates(evidence: Evidence) -> tuple[Aspect, ...]:
+    """C26: the networks on the same examples as the CNTK; path kernels are shown beside."""
+    learnt: list[Check] = []
+    random: list[Check] = []
+    for found in evidence.of("kernels"):
+        if "images" not in found.sweep.config.only:
+            continue
+        tests = _image_accuracies(found.sweep.config, found.results)
+        data, net = found.sweep.config.image_data, found.sweep.config.image_net
+        where = f"{data.label} {net.label}"
+        cntk = printed(architecture="CNTK", dataset="CIFAR-10")
+        figures = {
+            regime: printed(paper="P1", where="table 2", architecture="GCONV", optimiser="Adam", regime=regime)
+            for regime in ("FL", "FR-II")
+        }
+        learnt += is_above(
+            data, f"{where}, FL network", paired(tests["FL"], tests[_CNTK]), printed_difference(figures["FL"], cntk)
+        )
+        random += is_above(
+            data, f"{where}, FR-II network", paired(tests[_CNTK], tests["FR-II"]),
+            printed_difference(cntk, figures["FR-II"]),
+        )  # fmt: skip
+    networks = tuple(check for one in settings(evidence) for check in one.above("FL", "FR-II"))
+    return (
+        Aspect("learnt gates - CNTK", tuple(learnt)),
+        Aspect("CNTK - random gates", tuple(random)),
+        Aspect("FL - FR-II", networks),
+    )
+
+
+def _image_accuracies(config: kernels.Config, results: Any) -> dict[str, dict[int, float]]:
+    """Test accuracies in per cent by seed: networks after their last epoch, so that test data choose nothing."""
+    tests: dict[str, dict[int, float]] = {_CNTK: {}, "FL": {}, "FR-II": {}}
+    for seed in config.seeds:
+        fitted: FitKernel = kernels.regression(config, "images", _CNTK, seed)
+        if fitted in results:
+            tests[_CNTK][seed] = 100 * results[fitted]["test_accuracy"]
+        for regime in ("FL", "FR-II"):
+            trained: TrainGated = kernels.gated(config, "images", regime, seed)
+            if trained in results:
+                tests[regime][seed] = 100 * results[trained]["last"]["test_accuracy"]
+    return tests
+
+
+def networks_and_their_kernel(evidence: Evidence) -> tuple[Aspect, ...]:
+    """C37: wider value networks behind the same gates come near their kernel, in outputs and in accuracy."""
+    nearer: list[Check] = []
+    alike: list[Check] = []
+    for found in evidence.of("kernels"):
+        config = found.sweep.config
+        if "widened" not in config.only:
+            continue
+        for gates in ("random", "learnt"):
+            by_width = {
+                repeats: {
+                    work.seed: run
+                    for work, run in runs(found.results, WidenValue, repeats=repeats)
+                    if (work.gates is None) == (gates == "random") and not run["diverged"]
+                }
+                for repeats in (min(config.repeats), max(config.repeats))
+            }
+            narrow, wide = by_width.values() if len(by_width) == 2 else ({}, *by_width.values())
+            where = f"{config.wide_data.label} {config.wide_net.label}, {gates} gates"
+            distances = ({seed: run["distance"] for seed, run in some.items()} for some in (wide, narrow))
+            nearer += is_smaller(f"{where}, narrowest to widest", *distances)
+            accuracies = ({seed: 100 * run[name] for seed, run in wide.items()} for name in ("network", "kernel"))
+            pair = paired(*accuracies)
+            alike += is_within(config.wide_data, where, pair, -KERNEL_ACCURACY, KERNEL_ACCURACY)
+    return (
+        Aspect("distance of test outputs", tuple(nearer)),
+        Aspect("accuracy of the widest network - kernel", tuple(alike)),
+    )

@@ -1,0 +1,152 @@
+"""The page `CLAIMS.md`: the table, then for every claim its rule, its checks, the tests and the commands."""
+
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from neuralpath.experiments.claim_verdict import VERDICTS
+from neuralpath.experiments.claims.checks import Aspect, Check
+from neuralpath.experiments.claims.evidence import Evidence
+from neuralpath.experiments.claims.judging import EXACT, Judged
+from neuralpath.experiments.claims.rules import MIN_ORDERS, MIN_SEEDS, SIGMAS, SINGLE_SEED_ERROR
+from neuralpath.experiments.registry import NAMES, get
+
+ANALYSES = "analyses"
+"""Folder with a text `C9.md` for each claim that ours does not bear out."""
+
+_WHERE_OPTIONS = ("--jobs", "--cluster", "--records", "--data-dir", "--out")
+
+
+def claims_markdown(judged: Sequence[Judged], evidence: Evidence, analyses: Path | None = None) -> str:
+    """The whole page; ``analyses`` is the folder of texts that are put under their claims."""
+    parts = [_HEAD, _summary(judged), _table(judged), "## Claim by claim\n"]
+    parts += [_section(one, evidence, analyses) for one in judged]
+    parts += ["## What was run, and what was not\n", _left_out(evidence)]
+    return "\n".join(parts)
+
+
+_HEAD = f"""# What became of the papers' claims
+
+This page is made from the records beside it by `neuralpath claims`; `make test` checks that it fits them.
+
+Exact statements are settled by tests. Empirical ones are judged by runs, each by a rule that is fixed in
+`src/neuralpath/experiments/claims/` and printed below. Accuracies are test accuracies in per cent, differences are in
+points and paired by seed, ± is the standard error. A check says *yes* or *no* where chance is ruled out by
+{SIGMAS:g} standard errors, otherwise it is *open*; with a single seed, as on CIFAR-10, the error of a difference is
+taken as {SINGLE_SEED_ERROR:g} points. Checks with fewer than {MIN_SEEDS} seeds (CIFAR-10 excepted, where the number is
+told) or {MIN_ORDERS} orders of gates are shown and do not decide. A claim **holds** if all its parts were checked and
+all checks that decide say yes, **does not hold** if all say no, **holds in part** in between, and is **not tested
+here** if none decides.
+"""
+
+
+def _summary(judged: Sequence[Judged]) -> str:
+    counts = Counter(one.verdict for one in judged)
+    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS) + ".\n"
+
+
+def _table(judged: Sequence[Judged]) -> str:
+    rows = [
+        (row.number, row.claim, row.paper, row.ours, row.difference, f"**{row.verdict}**")
+        for row in (one.row for one in judged)
+    ]
+    return table_markdown(("number", "claim", "paper", "ours", "difference", "verdict"), rows)
+
+
+def table_markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    r"""A table; what would end a cell is written otherwise.
+
+    >>> print(table_markdown(("a",), [("|x|",)]))
+    | a |
+    | --- |
+    | \|x\| |
+    <BLANKLINE>
+    """
+    lines = [columns, ["---"] * len(columns), *rows]
+    return "".join(
+        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |\n" for line in lines
+    )
+
+
+def _section(one: Judged, evidence: Evidence, analyses: Path | None) -> str:
+    claim = one.claim
+    lines = [f"### {claim.number}: {claim.text}", "", f"**{one.verdict}** ({claim.source}). {one.reason}", ""]
+    if claim.rule:
+        lines += [f"Rule: {claim.rule}", ""]
+    if claim.exact is not None:
+        lines += ["Tests:", "", *(f"- `{test}`" for test in claim.exact.tests), ""]
+    if claim.experiments:
+        lines += ["Commands:", "", *(f"- `{line}`" for line in commands(claim.experiments, evidence)), ""]
+    rows = [_row(aspect, check) for aspect in one.aspects if aspect.name != EXACT for check in aspect.checks]
+    if rows:
+        lines.append(table_markdown(("what", "where", "paper", "ours", "difference", "holds"), rows))
+    text = analysis(claim.number, analyses)
+    if text:
+        lines += ["Why ours differs:", "", text, ""]
+    return "\n".join(lines)
+
+
+def analysis(number: str, folder: Path | None) -> str:
+    """The text on a claim, written by hand, if there is one."""
+    path = None if folder is None else folder / f"{number}.md"
+    return path.read_text().strip() if path is not None and path.exists() else ""
+
+
+def _row(aspect: Aspect, check: Check) -> tuple[str, ...]:
+    outcome = check.outcome if not check.aside else f"does not decide: {check.aside}"
+    return aspect.name, check.where, check.paper or "-", check.ours, check.difference or "-", outcome
+
+
+def commands(experiments: Sequence[str], evidence: Evidence) -> list[str]:
+    """The commands behind runs, without what is true of one machine only."""
+    lines: dict[str, None] = {}
+    for name in experiments:
+        for found in evidence.of(name):
+            lines[portable(found.sweep.command or f"neuralpath run {name} --preset {found.sweep.preset}")] = None
+        if not evidence.of(name):
+            lines[f"neuralpath run {name} --preset cpu --out runs"] = None
+    return list(lines)
+
+
+def portable(command: str) -> str:
+    """A command with the output folder `runs`, and without options that depend on the machine.
+
+    >>> portable("neuralpath run regimes --preset cpu --jobs 2 --out somewhere --data-dir=data")
+    'neuralpath run regimes --preset cpu --out runs'
+    """
+    kept, words = [], iter(shlex.split(command))
+    for word in words:
+        option, _, value = word.partition("=")
+        if option not in _WHERE_OPTIONS:
+            kept.append(word)
+        elif not value:
+            next(words, None)
+    return shlex.join([*kept, "--out", "runs"])
+
+
+def _left_out(evidence: Evidence) -> str:
+    rows = []
+    for name in NAMES:
+        whole = evidence.costs.of_paper(name)
+        for found in evidence.of(name):
+            sweep = found.sweep
+            done = f"{len(found.works) - len(found.unfinished)} of {len(found.works)}"
+            rows.append(
+                (name, sweep.preset or "-", done, _remaining(evidence, name), _reduced(name, sweep.preset), whole)
+            )
+        if not evidence.of(name):
+            rows.append((name, "not run", "-", _remaining(evidence, name), _reduced(name, "cpu"), whole))
+    columns = ("experiment", "preset", "runs finished", "the others would take", "how it is smaller than the papers'",
+               "the papers' scale would take")  # fmt: skip
+    note = "Times are estimates for one core of the machine that the runs ran on, from measured speeds.\n"
+    return f"{note}\n{table_markdown(columns, rows)}"
+
+
+def _remaining(evidence: Evidence, name: str) -> str:
+    unfinished = evidence.unfinished(name)
+    return evidence.costs.of(unfinished) if unfinished else "-"
+
+
+def _reduced(name: str, preset: str) -> str:
+    return next((text for known, text in get(name).reduced.items() if known == preset), "-")

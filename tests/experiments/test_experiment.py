@@ -1,0 +1,21 @@
+from neuralpath.experiments import NAMES, get
+from neuralpath.experiments.shown import Table
+from neuralpath.experiments.sweeps import read_sweeps
+
+
+def test_every_experiment_is_a_module_with_a_run(tmp_path):
+    for name in NAMES:
+        experiment = get(name)
+        assert experiment.name == name
+        assert experiment.works(experiment.presets["paper"])
+
+
+def test_run_does_the_works_and_gives_what_they_show(tmp_path):
+    from neuralpath.experiments import base_kernels
+
+    config = base_kernels.EXPERIMENT.presets["smoke"]
+    shown = base_kernels.run(config, tmp_path, progress=False)
+    assert any(isinstance(item, Table) for item in shown)
+    [sweep], problems = read_sweeps(tmp_path)
+    assert sweep.config == config
+    assert not problems
