@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-slow lint format clean
+.PHONY: help demo test test-slow lint format docs clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo       train a small network on the digits and show its paths and kernels"
+	@echo "make demo       train a small network on the digits, show its paths and kernels, and write a page"
 	@echo "make test       lint, types and the test suite"
 	@echo "make test-slow  the long checks"
+	@echo "make docs       build the manual into build/site"
 	@echo "make format     let ruff put the code in order"
 
 $(VENV)/bin/python:
@@ -38,11 +39,19 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Two processes with one thread each: most of a test is the interpreter's, and threads that wait for each other on a
+# core that is taken cost more than they bring.
 test: lint
-	$(BIN)/pytest -m "not slow"
+	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile
 
+# One process: these use the whole machine by themselves.
 test-slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
+
+# The manual has no remote parts; the variable keeps mkdocs-material from advertising.
+docs: $(VENV)/.dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo "the manual is build/site/index.html"
 
 clean:
 	rm -rf $(VENV) build dist demo

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import tyro
 
 from neuralpath import __version__
+from neuralpath.commands.claims import Claims
 from neuralpath.commands.data import Data
 from neuralpath.commands.demo import Demo
 from neuralpath.commands.errors import UserError
@@ -32,6 +33,7 @@ Command = (
     | Annotated[Show, tyro.conf.subcommand("show")]
     | Annotated[Export, tyro.conf.subcommand("export")]
     | Annotated[Report, tyro.conf.subcommand("report")]
+    | Annotated[Claims, tyro.conf.subcommand("claims")]
     | Annotated[Collect, tyro.conf.subcommand("collect")]
     | Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]

@@ -1,6 +1,7 @@
 """The demonstration: a small network on the embedded digits, before and after training, seen as paths."""
 
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -9,29 +10,45 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from neuralpath import data, nets
+from neuralpath import data
 from neuralpath.diagnostics import centred_alignment
-from neuralpath.gating.regimes import Regime, decouple
+from neuralpath.experiments import label_energy, regimes
+from neuralpath.experiments.recipes import Recipe
+from neuralpath.experiments.specs import DataSpec, NetSpec
+from neuralpath.experiments.sweeps import Sweep
+from neuralpath.experiments.sweeps import run as run_sweep
+from neuralpath.experiments.trained import TrainGated, TrainNetwork
+from neuralpath.gating.network import GatedNetwork
+from neuralpath.gating.regimes import decouple
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.trace import trace
 from neuralpath.readings.counts import active_paths, shared_paths
 from neuralpath.readings.pairs.kernel import path_kernel
-from neuralpath.training import Adam, TrainingConfig, train
+from neuralpath.report.page import write_report
+from neuralpath.runs.store import Store
 from neuralpath.training.information import gates_energy
 
 WIDTH, DEPTH = 64, 4
-EPOCHS, BATCH, RATE = 30, 32, 1e-3
+RECIPE = Recipe("adam", 1e-3, batch_size=32, epochs=30)
 SHOWN = 6  # digits in the tables
 PER_CLASS = 20  # digits of each class in the picture of the kernel
+GATES = {
+    "FL": "of the trained network",
+    "DL": "soft, trained along",
+    "FR-DI": "random, of the same weights",
+    "FR-II": "random, of other weights",
+}
 
 
 def run(out: Path, seed: int) -> None:
-    """Train, print how many paths the digits open and share, draw the path kernel, and move the gates."""
+    """Train as `neuralpath run` does, print how many paths the digits open and share, and write the page."""
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
+    store, config = Store(out / "runs"), _config(seed)
+    part = config.parts[0]
+    work = regimes.relu_network(part, part.nets[0], seed)
     digits = data.load("digits")
-    generator = torch.Generator().manual_seed(seed)
-    model = nets.FC(digits.train.images.shape[1:], WIDTH, DEPTH, digits.n_classes, generator=generator)
+    model = work.make()
     graph = trace(model, digits.train.images[:1])
     console.print(f"[bold]A fully connected ReLU network[/bold] of width {WIDTH} and depth {DEPTH} on 8x8 digits\n")
     console.print(str(graph), highlight=False, soft_wrap=True)
@@ -42,8 +59,10 @@ def run(out: Path, seed: int) -> None:
     images, labels = sorted_digits.images[order], sorted_digits.labels[order]
     _show_paths(console, graph, x, y, "before training")
     before = path_kernel(graph, images)
-    accuracy = _train(model, digits, seed)
-    console.print(f"\nTrained for {EPOCHS} epochs: test accuracy {accuracy:.1%}\n")
+    _run_sweeps(config, seed, store.out)
+    model.load_state_dict(store.place(work).weights_of(work, "last"))
+    accuracy = _accuracy(store, work)
+    console.print(f"\nTrained for {RECIPE.epochs} epochs: test accuracy {accuracy:.1%}\n")
     _show_paths(console, graph, x, y, "after training")
     after = path_kernel(graph, images)
     same = (labels[:, None] == labels[None, :]).float()
@@ -54,7 +73,31 @@ def run(out: Path, seed: int) -> None:
     picture = out / "path_kernel.png"
     _draw_kernels({"before training": before, "after training": after}, labels, picture)
     console.print(f"The path kernel of {len(labels)} digits, sorted by class: {picture}\n")
-    _show_regimes(console, model, accuracy, digits, sorted_digits, generator, seed)
+    _show_regimes(console, model, accuracy, config, store, sorted_digits, seed)
+    written = write_report(store, out / "report.html", figures=out / "figures", title="The digits, seen as paths")
+    console.print(f"\nThe same as a page, with the network to look into: [bold]{written.page}[/bold]", soft_wrap=True)
+
+
+def _config(seed: int) -> regimes.Config:
+    """All regimes on the digits with one seed; without biases, as in the theory."""
+    net = NetSpec("fc", width=WIDTH, depth=DEPTH, bias=False)
+    part = regimes.Part("digits", DataSpec("digits"), (net,), RECIPE, seeds=(seed,), keep=(0,))
+    return regimes.Config((part,), gates_from="last")
+
+
+def _run_sweeps(config: regimes.Config, seed: int, folder: Path) -> None:
+    """Do the runs that are not done yet: the regimes, and the label energy of two classes during training."""
+    command = f"neuralpath demo --seed {seed}"
+    energy = replace(label_energy.EXPERIMENT.presets["smoke"], seeds=(seed,))
+    for experiment, settings in ((regimes.EXPERIMENT, config), (label_energy.EXPERIMENT, energy)):
+        run_sweep(Sweep(experiment, settings, command=command), folder, jobs=1)
+
+
+def _accuracy(store: Store, work: TrainGated | TrainNetwork) -> float:
+    """Test accuracy after the last epoch."""
+    result = store.result(work)
+    assert result is not None
+    return float(result["last"]["test_accuracy"])
 
 
 def _pairs_of_digits(split: data.Split, n_shown: int) -> tuple[Float[Tensor, "digit 1 8 8"], Int[Tensor, " digit"]]:
@@ -63,46 +106,34 @@ def _pairs_of_digits(split: data.Split, n_shown: int) -> tuple[Float[Tensor, "di
     return split.images[rows], split.labels[rows]
 
 
-def _train(model: nn.Module, digits: data.Dataset, seed: int) -> float:
-    """Train in place; the test accuracy after the last epoch."""
-    config = TrainingConfig(epochs=EPOCHS, batch_size=BATCH, optimiser=Adam(RATE), seed=seed, threads=1)
-    last = train(model, digits.train, digits.test, config).last
-    assert last is not None
-    assert last.test is not None
-    return last.test.accuracy
-
-
-REGIMES: dict[Regime, str] = {
-    "FL": "of the trained network",
-    "DL": "soft, trained along",
-    "FR-DI": "random, of the same weights",
-    "FR-II": "random, of other weights",
-}
-
-
 def _show_regimes(
-    console: Console,
-    trained: nn.Module,
-    accuracy: float,
-    digits: data.Dataset,
-    some: data.Split,
-    generator: torch.Generator,
+    console: Console, trained: nn.Module, accuracy: float, config: regimes.Config, store: Store, some: data.Split,
     seed: int,
-) -> None:
-    """Keep the gates of one network, train the weights of another behind them, and see what is left."""
+) -> None:  # fmt: skip
+    """The gates of one network, the weights of another behind them, and what is left."""
     table = Table(
         title="Gates of one network, weights of another: test accuracy, and label energy of the gates' path kernel",
         title_justify="left",
     )
     for heading in ("regime", "gates", "accuracy", "label energy"):
         table.add_column(heading, justify="left" if heading in ("regime", "gates") else "right")
-    own = gates_energy(decouple(trained, "FL", generator=generator), some)
+    own = gates_energy(decouple(trained, "FL", generator=torch.Generator().manual_seed(seed)), some)
     table.add_row("ReLU", "its own, trained along", f"{accuracy:.1%}", f"{own:.3g}")
-    for regime, gates in REGIMES.items():
-        network = decouple(trained, regime, generator=generator)
-        share = _train(network, digits, seed)
-        table.add_row(regime, gates, f"{share:.1%}", f"{gates_energy(network, some):.3g}")
+    part = config.parts[0]
+    rows = regimes.rows_of(config, part, part.nets[0])
+    for regime, gates in GATES.items():
+        work = rows[regime][seed]
+        assert isinstance(work, TrainGated)
+        energy = gates_energy(_trained_gated(store, work), some)
+        table.add_row(regime, gates, f"{_accuracy(store, work):.1%}", f"{energy:.3g}")
     console.print(table)
+
+
+def _trained_gated(store: Store, work: TrainGated) -> GatedNetwork:
+    place = store.place(work)
+    network = work.make(place)
+    network.load_state_dict(place.weights_of(work, "last"))
+    return network
 
 
 def _show_paths(

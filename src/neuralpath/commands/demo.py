@@ -10,10 +10,10 @@ LARGEST_SEED = 2**63 - 1  # torch takes no larger one
 
 @dataclass(frozen=True)
 class Demo:
-    """Train a small network on scikit-learn's digits and show its gates, paths and kernels."""
+    """Train a small network on scikit-learn's digits, show its gates, paths and kernels, and write a page."""
 
     out: Path = Path("demo")
-    """Folder for the pictures."""
+    """Folder for the page, the pictures and the runs; runs that are finished there are not repeated."""
     seed: int = 0
     """Seed of the weights and of the order of the examples."""
 
@@ -26,6 +26,13 @@ class Demo:
         except OSError as error:
             raise UserError(f"--out {self.out} cannot be a folder for the pictures: {error.strerror}.") from error
         from neuralpath import demo
+        from neuralpath.report.assets import MissingExtra, require
+        from neuralpath.runs.store import RunError
 
-        demo.run(self.out, self.seed)
+        try:
+            for package in ("matplotlib", "plotly"):  # before the training, not after it
+                require(package)
+            demo.run(self.out, self.seed)
+        except (MissingExtra, RunError) as error:
+            raise UserError(str(error)) from error
         return 0

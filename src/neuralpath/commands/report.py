@@ -1,0 +1,74 @@
+"""`neuralpath report`: the results of a folder of runs as one page, and every figure as a file."""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from neuralpath.commands.errors import UserError
+
+if TYPE_CHECKING:
+    from neuralpath.experiments.claim_verdict import ClaimVerdict
+    from neuralpath.runs.store import Store
+
+
+@dataclass(frozen=True)
+class Report:
+    """Write the results of a folder of runs as one self-contained page, with a network to look into."""
+
+    folder: tyro.conf.Positional[Path]
+    """Output folder of `neuralpath run`, or a folder of records."""
+    out: Path | None = None
+    """Page to write; `report.html` in the folder by default."""
+    figures: Path | None = None
+    """Folder for every figure as PDF and PNG; `figures` beside the page by default."""
+    no_figures: bool = False
+    """Write the page alone."""
+    records: Path | None = None
+    """Folder of records in which finished runs count too."""
+    data_dir: Path | None = None
+    """Folder with the data of the network to look into; then $NEURALPATH_DATA and the cache folder."""
+
+    def run(self) -> int:
+        """Write, and say where."""
+        if not self.folder.is_dir():
+            raise UserError(f"there is no folder {self.folder}.")
+        if self.no_figures and self.figures is not None:
+            raise UserError("--figures and --no-figures cannot both be given.")
+        from neuralpath.report.assets import MissingExtra
+        from neuralpath.report.markup import plural
+        from neuralpath.report.page import write_report
+        from neuralpath.runs.store import RunError, Store
+
+        page = self.out or self.folder / "report.html"
+        figures = None if self.no_figures else self.figures or page.parent / "figures"
+        try:
+            store = Store(self.folder, self.records or self.folder, self.data_dir)
+            claims, problems = _verdicts(store)
+            written = write_report(store, page, figures=figures, claims=claims, problems=problems)
+        except (RunError, MissingExtra) as error:
+            raise UserError(str(error)) from error
+        except OSError as error:
+            raise UserError(f"{error.filename or page} cannot be written: {error.strerror}.") from error
+        for problem in written.problems:
+            print(f"neuralpath: {problem}", file=sys.stderr)
+        print(f"{page}: {written.n_bytes / 1e6:.1f} MB, {plural(written.n_figures, 'figure')}")
+        if figures is not None:
+            print(f"{figures}: every figure as PDF and PNG")
+        return 0
+
+
+def _verdicts(store: "Store") -> "tuple[tuple[ClaimVerdict, ...], tuple[str, ...]]":
+    """The verdicts on the papers' claims, or none and a message where the records are of another version."""
+    from neuralpath.experiments.claims.judging import claim_verdicts
+    from neuralpath.runs.store import RunError
+
+    try:
+        return claim_verdicts(store), ()
+    except RunError:
+        raise
+    except (KeyError, IndexError, TypeError, ValueError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        return (), (f"the claims are not judged: results do not fit this version ({reason})",)

@@ -1,0 +1,131 @@
+"""What the page is made of: the sweeps of a folder, how far their runs are, and what they show."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from neuralpath.experiments.shown import Shown
+from neuralpath.experiments.sweeps import Sweep, read_sweeps
+from neuralpath.runs.perform import is_finished
+from neuralpath.runs.place import read_metrics
+from neuralpath.runs.store import ABOUT, RECORD, Store
+from neuralpath.runs.work import Work, with_needs
+
+State = Literal["finished", "failed", "begun", "not begun"]
+
+
+@dataclass(frozen=True)
+class RunState:
+    """One run: how far it is, and what is known of where it was done."""
+
+    work: Work
+    state: State
+    n_steps: int
+    """Steps that an unfinished run has done."""
+    about: Mapping[str, Any]
+    """Start, command, seconds and versions; empty where the run is not finished."""
+    error: str = ""
+    headline: str = ""
+    """The result in a few words, where it is a training run."""
+
+
+@dataclass(frozen=True)
+class SweepContents:
+    """A sweep, its runs with what they need, and what the finished ones show."""
+
+    sweep: Sweep
+    runs: tuple[RunState, ...]
+    shown: tuple[Shown, ...]
+
+    @property
+    def n_finished(self) -> int:
+        """Runs that are finished."""
+        return sum(run.state == "finished" for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All sweeps of a folder, and messages about what could not be read."""
+
+    sweeps: tuple[SweepContents, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def versions(self) -> dict[tuple[tuple[str, str], ...], int]:
+        """The sets of package versions that runs were done with, and how many runs each, the most used first."""
+        counts: dict[tuple[tuple[str, str], ...], int] = {}
+        for run in {run.work.name: run for sweep in self.sweeps for run in sweep.runs}.values():
+            if run.about:
+                key = versions_of(run.about)
+                counts[key] = counts.get(key, 0) + 1
+        return dict(sorted(counts.items(), key=lambda entry: -entry[1]))
+
+
+def versions_of(about: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Package versions of a run, in the order of the names, Python's first."""
+    return (("python", str(about.get("python", "?"))), *sorted(dict(about.get("versions", {})).items()))
+
+
+def read_contents(store: Store) -> Contents:
+    """Read the sweeps of the store's folder.
+
+    Raises: neuralpath.runs.store.RunError if the folder holds no sweep.
+    """
+    sweeps, problems = read_sweeps(store.out)
+    contents = []
+    for sweep in sweeps:
+        runs = tuple(_state(work, store) for work in with_needs(sweep.works))
+        try:
+            shown = sweep.shown(store)
+        except (KeyError, IndexError, TypeError, ValueError) as error:  # records of a version with other results
+            reason = f"{type(error).__name__}: {error}"
+            problems.append(f"{sweep.name}: its results do not fit this version, and are not shown ({reason})")
+            shown = ()
+        contents.append(SweepContents(sweep, runs, shown))
+    return Contents(tuple(contents), tuple(problems))
+
+
+def settings_of(work: Work) -> dict[str, Any]:
+    """The settings of a run as plain values; other runs among them by their names, since they have their own entry."""
+    return {field.name: _plain(getattr(work, field.name)) for field in fields(work)}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Work):
+        return value.name
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {"kind": type(value).__name__, **inner}
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _state(work: Work, store: Store) -> RunState:
+    if is_finished(store, work):
+        return RunState(work, "finished", work.n_steps, _about(work, store), headline=_headline(store.result(work)))
+    failure = store.failure(work)
+    n_steps = len(read_metrics(store.folder(work)))
+    if failure is not None:
+        return RunState(work, "failed", n_steps, {}, error=str(failure.get("error", "")))
+    return RunState(work, "begun" if n_steps else "not begun", n_steps, {})
+
+
+def _about(work: Work, store: Store) -> Mapping[str, Any]:
+    """What is kept beside the record; in a folder of records the file has the name of the run."""
+    record = store.record_path(work)
+    assert record is not None
+    path: Path = record.with_name(ABOUT if record.name == RECORD else f"{work.name}.{ABOUT}")
+    try:
+        about = json.loads(path.read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return about if isinstance(about, dict) else {}
+
+
+def _headline(result: Mapping[str, Any] | None) -> str:
+    best = (result or {}).get("best")
+    accuracy = best.get("test_accuracy") if isinstance(best, dict) else None
+    return f"{100 * accuracy:.2f} %" if isinstance(accuracy, float) else ""

@@ -1,0 +1,353 @@
+"""The page in headless Chromium: nothing goes wrong, everything is drawn, and the explorer's numbers are Python's."""
+
+import math
+from copy import deepcopy
+
+import pytest
+import torch
+
+import neuralpath as npath
+from neuralpath import data, nets
+from neuralpath.readings.nearest import nearest
+from neuralpath.report import assets
+from neuralpath.report.contents import Contents, read_contents
+from neuralpath.report.network import ExplorerNetwork, find_network
+from neuralpath.report.page import page_html, write_report
+from report.small_runs import contents_of_every_kind, some_claims
+
+pytestmark = pytest.mark.slow
+
+TOLERANCE = 1e-4
+PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
+
+
+class Watched:
+    """A page with everything that it has asked for or complained about."""
+
+    def __init__(self, browser, path, **settings):
+        self.context = browser.new_context(**{"viewport": DESK, **settings})
+        self.page = self.context.new_page()
+        self.complaints, self.requests = [], []
+        self.page.on("console", lambda message: self.complaints.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.complaints.append(str(error)))
+        self.page.on("request", lambda request: self.requests.append(request.url))
+        self.page.goto(path.as_uri())
+
+    def scroll_through(self):
+        place = 0
+        while place < self.page.evaluate("document.documentElement.scrollHeight"):
+            self.page.evaluate("top => window.scrollTo({ top, behavior: 'instant' })", place)
+            self.page.wait_for_timeout(60)
+            place += 400
+
+    def reading(self):
+        return self.page.evaluate("gateExplorer")
+
+    def close(self):
+        """Fails on any complaint, and on any request but that of the page itself and of what it holds."""
+        self.page.wait_for_timeout(50)
+        self.context.close()
+        assert self.complaints == []
+        assert [url for url in self.requests if not url.startswith("data:")] == self.requests[:1]
+        assert self.requests[0].startswith("file:")
+
+
+@pytest.fixture(scope="module")
+def networks(store):
+    """One with biases, of a run, and one without, of another shape."""
+    trained = find_network(read_contents(store).sweeps, store)
+    digits = data.load("digits")
+    generator = torch.Generator().manual_seed(0)
+    before, after = (nets.FC((1, 8, 8), (24, 16), n_outputs=10, generator=generator) for _ in range(2))
+    free = ExplorerNetwork(
+        "free", "two layers", before, after, data.Split(digits.train.images[:200], digits.train.labels[:200]),
+        data.Split(digits.test.images[:50], digits.test.labels[:50]), None,
+    )  # fmt: skip
+    return {"biases": trained, "no biases": free}
+
+
+@pytest.fixture(scope="module")
+def pages(networks, tmp_path_factory):
+    """The page with every kind of figure, once for each network."""
+    folder, plotly, paths = tmp_path_factory.mktemp("pages"), assets.plotly(), {}
+    for name, network in networks.items():
+        contents = contents_of_every_kind() if name == "biases" else Contents((), ())
+        paths[name] = folder / f"{name}.html"
+        paths[name].write_text(page_html(contents, network, plotly, claims=some_claims()))
+    return paths
+
+
+@pytest.fixture
+def open_page(browser, pages):
+    opened = []
+
+    def make(name="biases", explorer=True, **settings):
+        watched = Watched(browser, pages[name], **settings)
+        opened.append(watched)
+        if explorer:
+            watched.page.locator("#explorer").scroll_into_view_if_needed()
+            watched.page.wait_for_selector("#x-root[data-ready]")
+        return watched
+
+    yield make
+    for watched in opened:
+        watched.close()
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESK], ids=["phone", "desk"])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_figure_is_drawn(open_page, theme, viewport):
+    watched = open_page(explorer=False, viewport=viewport, color_scheme=theme)
+    page = watched.page
+    assert page.evaluate("document.documentElement.dataset.theme") == theme
+    figures = page.locator("figure.figure")
+    assert page.locator("figure.figure[data-drawn]").count() < figures.count()  # the far ones wait
+    watched.scroll_through()
+    assert page.locator("figure.figure[data-drawn]").count() == figures.count() == 7
+    for index in range(figures.count()):
+        drawing = figures.nth(index).locator(".drawing")
+        marks = drawing.locator(".scatterlayer .trace, .boxlayer .trace, .heatmaplayer image, .picture-row canvas")
+        assert marks.count() > 0, figures.nth(index).get_attribute("id")
+    assert page.evaluate("document.documentElement.scrollWidth") <= viewport["width"]
+
+
+def test_legends_and_labels_stay_inside_their_figures(open_page):
+    for viewport in (PHONE, DESK):
+        watched = open_page(explorer=False, viewport=viewport)
+        watched.scroll_through()
+        outside = watched.page.evaluate("""() => [...document.querySelectorAll('.drawing text, .drawing .legend')]
+            .filter((one) => {
+                const box = one.getBoundingClientRect(), frame = one.closest('.drawing').getBoundingClientRect();
+                return box.width > 0 && (box.left < frame.left - 1 || box.right > frame.right + 1
+                    || box.top < frame.top - 1 || box.bottom > frame.bottom + 1);
+            }).map((one) => one.textContent)""")
+        assert outside == []
+
+
+def test_the_theme_can_be_switched_and_figures_follow(open_page):
+    page = open_page(explorer=False, color_scheme="light").page
+    page.locator("figure.figure").first.scroll_into_view_if_needed()
+    page.wait_for_selector("figure.figure[data-drawn]")
+    ink = "getComputedStyle(document.querySelector('.drawing .xtick text')).fill"
+    before = page.evaluate(ink)
+    button = page.locator("#theme")
+    button.focus()
+    page.keyboard.press("Enter")
+    assert button.text_content() == "Theme: light"
+    page.keyboard.press("Enter")
+    assert button.text_content() == "Theme: dark"
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.evaluate(ink) != before
+
+
+def test_all_figures_are_there_for_the_printer(open_page):
+    watched = open_page(explorer=False, color_scheme="dark")
+    page = watched.page
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.locator("figure.figure[data-drawn]").count() == 7
+    assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    assert page.pdf().startswith(b"%PDF")
+
+
+def check_numbers(reading, network):
+    """Everything that the explorer says, against the library, in double precision, for the same images."""
+    model = deepcopy(network.before if reading["stage"] == "before" else network.after).double()
+    shape = network.test.images.shape[1:]
+    x, second = (
+        torch.tensor(reading[name], dtype=torch.float64).reshape(1, *shape) for name in ("pixels", "secondPixels")
+    )
+    train = network.train.images.double()
+    graph = npath.trace(model, x)
+    with torch.no_grad():
+        outputs = model(x)[0]
+    close(reading["outputs"], outputs)
+    assert reading["prediction"] == int(outputs.argmax())
+    for name, image in (("gates", x), ("secondGates", second)):
+        for ours, theirs in zip(reading[name], graph.gates(image).layers, strict=True):
+            assert ours == theirs[0].int().tolist()
+    close([reading["logAll"]], [math.log(graph.n_paths)])
+    close([reading["logActive"]], npath.active_paths(graph, x))
+    close([reading["logActiveSecond"]], npath.active_paths(graph, second))
+    close([reading["logShared"]], npath.shared_paths(graph, x, second)[0])
+    shares = npath.base_kernels(graph, x, second)
+    for layer, share, gates in zip(reading["layers"], shares.values(), reading["gates"], strict=True):
+        close([layer["both"] / len(gates)], share.flatten())
+    by_paths, by_pixels = (nearest(graph, x, train, 8, by=by) for by in ("paths", "input"))
+    close([one["value"] for one in reading["byPaths"]], by_paths.values[0])
+    shared = npath.shared_paths(graph, x, train)[0]
+    close([one["value"] for one in reading["byPaths"]], [shared[one["index"]] for one in reading["byPaths"]])
+    close([one["value"] for one in reading["byPixels"]], by_pixels.values[0])
+    assert [one["index"] for one in reading["byPixels"]] == by_pixels.indices[0].tolist()
+
+
+def close(ours, theirs):
+    ours, theirs = (torch.tensor([float(value) for value in some], dtype=torch.float64) for some in (ours, theirs))
+    assert ours.shape == theirs.shape
+    assert torch.allclose(ours, theirs, rtol=TOLERANCE, atol=TOLERANCE), (ours, theirs)
+
+
+@pytest.mark.parametrize("name", ["biases", "no biases"])
+def test_numbers_are_those_of_the_library(open_page, networks, name):
+    watched = open_page(name)
+    page, network = watched.page, networks[name]
+    check_numbers(watched.reading(), network)
+    for stage in ("before", "after"):
+        page.locator(f"input[name=x-stage][value={stage}]").check()
+        for index in (3, 17, 31):
+            page.locator(f"#x-first-list-{index}").click()
+            page.locator(f"#x-second-list-{2 * index}").click()
+            reading = watched.reading()
+            assert reading["stage"] == stage
+            pixels = torch.tensor(reading["pixels"]).reshape(network.test.images.shape[1:])
+            assert torch.equal(pixels, network.test.images[index])
+            second = torch.tensor(reading["secondPixels"]).reshape(network.train.images.shape[1:])
+            assert torch.equal(second, network.train.images[2 * index])
+            check_numbers(reading, network)
+
+
+def test_numbers_on_the_screen_are_those_of_the_reading(open_page):
+    watched = open_page()
+    page = watched.page
+    page.locator("#x-first-list-5").click()
+    reading = watched.reading()
+    assert f"The network says {reading['prediction']}" in page.locator("#x-prediction").text_content()
+    words = page.locator("#x-paths").text_content()
+    for name in ("logActive", "logActiveSecond", "logShared"):
+        assert f"{reading[name] / math.log(10):.4f}" in words
+    assert f"{round(math.exp(reading['logActive'])):,}" in words  # a small network's paths are few enough to write out
+    for layer, panel in zip(reading["layers"], page.locator(".gate-layer dl").all(), strict=True):
+        numbers = [text.split()[0] for text in panel.locator("dd").all_text_contents()]
+        assert numbers == [str(layer[name]) for name in ("first", "second", "both")]
+
+
+def test_switching_between_before_and_after(open_page):
+    watched = open_page()
+    after = watched.reading()
+    watched.page.get_by_label("before training", exact=True).check()
+    before = watched.reading()
+    assert before["stage"] == "before"
+    assert before["pixels"] == after["pixels"]
+    assert before["gates"] != after["gates"]
+    assert [one["index"] for one in before["byPixels"]] == [one["index"] for one in after["byPixels"]]
+
+
+def test_a_second_image_from_the_test_images_or_the_neighbours(open_page, networks):
+    watched = open_page()
+    page, network = watched.page, networks["biases"]
+    page.locator("input[name=x-second-source][value=test]").check()
+    page.locator("#x-second-list-4").click()
+    second = torch.tensor(watched.reading()["secondPixels"]).reshape(network.test.images.shape[1:])
+    assert torch.equal(second, network.test.images[4])
+    check_numbers(watched.reading(), network)
+    nearest_one = watched.reading()["byPaths"][0]
+    page.locator("#x-near-paths button").first.click()
+    reading = watched.reading()
+    assert page.locator("input[name=x-second-source][value=train]").is_checked()
+    assert abs(reading["logShared"] - nearest_one["value"]) < TOLERANCE
+    page.locator("#x-second-list-0").click()
+    page.locator("input[name=x-second-source][value=test]").check()
+    page.locator("#x-second-list-0").click()  # the first image itself
+    assert watched.reading()["logShared"] == watched.reading()["logActive"]
+
+
+def test_drawing_on_the_canvas(open_page, networks):
+    watched = open_page()
+    page = watched.page
+    page.locator("input[name=x-source][value=drawn]").check()
+    assert sum(watched.reading()["pixels"]) == 0
+    check_numbers(watched.reading(), networks["biases"])
+    box = page.locator("#x-canvas").bounding_box()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.2 * box["height"])
+    page.mouse.down()
+    page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.8 * box["height"], steps=8)
+    page.mouse.up()
+    drawn = watched.reading()
+    assert 1 < sum(drawn["pixels"]) < 40
+    assert all(0 <= value <= 1 for value in drawn["pixels"])
+    check_numbers(drawn, networks["biases"])
+    page.locator("#x-fit").uncheck()
+    as_drawn = torch.tensor(watched.reading()["pixels"]).reshape(8, 8)
+    assert as_drawn[:, 3:5].sum() > 0.9 * as_drawn.sum()  # a stroke down the middle, where it was drawn
+    check_numbers(watched.reading(), networks["biases"])
+    page.locator("#x-clear").click()
+    assert sum(watched.reading()["pixels"]) == 0
+
+
+def test_the_explorer_by_keyboard(open_page, networks):
+    watched = open_page()
+    page, images = watched.page, networks["biases"].test.images
+
+    def shown():
+        pixels = torch.tensor(watched.reading()["pixels"]).reshape(images.shape[1:])
+        return next(index for index, image in enumerate(images) if torch.equal(image, pixels))
+
+    page.locator("#x-first-list [role=listbox]").focus()
+    for key, expected in (("ArrowRight", 1), ("ArrowRight", 2), ("ArrowLeft", 1), ("End", len(images) - 1), ("Home", 0),
+                          ("ArrowLeft", 0)):  # fmt: skip
+        page.keyboard.press(key)
+        assert shown() == expected
+    page.keyboard.press("ArrowDown")
+    below = shown()
+    assert below > 1
+    page.keyboard.press("ArrowUp")
+    assert shown() == 0
+    selected = page.locator("#x-first-list [aria-selected=true]")
+    assert selected.count() == 1
+    assert selected.get_attribute("id") == "x-first-list-0"
+    page.locator("input[name=x-stage][value=after]").focus()
+    page.keyboard.press("ArrowLeft")
+    assert watched.reading()["stage"] == "before"
+    page.locator("input[name=x-source][value=test]").focus()
+    page.keyboard.press("ArrowRight")
+    page.locator("#x-fit").uncheck()
+    page.locator("#x-canvas").focus()
+    for key in ("ArrowLeft", " ", "ArrowDown", " "):
+        page.keyboard.press(key)
+    drawn = torch.tensor(watched.reading()["pixels"]).reshape(8, 8)
+    assert drawn.nonzero().tolist() == [[4, 3], [5, 3]]
+    page.locator("#x-near-pixels button").nth(2).focus()
+    page.keyboard.press("Enter")
+    assert page.locator("input[name=x-second-source][value=train]").is_checked()
+
+
+def test_everything_that_can_be_pressed_has_a_name(open_page):
+    page = open_page().page
+    nameless = page.evaluate("""() => [...document.querySelectorAll('button, input, [role=listbox], canvas')]
+        .filter((one) => !(one.textContent.trim() || one.getAttribute('aria-label') || one.closest('label')
+            || one.closest('[aria-label]')))
+        .map((one) => one.outerHTML)""")
+    assert nameless == []
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_text_has_contrast(open_page, theme):
+    """At least 4.5 to 1 between the colours of text and what lies behind it."""
+    page = open_page(explorer=False, color_scheme=theme).page
+    pairs = [("ink", "paper"), ("soft", "paper"), ("soft", "faint"), ("soft", "raised"), ("accent", "paper"),
+             ("accent-ink", "accent"), ("good", "good-back"), ("partly", "partly-back"), ("bad", "bad-back"),
+             ("unknown", "unknown-back"), ("partly", "paper")]  # fmt: skip
+    for front, back in pairs:
+        read = "name => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()"
+        colours = [page.evaluate(read, name) for name in (front, back)]
+        lighter, darker = sorted(map(luminance, colours), reverse=True)
+        assert (lighter + 0.05) / (darker + 0.05) >= 4.5, (theme, front, back)
+
+
+def luminance(colour):
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_a_page_of_200_runs_opens(browser, many_runs, tmp_path):
+    written = write_report(many_runs, tmp_path / "page.html", figures=tmp_path / "figures")
+    watched = Watched(browser, written.page)
+    navigation = watched.page.evaluate("performance.getEntriesByType('navigation')[0].loadEventEnd")
+    print(f"opened in {navigation / 1000:.2f} s, {written.n_bytes / 1e6:.1f} MB")
+    assert watched.page.locator(".runs li").count() >= 200
+    watched.page.locator(".runs > summary").click()
+    watched.page.locator(".runs li summary").nth(150).click()
+    assert "settings:" in watched.page.locator(".runs li pre").nth(150).text_content()
+    watched.close()

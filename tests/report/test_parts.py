@@ -1,0 +1,123 @@
+"""The parts that the page is made of, each by itself."""
+
+import base64
+import json
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from neuralpath import nets
+from neuralpath.data import Split
+from neuralpath.experiments.shown import Curve, Curves, HeatMaps, Table
+from neuralpath.experiments.statistics import Spread
+from neuralpath.report.contents import read_contents
+from neuralpath.report.drawings import class_middles, draw
+from neuralpath.report.markup import json_script, plural, slug
+from neuralpath.report.network import ExplorerNetwork, NoNetwork, export, find_network
+from neuralpath.report.payloads import band, grey, is_empty, payload
+from neuralpath.report.tables import cell_html, table_html
+from report.small_runs import figures_of_every_kind, small_sweep, write_made_up
+
+
+@pytest.mark.parametrize(
+    ("cell", "shown"),
+    [
+        (None, "&ndash;"), (float("nan"), "&ndash;"), (-1.5, "&minus;1.5"), (3, "3"), ("a<b", "a&lt;b"),
+        (1 / 3, "0.33333"), (Spread.of([1.0, 3.0]), "2.00 "), (Spread.of([1.0, 3.0]), "± 1.41"),
+        (Spread.of([1.0, 3.0]), "(2)"), (Spread.of([1.0]), "(1)"),
+    ],
+)  # fmt: skip
+def test_cells(cell, shown):
+    assert shown in cell_html(cell)
+
+
+def test_columns_of_printed_figures_are_aligned_as_numbers():
+    table = Table("t", ("name", "paper", "empty"), (("a", "97.10 ± 0.09", None), ("b", "95.85", None)))
+    assert table_html(table).count('<th scope="col" class="number">') == 2
+
+
+def test_band_of_a_logarithmic_axis_stays_above_0():
+    curve = Curve("c", (1.0, 2.0), (1.0, 2.0), (3.0, 0.5))
+    assert band(curve, log_y=False) == ([-2.0, 1.5], [4.0, 2.5])
+    assert band(curve, log_y=True) == ([0.1, 1.5], [4.0, 2.5])
+    assert band(Curve("c", (1.0,), (1.0,)), log_y=True) is None
+
+
+def test_values_that_are_no_numbers_leave_gaps():
+    figure = Curves("t", "x", "y", (Curve("c", (1.0, 2.0), (math.nan, 123456.789)),))
+    assert payload(figure)["curves"][0]["y"] == [None, 123460.0]
+    assert is_empty(Curves("t", "x", "y", (Curve("c", (1.0,), (math.nan,)),)))
+    assert is_empty(HeatMaps("t", {}))
+
+
+def test_grey_images_are_scaled_by_themselves():
+    assert grey(((0.0, 1.0), (0.5, 2.0))) == [[0, 128], [64, 255]]
+    assert grey(((3.0, 3.0),)) == [[0, 0]]
+
+
+def test_json_cannot_end_its_element():
+    script = json_script({"a": "</script><!-- \u2028"})
+    assert script.count("</script>") == 1
+    assert "<!--" not in script
+    body = script.partition(">")[2].removesuffix("</script>")
+    assert json.loads(body) == {"a": "</script><!-- \u2028"}
+
+
+def test_words():
+    assert slug("K^V: 50 % of π") == "k-v-50-of"
+    assert (plural(1, "run"), plural(2000, "run")) == ("1 run", "2,000 runs")
+
+
+@pytest.mark.parametrize("figure", figures_of_every_kind()[:7], ids=lambda figure: figure.title)
+def test_every_kind_of_figure_becomes_a_file(figure, tmp_path):
+    pdf, png = draw(figure, tmp_path, "figure")
+    assert pdf.read_bytes().startswith(b"%PDF")
+    assert png.read_bytes().startswith(b"\x89PNG")
+    again, _ = draw(figure, tmp_path, "again")
+    assert again.read_bytes() == pdf.read_bytes()
+
+
+def test_ticks_of_classes_are_in_their_middle():
+    assert class_middles((4, 4, 4, 7)) == {4: 1.0, 7: 3.0}
+
+
+def test_exported_weights_and_images_are_the_network_s(store):
+    network = find_network(read_contents(store).sweeps, store)
+    assert isinstance(network, ExplorerNetwork)
+    made = export(network)
+    values = base64.b64decode(made["stages"]["after"][0]["weights"])
+    first = next(module for module in network.after.modules() if isinstance(module, torch.nn.Linear))
+    assert torch.equal(torch.from_numpy(np.frombuffer(values, "<f4").copy()).reshape(first.weight.shape), first.weight)
+    pixels = (
+        np.frombuffer(base64.b64decode(made["train"]["pixels"]), np.uint8).astype(np.float32) / made["train"]["scale"]
+    )
+    assert torch.equal(torch.from_numpy(pixels).reshape(network.train.images.shape), network.train.images)
+    before = next(module for module in network.before.modules() if isinstance(module, torch.nn.Linear))
+    assert not torch.equal(before.weight, first.weight)
+
+
+def test_the_network_before_training_is_where_training_began(store):
+    network = find_network(read_contents(store).sweeps, store)
+    work = next(run.work for run in read_contents(store).sweeps[0].runs if run.work.name == network.name)
+    for name, value in work.make().state_dict().items():
+        assert torch.equal(network.before.state_dict()[name], value)
+    saved = store.place(work).weights_of(work, "last")
+    assert all(torch.equal(network.after.state_dict()[name], value) for name, value in saved.items())
+
+
+def test_images_that_are_not_bytes_are_written_in_full():
+    images = torch.rand(20, 1, 4, 4, generator=torch.Generator().manual_seed(0))
+    split = Split(images, torch.arange(20) % 10)
+    model = nets.FC((1, 4, 4), 8, 3, 10)
+    made = export(ExplorerNetwork("n", "a", model, model, split, split, None))
+    assert made["test"]["scale"] is None
+    values = np.frombuffer(base64.b64decode(made["test"]["pixels"]), "<f4").copy()
+    assert torch.equal(torch.from_numpy(values).reshape(images.shape), images)
+
+
+def test_records_without_weights_give_no_network(tmp_path):
+    store = write_made_up(tmp_path, small_sweep())
+    network = find_network(read_contents(store).sweeps, store)
+    assert network == NoNetwork("the weights of its networks are not kept in this folder")

@@ -1,0 +1,33 @@
+"""The demonstration, from training to the page; nothing is trained twice."""
+
+import re
+
+import pytest
+
+from neuralpath.cli import main
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_demo_prints_its_tables_and_writes_the_page(tmp_path, capsys):
+    out = tmp_path / "demo"
+    assert main(["demo", "--out", str(out), "--seed", "3"]) == 0
+    printed, progress = capsys.readouterr()
+    assert "16,777,216 paths" in printed
+    for words in ("Paths before training", "Paths after training", "Centred alignment", "label energy"):
+        assert words in printed
+    for regime in ("ReLU", "FL", "DL", "FR-DI", "FR-II"):
+        accuracy = float(re.search(rf"│ {regime} .*?│ +([\d.]+)% │", printed)[1])
+        assert accuracy > 80
+    page = out / "report.html"
+    assert str(page) in printed.replace("\n", "")
+    assert "[5/5] finished" in progress
+    source = page.read_text()
+    assert 'id="explorer-network"' in source
+    assert "The digits, seen as paths" in source
+    assert (out / "path_kernel.png").exists()
+    assert len(list((out / "figures").glob("*.pdf"))) == source.count('<figure class="shown figure"') >= 5
+    assert main(["demo", "--out", str(out), "--seed", "3"]) == 0
+    again, progress = capsys.readouterr()
+    assert again == printed
+    assert "finished digits" not in progress
