@@ -35,7 +35,11 @@ __all__ = [
 
 @dataclass(frozen=True)
 class HardGate:
-    """ReLU: 1 where q > 0, strictly, else 0 (torch's own gradient at 0 is 0 too)."""
+    """ReLU: 1 where q > 0, strictly, else 0 (torch's own gradient at 0 is 0 too).
+
+    >>> HardGate()(torch.tensor([-1.0, 0.0, 2.0]))
+    tensor([False, False,  True])
+    """
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
         """Gate values of the pre-activations ``q``."""
@@ -48,6 +52,9 @@ class SoftGate:
 
     Its derivative is ``beta * gamma(q) * (1 - gamma(q) / factor)``. The papers take ``beta`` 8 or 10 and
     ``factor`` 1, their notebooks ``1.1 * sigmoid(4 q)``.
+
+    >>> SoftGate(beta=8.0)(torch.tensor([-1.0, 0.0, 1.0]))
+    tensor([3.3535e-04, 5.0000e-01, 9.9966e-01])
     """
 
     beta: float
@@ -66,7 +73,11 @@ class SoftGate:
 
 @dataclass(frozen=True)
 class LeakyGate:
-    """Leaky ReLU: 1 where q > 0, else ``slope``."""
+    """Leaky ReLU: 1 where q > 0, else ``slope``.
+
+    >>> LeakyGate(0.25)(torch.tensor([-1.0, 2.0]))
+    tensor([0.2500, 1.0000])
+    """
 
     slope: float
 
@@ -77,7 +88,11 @@ class LeakyGate:
 
 @dataclass(frozen=True)
 class LinearGate:
-    """The gate that is always open: the activation is the identity."""
+    """The gate that is always open: the activation is the identity.
+
+    >>> LinearGate()(torch.tensor([-1.0, 2.0]))
+    tensor([True, True])
+    """
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Bool[Tensor, "*shape"]:
         """Gate values of the pre-activations ``q``."""

@@ -81,6 +81,13 @@ def verify_kernel(
     """Check a stored kernel: the checksum of every tile, and the values of some, drawn at random, by computing them.
 
     Raises: StoreError if the store is not there, or was computed from anything else.
+
+    >>> import tempfile
+    >>> x = torch.randn(5, 3)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = store_kernel(f"{folder}/K.zarr", "linear", None, x)
+    ...     verify_kernel(f"{folder}/K.zarr", "linear", None, x).good
+    True
     """
     recipe = make_recipe(name, model, x1, x2, normalise=normalise)
     return verify(open_kernel(path), recipe, n_tiles=n_tiles, generator=generator, progress=progress)

@@ -20,7 +20,11 @@ ENVIRONMENT_VARIABLE = "NEURALPATH_DATA"
 
 
 def cache_folder() -> Path:
-    """Cache folder of the user: ``$XDG_CACHE_HOME/neuralpath`` or ``~/.cache/neuralpath``."""
+    """Cache folder of the user: ``$XDG_CACHE_HOME/neuralpath`` or ``~/.cache/neuralpath``.
+
+    >>> cache_folder().name
+    'neuralpath'
+    """
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG rules have relative paths ignored.
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "neuralpath"
@@ -36,6 +40,12 @@ def find(
 
     Raises: DataError if it is nowhere, with the places that were searched; if only the pickled version is
         there; or if `data_dir` is given and is no folder.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:  # doctest: +ELLIPSIS
+    ...     find("mnst", folder)
+    Traceback (most recent call last):
+    neuralpath.data._errors.DataError: No data set is called 'mnst'; known are digits, mnist, ... Did you mean mnist?
     """
     source = lookup(name, sources)
     roots = search_roots(data_dir)

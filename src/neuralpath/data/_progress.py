@@ -19,7 +19,11 @@ Report: TypeAlias = Callable[[str, int, int], None]
 
 
 def progress_bar() -> Progress:
-    """Progress display for :func:`fetch`, on the error stream; use it as a context manager."""
+    """Progress display for :func:`fetch`, on the error stream; use it as a context manager.
+
+    >>> with progress_bar() as bar:
+    ...     as_report(bar)("a file", 10, 10)
+    """
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(),

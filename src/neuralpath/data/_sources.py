@@ -314,7 +314,11 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
 
 
 def names(sources: Mapping[str, Source] = SOURCES) -> tuple[str, ...]:
-    """Names that :func:`load` knows."""
+    """Names that :func:`load` knows.
+
+    >>> names()
+    ('digits', 'mnist', 'fashion-mnist', 'cifar10', 'cifar100')
+    """
     return (EMBEDDED, *sources)
 
 

@@ -18,6 +18,11 @@ def binary_task(split: Split, negative: int, positive: int) -> Split:
 
     Reference: P1 figure 2 (middle) uses MNIST's 4 against 7.
     Raises: ValueError if the classes are the same or one of them has no example.
+
+    >>> from neuralpath import data
+    >>> task = binary_task(data.load("digits").train, 4, 7)
+    >>> len(task), sorted(set(task.labels.tolist()))
+    (296, [-1.0, 1.0])
     """
     if negative == positive:
         raise ValueError(f"`negative` and `positive` must be two classes, got {negative} for both.")
@@ -39,6 +44,11 @@ def label_noise(
 
     Raises: ValueError if `fraction` is not between 0 and 1 or a label is not below `n_classes`;
         TypeError without a generator.
+
+    >>> labels = torch.zeros(1000, dtype=torch.int64)
+    >>> noisy = label_noise(labels, 0.5, 10, torch.Generator().manual_seed(0))
+    >>> 400 < int((noisy != labels).sum()) < 500  # 500 are redrawn, and some come out true again
+    True
     """
     if not 0 <= fraction <= 1:  # a NaN fails here too
         raise ValueError(f"`fraction` must lie between 0 and 1, got {fraction}.")
@@ -58,6 +68,9 @@ def random_labels(labels: Int64[Tensor, "batch"], n_classes: int, generator: tor
 
     Reference: Zhang et al. 2016, arXiv:1611.03530, section 2.
     Raises: ValueError if a label is not below `n_classes`; TypeError without a generator.
+
+    >>> random_labels(torch.zeros(5, dtype=torch.int64), 10, torch.Generator().manual_seed(0)).shape
+    torch.Size([5])
     """
     _require_classes(labels, n_classes)
     _require_generator(generator)
@@ -74,6 +87,11 @@ def random_pixels(
 
     Reference: Zhang et al. 2016, arXiv:1611.03530, section 2.
     Raises: TypeError without a generator.
+
+    >>> images = torch.rand(2, 3, 4, 4)
+    >>> shuffled = random_pixels(images, torch.Generator().manual_seed(0))
+    >>> bool(torch.equal(shuffled.flatten(2).sort().values, images.flatten(2).sort().values))
+    True
     """
     _require_generator(generator)
     n_pixels = math.prod(images.shape[2:])
@@ -92,6 +110,11 @@ def balanced_subset(split: Split, n_per_class: int, generator: torch.Generator) 
 
     Raises: ValueError if `n_per_class` is not positive or a class has fewer examples;
         TypeError without a generator.
+
+    >>> from neuralpath import data
+    >>> subset = balanced_subset(data.load("digits").train, 5, torch.Generator().manual_seed(0))
+    >>> subset.labels.bincount().tolist()
+    [5, 5, 5, 5, 5, 5, 5, 5, 5, 5]
     """
     if n_per_class < 1:
         raise ValueError(f"`n_per_class` must be at least 1, got {n_per_class}.")

@@ -15,6 +15,9 @@ def get(name: str) -> Experiment:
     """The experiment of that name.
 
     Raises: ValueError if there is none; the message suggests the nearest.
+
+    >>> get("base-kernels").source
+    'P2 section 7'
     """
     if name not in NAMES:
         near = get_close_matches(name, NAMES, n=1, cutoff=0.4)

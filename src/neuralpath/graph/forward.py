@@ -21,6 +21,14 @@ class Gates:
 
     A hard gate is boolean, any other is a float, with the shape of the node. The gates of a max pool are
     one int64 tensor: for each output unit the flat position, within its channel, that it was read from.
+
+    >>> import neuralpath as npath
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3, bias=False), torch.nn.ReLU())
+    >>> gates = npath.trace(model, torch.ones(1, 2)).gates(torch.zeros(4, 2))
+    >>> gates
+    Gates of 4 examples (1: (3,))
+    >>> bool(gates["1"].any())  # a pre-activation of 0 opens no gate
+    False
     """
 
     names: tuple[str, ...]

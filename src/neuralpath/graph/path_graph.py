@@ -27,6 +27,11 @@ class PathGraph:
 
     The graph holds no weights: it reads the model's own tensors each time, in evaluation mode, and so
     follows the model as it trains.
+
+    >>> import neuralpath as npath
+    >>> graph = npath.trace(npath.nets.FC(4, width=8, depth=3, n_outputs=2), torch.ones(1, 4))
+    >>> graph.n_paths, graph.gate_names, graph.input_shape, graph.n_outputs
+    (256, ('layers.relu1', 'layers.relu2'), (4,), 2)
     """
 
     nodes: tuple[n.Node, ...]

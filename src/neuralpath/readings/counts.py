@@ -237,6 +237,12 @@ def shared_paths(
     The diagonal for one batch is ``active_paths`` (for hard gates; the sizes of others count, as there). A path
     through a max pool is shared where both inputs pick the same position.
     Cost: one pass over the units for each pair. Raises: as ``active_paths``.
+
+    >>> import neuralpath as npath
+    >>> x = torch.randn(3, 2)
+    >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=3), x[:1])
+    >>> bool(torch.allclose(npath.shared_paths(graph, x).diagonal(), npath.active_paths(graph, x)))
+    True
     """
     check_input("x1", x1, graph)
     if x2 is not None:
@@ -269,6 +275,13 @@ def path_overlap(
     ``per_input``.
     Raises: OverflowError if a count passes the range of the dtype (``shared_paths`` gives logarithms);
     otherwise as ``active_paths``.
+
+    >>> import neuralpath as npath
+    >>> x = torch.randn(3, 2)
+    >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=2), x[:1])
+    >>> gates = graph.gates(x).layers[0].float()
+    >>> bool(torch.equal(npath.path_overlap(graph, x), gates @ gates.T))
+    True
     """
     check_input("x1", x1, graph)
     if x2 is not None:

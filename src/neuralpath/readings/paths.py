@@ -208,6 +208,13 @@ def path_features(
     Reference: P1 definition 2.1, P2 definitions 3.3 and 3.6. Cost: the number of paths, times the batch.
     Raises: ValueError past ``limit`` paths, for tied weights, and if the outputs do not share their paths and
     ``output`` is not given.
+
+    >>> import neuralpath as npath
+    >>> x = torch.randn(5, 3, dtype=torch.float64)
+    >>> graph = npath.trace(npath.nets.FC(3, width=4, depth=3).double(), x[:1])
+    >>> features = npath.path_features(graph, x)
+    >>> features.shape, bool(torch.allclose(features @ features.T, npath.path_kernel(graph, x)))
+    (torch.Size([5, 48]), True)
     """
     check_input("x", x, graph)
     refuse_tied(graph, "the path feature")
@@ -235,6 +242,13 @@ def path_values(
     Differentiable in the model's parameters.
     Reference: P1 definition 2.1, P2 definition 3.5 (with the constants in the features, not here).
     Raises: as ``path_features``.
+
+    >>> import neuralpath as npath
+    >>> model, x = npath.nets.FC(3, width=4, depth=3).double(), torch.randn(5, 3, dtype=torch.float64)
+    >>> graph = npath.trace(model, x[:1])
+    >>> output = npath.path_features(graph, x) @ npath.path_values(graph)
+    >>> bool(torch.allclose(output, model(x)[:, 0]))
+    True
     """
     refuse_tied(graph, "the path value")
     first = chosen_output(graph, output)

@@ -158,6 +158,10 @@ def sketched_kernel(
     """The kernel that sketched features estimate, with error bars from the spread over the draws.
 
     Raises: ValueError if the features are fewer than two, or not of the same draws.
+
+    >>> sketched = sketched_kernel(torch.ones(3, 16) / 4)
+    >>> float(sketched.kernel[0, 1]), float(sketched.standard_error[0, 1])
+    (1.0, 0.0)
     """
     features2 = features1 if features2 is None else features2
     count = features1.shape[1]

@@ -57,6 +57,14 @@ def random_weights(
     ``variance`` and ``bias_variance`` are as in ``expected_tangent_kernel``; ``draw`` is the distribution, ``gaussian``
     or ``random_signs``, or any function of a shape and a generator.
     Raises: ValueError for variances that are not positive.
+
+    >>> import neuralpath as npath
+    >>> graph = npath.trace(npath.nets.FC(3, width=4, depth=2), torch.ones(1, 3))
+    >>> weights = random_weights(graph, generator=torch.Generator().manual_seed(0), draw=random_signs, variance=0.25)
+    >>> {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    {'layers.linear1': (4, 3), 'layers.linear2': (1, 4)}
+    >>> weights["layers.linear2"].abs().unique()
+    tensor([0.5000])
     """
     variances = mix_variances(graph, variance)
     if not 0 <= bias_variance < float("inf"):

@@ -8,7 +8,11 @@ from neuralpath.training.schedules import Constant, Schedule
 
 @dataclass(frozen=True)
 class Adam:
-    """Adam (Kingma & Ba 2014); with ``decoupled`` the weights decay apart from the gradient (AdamW)."""
+    """Adam (Kingma & Ba 2014); with ``decoupled`` the weights decay apart from the gradient (AdamW).
+
+    >>> Adam(rate=3e-4, weight_decay=0.01, decoupled=True).rate
+    0.0003
+    """
 
     rate: float = 1e-3
     """Learning rate before the schedule's factor."""
@@ -26,7 +30,11 @@ class Adam:
 
 @dataclass(frozen=True)
 class SGD:
-    """Stochastic gradient descent, with momentum, Nesterov's or plain."""
+    """Stochastic gradient descent, with momentum, Nesterov's or plain.
+
+    >>> SGD(rate=0.1, momentum=0.9, nesterov=True).momentum
+    0.9
+    """
 
     rate: float = 0.1
     """Learning rate before the schedule's factor."""
@@ -44,7 +52,11 @@ class SGD:
 
 @dataclass(frozen=True)
 class RMSprop:
-    """Steps divided by a running root mean square of the gradient."""
+    """Steps divided by a running root mean square of the gradient.
+
+    >>> RMSprop(rate=1e-3).smoothing
+    0.99
+    """
 
     rate: float = 1e-3
     """Learning rate before the schedule's factor."""
@@ -69,6 +81,10 @@ class TrainingConfig:
     """Everything that the weights after training depend on, besides the model, the data and the augmentation.
 
     On one machine and with one number of threads, equal settings give equal weights, bit for bit.
+
+    >>> config = TrainingConfig(epochs=10, optimiser=SGD(0.1, momentum=0.9), seed=3)
+    >>> config.epochs, config.batch_size
+    (10, 32)
     """
 
     epochs: int = 20

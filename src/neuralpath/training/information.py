@@ -132,6 +132,15 @@ def gating_information(
 
     Cost: two trainings, and three more for each layer with gates; fixed gates are computed once for each.
 
+    >>> import torch
+    >>> from neuralpath import data, nets
+    >>> digits = data.load("digits")
+    >>> model = nets.FC((1, 8, 8), width=16, depth=2, n_outputs=10, generator=torch.Generator().manual_seed(0))
+    >>> few = data.Split(digits.test.images[:100], digits.test.labels[:100])
+    >>> found = gating_information(model, few, few, TrainingConfig(epochs=1, threads=1), layers=False)
+    >>> 0 <= found.gates <= 1, found.layers
+    (True, ())
+
     """
     config = config or TrainingConfig()
     if config.epochs < 1:

@@ -69,6 +69,14 @@ def train(
         CheckpointError: If the folder holds another run, or only damaged checkpoints.
         TrainingDiverged: If the loss is no longer finite; the last good checkpoint stays.
 
+    >>> from neuralpath import data, nets, training
+    >>> digits = data.load("digits")
+    >>> model = nets.FC((1, 8, 8), width=16, depth=2, n_outputs=10, generator=torch.Generator().manual_seed(0))
+    >>> config = training.TrainingConfig(epochs=2, optimiser=training.Adam(0.01), threads=1)
+    >>> result = train(model, digits.train, digits.test, config)
+    >>> len(result.history), result.last.test.accuracy > 0.5
+    (2, True)
+
     """
     config = config or TrainingConfig()
     with ExitStack() as stack:

@@ -28,7 +28,11 @@ Hook = Callable[[TrainingMoment], None]
 
 @dataclass(frozen=True)
 class SaveEvery:
-    """How often a checkpoint is written: after so many seconds or steps, whichever comes first; None is never."""
+    """How often a checkpoint is written: after so many seconds or steps, whichever comes first; None is never.
+
+    >>> SaveEvery(seconds=None, steps=100).steps
+    100
+    """
 
     seconds: float | None = 60.0
     steps: int | None = None

@@ -12,7 +12,11 @@ from itertools import pairwise
 
 @dataclass(frozen=True)
 class Constant:
-    """The same rate throughout."""
+    """The same rate throughout.
+
+    >>> Constant().factor(3.0, 10)
+    1.0
+    """
 
     def factor(self, time: float, epochs: int) -> float:
         """Factor at a time in epochs."""
@@ -21,7 +25,11 @@ class Constant:
 
 @dataclass(frozen=True)
 class Steps:
-    """The rate is multiplied by ``factor_each`` at each of the epochs ``at``."""
+    """The rate is multiplied by ``factor_each`` at each of the epochs ``at``.
+
+    >>> [round(Steps(at=(10, 15)).factor(time, 20), 4) for time in (0.0, 10.0, 19.0)]
+    [1.0, 0.1, 0.01]
+    """
 
     at: tuple[float, ...]
     factor_each: float = 0.1
@@ -42,7 +50,11 @@ class Steps:
 
 @dataclass(frozen=True)
 class Cosine:
-    """Half a cosine from 1 to ``floor`` over all epochs, after a linear rise over the first ``warmup`` epochs."""
+    """Half a cosine from 1 to ``floor`` over all epochs, after a linear rise over the first ``warmup`` epochs.
+
+    >>> [round(Cosine(warmup=1.0).factor(time, 11), 4) for time in (0.5, 1.0, 6.0, 11.0)]
+    [0.5, 1.0, 0.5, 0.0]
+    """
 
     floor: float = 0.0
     warmup: float = 0.0
@@ -70,6 +82,9 @@ class PiecewiseLinear:
     """Straight lines between the points (epoch, factor); level before the first and after the last.
 
     DavidNet's schedule is ``PiecewiseLinear(epochs=(0, 5, 24), factors=(0, 1, 0))``.
+
+    >>> PiecewiseLinear(epochs=(0, 5, 24), factors=(0, 1, 0)).factor(2.5, 24)
+    0.5
     """
 
     epochs: tuple[float, ...]

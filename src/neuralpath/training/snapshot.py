@@ -136,6 +136,11 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Load weights into a model.
 
     Raises: CheckpointError that names the keys that do not fit.
+
+    >>> first, second = nn.Linear(3, 2), nn.Linear(3, 2)
+    >>> load_weights(second, first.state_dict())
+    >>> bool((first.weight == second.weight).all())
+    True
     """
     own = model.state_dict()
     problems = (

@@ -71,7 +71,7 @@ class Costs:
         known = [self.seconds.get(work.name) for work in works]
         if not known or None in known:
             return "a time that was not estimated"
-        return f"about {format_time(sum(value for value in known if value is not None))}"
+        return f"about {format_time(sum(value for value in known if value is not None))} on one core"
 
     def of_paper(self, name: str) -> str:
         """The same for an experiment at the papers' scale."""

@@ -66,10 +66,14 @@ def judge_all(evidence: Evidence) -> tuple[Judged, ...]:
 def claim_verdicts(store: Store) -> tuple[ClaimVerdict, ...]:
     """The verdicts on all claims from the runs of a folder, with the costs that it keeps, for the page.
 
+    None where all its sweeps only try the machinery out.
+
     Raises: RunError if the folder holds no sweeps.
     """
     sweeps, _ = read_sweeps(store.out)
     evidence = gather(sweeps, store, Costs.read(store.out))
+    if not evidence.found:
+        return ()
     return tuple(judged.row for judged in judge_all(evidence))
 
 
@@ -90,6 +94,8 @@ def _cell(aspect: Aspect, name: str) -> str:
     n_yes = sum(check.outcome == "yes" for check in aspect.checks if check.decides)
     n_deciding = sum(check.decides for check in aspect.checks)
     left = len(aspect.checks) - n_deciding
+    if not n_deciding:
+        return f"{aspect.name}: {reach}{', ' if reach else ''}none of {left} checks decides"
     others = f", {left} more do not decide" if left else ""
     return f"{aspect.name}: {reach}{', ' if reach else ''}holds in {n_yes} of {n_deciding}{others}"
 
@@ -117,8 +123,7 @@ def _reason(claim: Claim, aspects: tuple[Aspect, ...], evidence: Evidence) -> st
         if unfinished := evidence.unfinished(name):
             begun = "is not finished" if evidence.of(name) else "was not run"
             said.append(
-                f"`{name}` {begun}: {counted(len(unfinished), 'run')} would take {evidence.costs.of(unfinished)} on "
-                "one core."
+                f"`{name}` {begun}: {counted(len(unfinished), 'run')} would take {evidence.costs.of(unfinished)}."
             )
     return " ".join(said)
 
@@ -130,8 +135,8 @@ def _untested(aspect: Aspect, evidence: Evidence) -> str:
     elif aspect.checks:
         why = "chance does not let one say"
     else:
-        why = aspect.missing or "no finished runs"
-    cost = f" (it would take {evidence.costs.of(aspect.would_take)} on one core)" if aspect.would_take else ""
+        why = aspect.missing or "no finished runs that tell"
+    cost = f" (it would take {evidence.costs.of(aspect.would_take)})" if aspect.would_take else ""
     return f"Not tested, {aspect.name}: {why}{cost}."
 
 

@@ -32,12 +32,17 @@ This page is made from the records beside it by `neuralpath claims`; `make test`
 
 Exact statements are settled by tests. Empirical ones are judged by runs, each by a rule that is fixed in
 `src/neuralpath/experiments/claims/` and printed below. Accuracies are test accuracies in per cent, differences are in
-points and paired by seed, ± is the standard error. A check says *yes* or *no* where chance is ruled out by
-{SIGMAS:g} standard errors, otherwise it is *open*; with a single seed, as on CIFAR-10, the error of a difference is
-taken as {SINGLE_SEED_ERROR:g} points. Checks with fewer than {MIN_SEEDS} seeds (CIFAR-10 excepted, where the number is
-told) or {MIN_ORDERS} orders of gates are shown and do not decide. A claim **holds** if all its parts were checked and
-all checks that decide say yes, **does not hold** if all say no, **holds in part** in between, and is **not tested
-here** if none decides.
+points and paired by seed, ± is the standard error. The printed figures are those of the papers' networks, also where
+ours are smaller.
+
+- That one thing is above another is *yes* or *no* where {SIGMAS:g} standard errors rule chance out, otherwise *open*.
+- That something lies within bounds is *yes* where the mean does and the standard error is smaller than the bounds are
+  wide, *no* where the mean is outside by {SIGMAS:g} standard errors, otherwise *open*.
+- With a single seed, as on CIFAR-10, the error of a difference is taken as {SINGLE_SEED_ERROR:g} points.
+- Checks with fewer than {MIN_SEEDS} seeds (CIFAR-10 excepted, where the number is told) or {MIN_ORDERS} orders of gates
+  are shown and do not decide.
+- A claim **holds** if all its parts were checked and all checks that decide say yes, **does not hold** if all say no,
+  **holds in part** in between, and is **not tested here** if none decides.
 """
 
 
@@ -77,7 +82,7 @@ def _section(one: Judged, evidence: Evidence, analyses: Path | None) -> str:
     if claim.exact is not None:
         lines += ["Tests:", "", *(f"- `{test}`" for test in claim.exact.tests), ""]
     if claim.experiments:
-        lines += ["Commands:", "", *(f"- `{line}`" for line in commands(claim.experiments, evidence)), ""]
+        lines += ["Runs:", "", *(f"- {line}" for line in runs_behind(claim.experiments, evidence)), ""]
     rows = [_row(aspect, check) for aspect in one.aspects if aspect.name != EXACT for check in aspect.checks]
     if rows:
         lines.append(table_markdown(("what", "where", "paper", "ours", "difference", "holds"), rows))
@@ -98,15 +103,17 @@ def _row(aspect: Aspect, check: Check) -> tuple[str, ...]:
     return aspect.name, check.where, check.paper or "-", check.ours, check.difference or "-", outcome
 
 
-def commands(experiments: Sequence[str], evidence: Evidence) -> list[str]:
-    """The commands behind runs, without what is true of one machine only."""
-    lines: dict[str, None] = {}
+def runs_behind(experiments: Sequence[str], evidence: Evidence) -> list[str]:
+    """The commands behind runs, without what is true of one machine only, and how many runs are finished."""
+    lines = []
     for name in experiments:
         for found in evidence.of(name):
-            lines[portable(found.sweep.command or f"neuralpath run {name} --preset {found.sweep.preset}")] = None
+            command = portable(found.sweep.command or f"neuralpath run {name} --preset {found.sweep.preset}")
+            done = f"{len(found.works) - len(found.unfinished)} of {len(found.works)} runs are finished"
+            lines.append(f"`{command}`: {done}, `sweeps/{found.sweep.name}.json`")
         if not evidence.of(name):
-            lines[f"neuralpath run {name} --preset cpu --out runs"] = None
-    return list(lines)
+            lines.append(f"`neuralpath run {name} --preset cpu --out runs`: not run")
+    return lines
 
 
 def portable(command: str) -> str:

@@ -90,11 +90,17 @@ def error_of(ours: Spread, single: float = math.inf) -> float:
 
 
 def within(ours: Spread, low: float, high: float, *, single: float = math.inf) -> Outcome:
-    """Yes if the mean lies within the bounds, no if it is outside by more than 3 standard errors, otherwise open."""
+    """Yes if the mean lies within the bounds, no if it is outside by more than 3 standard errors, otherwise open.
+
+    It is open too where the standard error is larger than the bounds are wide (half of it; with one bound, its distance
+    from 0, unless it is 0): then the runs could not tell.
+    """
+    error = error_of(ours, single)
+    width = (high - low) / 2 if math.isfinite(high - low) else min(abs(low), abs(high)) or math.inf
     if low <= ours.mean <= high:
-        return "yes"
+        return "yes" if error <= width else "open"
     outside = max(low - ours.mean, ours.mean - high)
-    return "no" if outside > SIGMAS * error_of(ours, single) else "open"
+    return "no" if outside > SIGMAS * error else "open"
 
 
 def above(ours: Spread, floor: float = 0.0, *, named: float = 0.0, single: float = math.inf) -> Outcome:

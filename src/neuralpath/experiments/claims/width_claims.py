@@ -42,7 +42,8 @@ def _against_width(evidence: Evidence, families: tuple[DrawnFamily, ...]) -> tup
             off = {seed: run["mean_off_in_errors"] for seed, run in wide.items()}
             means += lies_within(f"{where}, w = {max(widths)}", off, 0.0, MEAN_OFF)
             distances = ({seed: run["distance"] for seed, run in some.items()} for some in (wide, narrow))
-            falls += is_smaller(f"{where}, w = {min(widths)} to {max(widths)}", *distances)
+            if min(widths) < max(widths):
+                falls += is_smaller(f"{where}, w = {min(widths)} to {max(widths)}", *distances)
     return (
         Aspect("mean of the draws off its expectation, in standard errors", tuple(means)),
         Aspect("relative distance of a draw against width", tuple(falls)),

@@ -173,6 +173,12 @@ def limit_tangent_kernel_tiles(
     """The tangent kernel of infinite width as tiles, for kernels beyond memory; arguments as ``limit_tangent_kernel``.
 
     With ``x2=None`` only tiles on and above the diagonal are there. ``estimate()`` says beforehand how long all take.
+
+    >>> import torch, neuralpath as npath
+    >>> x = torch.randn(5, 3)
+    >>> tiles = limit_tangent_kernel_tiles(npath.trace(npath.nets.FC(3, 8, 3), x[:1]), x)
+    >>> [tuple(values.shape) for tile, values in tiles]
+    [(5, 5)]
     """
     limit = make_limit(
         graph, (Pair.SLOPES,), activation=activation, weight_variance=weight_variance, output_variance=output_variance,
@@ -192,7 +198,14 @@ def limit_output_kernel_tiles(
     bias_variance: Variance = 0.0,
     memory: int | None = None,
 ) -> TiledKernel:
-    """The output kernel of infinite width as tiles; arguments as ``limit_output_kernel``."""
+    """The output kernel of infinite width as tiles; arguments as ``limit_output_kernel``.
+
+    >>> import torch, neuralpath as npath
+    >>> x = torch.randn(5, 3)
+    >>> tiles = limit_output_kernel_tiles(npath.trace(npath.nets.FC(3, 8, 3), x[:1]), x)
+    >>> [tuple(values.shape) for tile, values in tiles]
+    [(5, 5)]
+    """
     limit = make_limit(
         graph, (), activation=activation, weight_variance=weight_variance, output_variance=output_variance,
         bias_variance=bias_variance,
@@ -211,7 +224,14 @@ def limit_path_kernel_tiles(
     linear_features: bool = False,
     memory: int | None = None,
 ) -> TiledKernel:
-    """The path kernel of infinite width as tiles; arguments as ``limit_path_kernel``."""
+    """The path kernel of infinite width as tiles; arguments as ``limit_path_kernel``.
+
+    >>> import torch, neuralpath as npath
+    >>> x = torch.randn(5, 3)
+    >>> tiles = limit_path_kernel_tiles(npath.trace(npath.nets.FC(3, 8, 3), x[:1]), x, x[:2])
+    >>> [tuple(values.shape) for tile, values in tiles]
+    [(5, 2)]
+    """
     if linear_features and weight_variance is None:
         weight_variance = Identity().normaliser
     limit = make_limit(

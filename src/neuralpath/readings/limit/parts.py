@@ -91,6 +91,12 @@ def limit_tangent_parts_tiles(
 
     Arguments as for ``limit_tangent_parts``. With ``x2=None`` only tiles on and above the diagonal are there.
     ``estimate()`` says beforehand how long all take.
+
+    >>> import neuralpath as npath
+    >>> x = torch.randn(5, 3)
+    >>> graph = npath.trace(npath.nets.FC(3, 8, 3), x[:1])
+    >>> [tuple(values.shape) for tile, values in limit_tangent_parts_tiles(graph, x, activation=npath.SoftGate(4.0))]
+    [(3, 5, 5)]
     """
     limit = make_limit(
         graph, CARRIED, activation=activation, weight_variance=weight_variance, output_variance=output_variance,

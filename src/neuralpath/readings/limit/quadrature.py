@@ -38,6 +38,14 @@ class ByQuadrature:
     gate(q), is needed for value and feature parts only. Values are computed in float64.
 
     Raises: ValueError (on use) where the accuracy is not reached, as for functions with kinks or jumps.
+
+    >>> import neuralpath as npath
+    >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64)
+    >>> graph = npath.trace(npath.nets.FC(2, width=4, depth=2).double(), x[:1])
+    >>> closed = npath.limit_output_kernel(graph, x, activation=npath.SoftGate(1.0))
+    >>> integrated = npath.limit_output_kernel(graph, x, activation=ByQuadrature(torch.nn.functional.silu))
+    >>> bool(torch.allclose(closed, integrated))
+    True
     """
 
     function: Function

@@ -92,6 +92,13 @@ def expected_tangent_kernel(
 
     Cost: that of ``path_kernel`` for a chain without biases, about twice as much with biases or
     skips. Raises: as ``path_kernel``; ValueError for variances that are not positive.
+
+    >>> import torch, neuralpath as npath
+    >>> x = torch.randn(3, 4, dtype=torch.float64)
+    >>> graph = npath.trace(npath.nets.FC(4, width=8, depth=3).double(), x[:1])
+    >>> expected = npath.expected_tangent_kernel(graph, x, variance=0.25)
+    >>> bool(torch.allclose(expected, 3 * 0.25**2 * npath.path_kernel(graph, x)))  # d * variance^(d - 1) * H
+    True
     """
     tiles = expected_tangent_kernel_tiles(
         graph, x1, x2, variance=variance, bias_variance=bias_variance, gates1=gates1, gates2=gates2, memory=memory
@@ -112,7 +119,14 @@ def expected_tangent_kernel_tiles(
     gates2: Gates | None = None,
     memory: int | None = None,
 ) -> TiledKernel:
-    """The expected tangent kernel as tiles, as ``path_kernel_tiles``; arguments as ``expected_tangent_kernel``."""
+    """The expected tangent kernel as tiles, as ``path_kernel_tiles``; arguments as ``expected_tangent_kernel``.
+
+    >>> import torch, neuralpath as npath
+    >>> x = torch.randn(5, 3)
+    >>> tiles = npath.expected_tangent_kernel_tiles(npath.trace(npath.nets.FC(3, 8, 3), x[:1]), x)
+    >>> [tuple(values.shape) for tile, values in tiles]
+    [(5, 5)]
+    """
     refuse_tied(graph, "the expected tangent kernel")
     if not 0 <= bias_variance < float("inf"):
         raise ValueError(f"`bias_variance` must be 0 or positive, got {bias_variance}.")

@@ -15,6 +15,15 @@ class FanVariance:
     """A rule: the variance of a mix is ``scale`` divided by its fan-in (weights summed for one output unit).
 
     ``FanVariance(2.0)`` is He's rule; ``FanVariance(1.0)`` keeps the second moment of open gates at 1.
+
+    >>> import torch, neuralpath as npath
+    >>> graph = npath.trace(npath.nets.FC(4, width=8, depth=2), torch.ones(1, 4))
+    >>> he = npath.expected_tangent_kernel(graph, torch.ones(1, 4), variance=FanVariance(2.0))
+    >>> by_name = npath.expected_tangent_kernel(
+    ...     graph, torch.ones(1, 4), variance={"layers.linear1": 2 / 4, "layers.linear2": 2 / 8}
+    ... )
+    >>> bool(torch.allclose(he, by_name))
+    True
     """
 
     scale: float = 2.0

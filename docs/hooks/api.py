@@ -1,0 +1,54 @@
+"""The API pages: every public name, found in the package's own lists, with its docstring."""
+
+import re
+from collections.abc import Iterable
+from importlib import import_module
+from typing import Any
+
+from mkdocs.exceptions import PluginError
+
+_PLACE = re.compile(r"<!-- public names of: (.*?) -->")
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Called by mkdocs with the text of a page: puts the names where a comment asks for them."""
+    return with_names(markdown, page.file.src_uri)
+
+
+def with_names(markdown: str, where: str) -> str:
+    """The text with a directive for each public name of the modules that a comment gives.
+
+    Raises: PluginError for a module that has none.
+    """
+
+    def directives(found: re.Match[str]) -> str:
+        names = [name for module in found[1].split(", ") for name in names_of(module)]
+        if not names:
+            raise PluginError(f"{where}: the modules {found[1]} have no public name.")
+        return "\n\n".join(f"::: {name}" for name in names)
+
+    return _PLACE.sub(directives, markdown)
+
+
+def names_of(module: str) -> list[str]:
+    """The public names of a module of the package, as a user writes them, functions first."""
+    return sorted(
+        (name for name, home in public_names().items() if home == module or home.startswith(f"{module}.")),
+        key=lambda name: (name.rpartition(".")[2][0].isupper(), name),
+    )
+
+
+def public_names() -> dict[str, str]:
+    """Every public name, as a user writes it, and the module that it belongs to."""
+    package = import_module("neuralpath")
+    names = {f"neuralpath.{name}": home for name, home in package._EXPORTS.items()}
+    for part in package._PACKAGES:
+        names |= {f"neuralpath.{part}.{name}": part for name in import_module(f"neuralpath.{part}").__all__}
+    return names
+
+
+def names_on(pages: Iterable[str]) -> list[str]:
+    """The public names that the comments of some pages ask for."""
+    return [
+        name for page in pages for found in _PLACE.finditer(page) for m in found[1].split(", ") for name in names_of(m)
+    ]

@@ -1,0 +1,79 @@
+"""The API pages have every public name once, and each has an example that the doctests run."""
+
+import importlib
+import inspect
+from collections import Counter
+
+import pytest
+
+from docs.pages import PAGES, hook
+
+api = hook("api")
+NAMES = sorted(api.public_names())
+
+# Records that a call returns, or describes data with: the example is that of the call.
+SHOWN_BY = {
+    "Concentration": "concentration",
+    "GateSwitches": "gate_switches",
+    "GatingInformation": "gating_information",
+    "LabelEnergySplit": "label_energy_by_eigenvector",
+    "LeaveOneOut": "KernelRegressor",
+    "LimitParts": "limit_tangent_parts",
+    "Neighbours": "nearest",
+    "RidgePath": "KernelRegressor",
+    "SolveReport": "KernelRegressor",
+    "Steps": "KernelDynamics",
+    "StoredKernel": "store_kernel",
+    "SupportReport": "supported",
+    "TangentParts": "tangent_parts",
+    "data.CheckResult": "data.check",
+    "data.Checksum": "data.load",
+    "data.CifarSource": "data.load",
+    "data.DataFile": "data.load",
+    "data.Dataset": "data.load",
+    "data.Download": "data.load",
+    "data.IdxSource": "data.load",
+    "data.Split": "data.load",
+    "nets.Fans": "nets.initialise",
+    "nets.Initialisation": "nets.initialise",
+    "training.EpochMetrics": "training.train",
+    "training.Measurement": "training.train",
+    "training.TrainingMoment": "training.train",
+    "training.TrainingResult": "training.train",
+}
+NEEDS_THE_NETWORK = ("neuralpath.data.fetch",)
+
+
+def _object(name):
+    module, _, attribute = name.rpartition(".")
+    return getattr(importlib.import_module(module), attribute)
+
+
+def test_every_public_name_is_on_one_page():
+    on_pages = Counter(api.names_on(page.read_text() for page in PAGES))
+    assert sorted(on_pages) == NAMES
+    assert {name for name, count in on_pages.items() if count > 1} == set()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_public_name_is_documented_with_an_example(name):
+    thing = _object(name)
+    if not callable(thing):
+        return  # a table of names, documented where it stands
+    assert len(inspect.getdoc(thing) or "") > 20
+    is_error = isinstance(thing, type) and issubclass(thing, BaseException)  # met, not called
+    if is_error or name in NEEDS_THE_NETWORK:
+        return
+    shown_by = f"neuralpath.{SHOWN_BY.get(name.removeprefix('neuralpath.'), name.removeprefix('neuralpath.'))}"
+    assert ">>>" in (inspect.getdoc(_object(shown_by)) or ""), f"{shown_by} has no example in its docstring"
+
+
+def test_records_are_public_names():
+    assert {f"neuralpath.{name}" for name in SHOWN_BY} <= set(NAMES)
+
+
+def test_a_comment_without_names_is_refused():
+    from mkdocs.exceptions import PluginError
+
+    with pytest.raises(PluginError, match="nowhere have no public name"):
+        api.with_names("<!-- public names of: nowhere -->", "page.md")
