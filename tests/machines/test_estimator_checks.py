@@ -51,7 +51,7 @@ def _run(machine, checks, excused):
 
 @pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.SkipTestWarning")
 @pytest.mark.usefixtures("without_type_checks")
-@pytest.mark.parametrize("machine", MACHINES, ids=str)
+@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: str(machine).split(" at 0x")[0])
 def test_machines_pass_every_check_of_scikit_learn(machine):
     _run(machine, estimator_checks_generator(machine), {})
 

@@ -1,7 +1,10 @@
 import json
+import subprocess
+import sys
 import threading
 import time
 from io import StringIO
+from pathlib import Path
 
 import pytest
 from rich.console import Console
@@ -221,3 +224,21 @@ def test_the_live_table_shows_what_runs_and_how_far_it_is(tmp_path):
     assert "counting base" in text
     assert "1/4" in text
     assert "test 50.0%" in text
+
+
+UNGUARDED = """
+import sys
+from pathlib import Path
+sys.path.insert(0, {tests!r})
+from runs.small_works import Counting
+from neuralpath.runs.sweep import perform
+perform([Counting("a"), Counting("b")], Path({out!r}), jobs=2, progress=False)
+"""
+
+
+def test_a_script_that_is_not_guarded_is_told_so(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(UNGUARDED.format(tests=str(Path(__file__).parents[1]), out=str(tmp_path / "out")))
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0
+    assert 'must call it under `if __name__ == "__main__":`' in done.stderr

@@ -10,7 +10,7 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from neuralpath.runs.perform import Outcome, perform_work
-from neuralpath.runs.store import Store
+from neuralpath.runs.store import RunError, Store
 from neuralpath.runs.work import Work
 
 if TYPE_CHECKING:
@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 
 GRACE = 60.0
 """Seconds that a process gets to save its run when it is asked to stop."""
+
+
+READY = "ready"
+"""What a process says when it has been imported and serves."""
 
 
 @runtime_checkable
@@ -112,10 +116,19 @@ class Processes:
             work = worker.work
             assert work is not None
             outcome = worker.take()
+            if outcome == READY:
+                continue
             if outcome is None:  # the process is gone
                 self._workers.remove(worker)
+                if not worker.has_begun:
+                    raise RunError(
+                        f"{worker.epitaph()} before it could begin. A script that does a sweep in several processes "
+                        'must call it under `if __name__ == "__main__":`, since each of them imports the script; '
+                        "`jobs=1` needs no other process."
+                    )
                 outcome = Outcome("failed", worker.epitaph())
                 self._store.fail(work, outcome.message, "", {})
+            assert isinstance(outcome, Outcome)
             yield work, outcome
 
 
@@ -126,6 +139,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")  # a fork would copy the threads of torch and numba half alive
         self.connection, theirs = context.Pipe()
         self.work: Work | None = None
+        self.has_begun = False
         self._process: SpawnProcess = context.Process(target=_serve, args=(theirs, store, command), daemon=True)
         self._process.start()
         theirs.close()
@@ -134,14 +148,17 @@ class _Worker:
         self.work = work
         self.connection.send((work, weights))
 
-    def take(self) -> Outcome | None:
-        """What the process says of its run; None if it has died."""
+    def take(self) -> Outcome | str | None:
+        """What the process says: that it is ready, or how its run has ended; None if it has died."""
         try:
-            outcome: Outcome = self.connection.recv()
+            message: Outcome | str = self.connection.recv()
         except (EOFError, OSError):
             return None
-        self.work = None
-        return outcome
+        if isinstance(message, Outcome):
+            self.work = None
+        else:
+            self.has_begun = True
+        return message
 
     def epitaph(self) -> str:
         self._process.join(5.0)
@@ -169,6 +186,7 @@ class _Worker:
 def _serve(connection: Connection, store: Store, command: str) -> None:
     """Do the runs that come; the life of a process."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    connection.send(READY)
     while True:
         try:
             work, weights = connection.recv()

@@ -31,7 +31,8 @@ _HEAD = f"""# What became of the papers' claims
 This page is made from the records beside it by `neuralpath claims`; `make test` checks that it fits them.
 
 Exact statements are settled by tests. Empirical ones are judged by runs, each by a rule that is fixed in
-`src/neuralpath/experiments/claims/` and printed below. Accuracies are test accuracies in per cent, differences are in
+`src/neuralpath/experiments/claims/` and printed below; bounds that the papers do not name were chosen here,
+and `rules.py` says which. Accuracies are test accuracies in per cent, differences are in
 points and paired by seed, ± is the standard error. The printed figures are those of the papers' networks, also where
 ours are smaller.
 

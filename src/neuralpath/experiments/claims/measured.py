@@ -18,13 +18,21 @@ def shown(value: Spread, what: str = "seed") -> str:
     return f"{value.mean:.3g}{error} ({counted(value.n, what)})"
 
 
+_LEAST = 1e-12
+"""What counts for a quantity that is 0, or so small that it is rounding."""
+
+
+def logarithms(values: Values) -> dict[int, float]:
+    """Of a positive quantity by seed."""
+    return {seed: math.log(max(value, _LEAST)) for seed, value in values.items()}
+
+
 def is_smaller(where: str, first: Values, second: Values) -> tuple[Check, ...]:
     """A check that a positive quantity is smaller in the first case than in the second, by its logarithm and by seed.
 
     None where no seed has both.
     """
-    found = paired({seed: math.log(value) for seed, value in second.items()},
-                   {seed: math.log(value) for seed, value in first.items()})  # fmt: skip
+    found = paired(logarithms(second), logarithms(first))
     if found is None:
         return ()
     fall, n = found.difference, found.difference.n

@@ -7,7 +7,7 @@ from typing import Any
 from neuralpath.experiments.claims.checks import Aspect, Check
 from neuralpath.experiments.claims.compared import counted
 from neuralpath.experiments.claims.evidence import Evidence, Found, by_seed
-from neuralpath.experiments.claims.measured import Values, is_exact, is_smaller, lies_within
+from neuralpath.experiments.claims.measured import Values, is_exact, is_smaller, lies_within, logarithms
 from neuralpath.experiments.claims.rules import LEAST_SQUARES, NEAR_LIMIT
 from neuralpath.experiments.memorising import FitPair, Memorise
 from neuralpath.experiments.statistics import Spread
@@ -57,7 +57,7 @@ def depth_helps_then_hurts(evidence: Evidence) -> tuple[Aspect, ...]:
         left = {depth: {seed: _error_left(run) for seed, run in some.items()} for depth, some in by_depth.items()}
         if len(left) < 3:
             continue
-        best = min(left, key=lambda depth: Spread.of([math.log(value) for value in left[depth].values()]).mean)
+        best = min(left, key=lambda depth: Spread.of(list(logarithms(left[depth]).values())).mean)
         where, least, most = f"{inputs} w = {width}", min(left), max(left)
         if best == least:
             helps += is_exact(f"{where}, best d = {best}", "the least depth is the best", False, len(left[best]))

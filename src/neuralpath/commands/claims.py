@@ -1,0 +1,86 @@
+"""`neuralpath claims`: what became of the papers' claims, from the runs of a folder."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import tyro
+
+from neuralpath.commands.errors import UserError
+
+if TYPE_CHECKING:
+    from neuralpath.experiments.claims.costs import Costs
+    from neuralpath.experiments.claims.evidence import Evidence
+
+
+@dataclass(frozen=True)
+class Claims:
+    """Judge every claim of the papers by the runs of a folder, and write the table."""
+
+    folder: tyro.conf.Positional[Path]
+    """Output folder of `neuralpath run`, or a folder of records such as the repository's `results/`."""
+    out: Path | None = None
+    """Page to write; `CLAIMS.md` in the folder by default."""
+    records: Path | None = None
+    """Folder of records in which finished runs count too."""
+    cost: bool = True
+    """Use --no-cost to leave out runs whose time is not known yet, in place of estimating it."""
+
+    def run(self) -> int:
+        """Judge, write, and say how many hold."""
+        if not self.folder.is_dir():
+            raise UserError(f"there is no folder {self.folder}.")
+        from neuralpath._atomic import write_atomically
+        from neuralpath.experiments.claim_verdict import VERDICTS
+        from neuralpath.experiments.claims.costs import Costs
+        from neuralpath.experiments.claims.evidence import gather
+        from neuralpath.experiments.claims.judging import judge_all
+        from neuralpath.experiments.claims.markdown import ANALYSES, claims_markdown
+        from neuralpath.experiments.sweeps import read_sweeps
+        from neuralpath.runs.store import RunError, Store
+
+        page = self.out or self.folder / "CLAIMS.md"
+        try:
+            sweeps, problems = read_sweeps(self.folder)
+            for problem in problems:
+                print(f"neuralpath: {problem}", file=sys.stderr)
+            store = Store(self.folder, self.records or self.folder)
+            evidence = gather(sweeps, store, Costs.read(self.folder))
+            if self.cost:
+                for costs in _estimated(evidence):  # kept as they come, since measuring may take minutes
+                    costs.write(self.folder)
+                    evidence = evidence.with_costs(costs)
+        except RunError as error:
+            raise UserError(str(error)) from error
+        judged = judge_all(evidence)
+        try:
+            write_atomically(page, claims_markdown(judged, evidence, self.folder / ANALYSES).encode())
+        except OSError as error:
+            raise UserError(f"{page} cannot be written: {error.strerror}.") from error
+        counts = (f"{sum(one.verdict == verdict for one in judged)} {verdict}" for verdict in VERDICTS)
+        print(f"{page}: {', '.join(counts)}")
+        return 0
+
+
+def _estimated(evidence: "Evidence") -> "Iterator[Costs]":
+    """Times of everything that was not run, then those of the papers' scale; unknown speeds are measured."""
+    from neuralpath import data
+    from neuralpath.experiments.claims.judging import judge_all
+    from neuralpath.experiments.registry import NAMES, get
+    from neuralpath.runs.calibration import Calibration
+    from neuralpath.runs.work import with_needs
+
+    works = {work: None for name in NAMES for work in evidence.unfinished(name)}
+    works |= {work: None for one in judge_all(evidence) for aspect in one.aspects for work in aspect.would_take}
+    papers = {name: with_needs(get(name).works(get(name).presets["paper"])) for name in NAMES}
+    unknown = {work.name for work in works} - set(evidence.costs.seconds) | set(papers) - set(evidence.costs.papers)
+    if unknown:
+        print("neuralpath: estimating what was not run; speeds are measured once", file=sys.stderr)
+    calibration = Calibration(data.cache_folder() / "calibration.json")
+    costs = evidence.costs.with_measured(tuple(works), {}, calibration)
+    yield costs
+    for name, several in papers.items():
+        costs = costs.with_measured(tuple(works), {name: several}, calibration)
+        yield costs
