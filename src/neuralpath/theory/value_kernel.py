@@ -22,7 +22,8 @@ from neuralpath.readings._outputs import refuse_tied
 from neuralpath.readings.pairs.variances import FanVariance, Variance, mix_variances
 from neuralpath.tangent.contraction import add_inner_products
 from neuralpath.tangent.features import assembled
-from neuralpath.tangent.gradients import Convolved, Geometry, Gradients, Outer, Written
+from neuralpath.tangent.geometry import Geometry
+from neuralpath.tangent.gradients import Convolved, Gradients, Outer, Written
 from neuralpath.tangent.layout import Size, paired_parameters
 
 Draw = Callable[[n.Shape, torch.Generator], Tensor]
