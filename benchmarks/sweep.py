@@ -1,6 +1,6 @@
 """Two processes against one on a sweep of eight equal runs: the records are compared, then the times.
 
-    python benchmarks/sweep.py [--repeats 2]
+    python benchmarks/sweep.py [--repeats 3]
 
 Prints the ratio of the times; half is the best that two cores can do. Writes benchmarks/results/sweep.json.
 """
@@ -35,8 +35,8 @@ def timed(works, jobs):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=150)
-    parser.add_argument("--repeats", type=int, default=2)
+    parser.add_argument("--epochs", type=int, default=300)
+    parser.add_argument("--repeats", type=int, default=1)
     arguments = parser.parse_args()
     works = sweep(arguments.epochs)
     times = {1: [], 2: []}

@@ -14,7 +14,18 @@ from neuralpath.runs.store import RunError
 from neuralpath.runs.sweep import perform
 from runs.small_works import Counting, Filling
 
-COMMAND = [sys.executable, "-m", "neuralpath.cli", "run", "regimes", "--preset", "smoke"]
+# Runs of about a second, so that a sweep is far from its end after five kills.
+COMMAND = [
+    sys.executable,
+    "-m",
+    "neuralpath.cli",
+    "run",
+    "regimes",
+    "--preset",
+    "smoke",
+    "--parts.0.recipe.epochs",
+    "60",
+]
 
 
 def records(folder):
@@ -49,6 +60,7 @@ def test_five_kills_of_the_whole_group_leave_no_trace(tmp_path, quiet, jobs):
         while len(records(tmp_path)) <= before and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(chance.uniform(0.0, 0.5))
+        assert process.poll() is None, "the sweep ended before it could be killed"
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert time.monotonic() - begin < 600
