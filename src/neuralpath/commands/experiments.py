@@ -1,10 +1,13 @@
 """`neuralpath experiments`: the list, with what each costs on this machine."""
 
+import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import tyro
 from rich.table import Table
 
+from neuralpath.commands.errors import UserError
 from neuralpath.commands.tables import make_console
 
 if TYPE_CHECKING:
@@ -13,8 +16,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Experiments:
-    """List the experiments with their cost on this machine, estimated from speeds that are measured once."""
+    """List the experiments with their cost on this machine, estimated from speeds that are measured once.
 
+    The first time that takes a few minutes; what has been measured is kept, also when it is interrupted.
+    """
+
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Only these experiments; all by default."""
     cost: bool = True
     """Use --no-cost to list them without measuring."""
 
@@ -28,10 +36,15 @@ class Experiments:
             table.add_column(heading, no_wrap=heading == "name")
         calibration = _calibration() if self.cost else None
         console = make_console()
-        for name in NAMES:
-            experiment = get(name)
+        try:
+            experiments = [get(name) for name in self.names or NAMES]
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        for experiment in experiments:
+            if calibration is not None:
+                print(f"measuring the steps of {experiment.name} ...", file=sys.stderr)
             costs = [_cost(experiment, preset, calibration) for preset in PRESETS]
-            table.add_row(name, experiment.summary, experiment.source, *costs)
+            table.add_row(experiment.name, experiment.summary, experiment.source, *costs)
         console.print(table)
         console.print("`neuralpath run NAME --preset P --out DIR` does one; `neuralpath run NAME --help` has more.")
         return 0
