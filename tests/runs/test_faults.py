@@ -6,13 +6,16 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
 from neuralpath.runs.store import RunError
 from neuralpath.runs.sweep import perform
 from runs.small_works import Counting, Filling
+from unprivileged import unprivileged
 
 # Runs of about a second, so that a sweep is far from its end after five kills.
 COMMAND = [
@@ -117,6 +120,20 @@ def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path):
     assert len(perform(works, tmp_path, progress=False)) == 2
     perform(works, tmp_path / "quiet", progress=False)
     assert records(tmp_path) == records(tmp_path / "quiet")
+
+
+def test_a_read_only_folder_is_named_and_what_is_finished_stays():
+    work, more = Counting("small"), Counting("more")
+    with tempfile.TemporaryDirectory() as folder:  # not below pytest's, which only its owner may enter
+        out = Path(folder)
+        perform([work], out, progress=False)
+        before = records(out)
+        out.chmod(0o555)
+        (out / ".locks").chmod(0o555)
+        with unprivileged(), pytest.raises(RunError, match=r"cannot be written to: Permission denied"):
+            perform([work, more], out, progress=False)
+        assert records(out) == before
+        out.chmod(0o755)
 
 
 def test_a_folder_that_cannot_be_written_is_said_on_the_command_line(tmp_path, capsys):
