@@ -12,6 +12,9 @@ from neuralpath import __version__
 from neuralpath._atomic import write_atomically
 from neuralpath.runs.work import canonical
 
+LONG = 1.0
+"""Seconds from which a piece is timed once."""
+
 
 class Calibration:
     """Seconds of short pieces of work, measured once with one thread and kept in a file."""
@@ -52,10 +55,13 @@ def _least_time(piece: Callable[[], object], repeats: int) -> float:
     from neuralpath.training.surroundings import threads_kept
 
     with threads_kept(1), torch.random.fork_rng():
-        piece()
-        best = float("inf")
-        for _ in range(repeats):
-            begin = time.perf_counter()
-            piece()
-            best = min(best, time.perf_counter() - begin)
-    return best
+        warming = _time(piece)
+        if warming > LONG:
+            return warming  # what it holds of compilation and first touches is small beside it
+        return min(_time(piece) for _ in range(repeats))
+
+
+def _time(piece: Callable[[], object]) -> float:
+    begin = time.perf_counter()
+    piece()
+    return time.perf_counter() - begin
