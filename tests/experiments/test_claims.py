@@ -342,7 +342,7 @@ class _Unit(Calibration):
     def __init__(self):
         super().__init__(None)
 
-    def seconds(self, what, piece, repeats=3):
+    def seconds(self, what, prepare, repeats=3):
         return 1.0
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.experiments.experiment import Experiment, Results
 from neuralpath.experiments.over_seeds import curves, finished, spread
-from neuralpath.experiments.prepared import prepared
 from neuralpath.experiments.random_overlaps import cosines_of, next_angles, overlaps_in_the_limit
 from neuralpath.experiments.shown import Cell, Curve, Curves, Shown, Table
 from neuralpath.experiments.specs import DataSpec
@@ -69,7 +68,7 @@ class GateOverlaps(Work):
             return lambda: _measured(layers, x, False)
 
         key = f"overlaps {self.data.shape} n{self.n_examples} w{self.width} l{few}"
-        measured = calibration.seconds(key, prepared(prepare), repeats=1)
+        measured = calibration.seconds(key, prepare, repeats=1)
         # Drawing a weight takes about as long as using it for a few examples.
         return 2 * measured * self.n_layers / few
 

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
-from neuralpath.experiments.prepared import prepared
 from neuralpath.experiments.trained import seeded
 from neuralpath.runs.work import Work
 
@@ -226,7 +225,7 @@ class TrainLazily(Work):
             return lambda: _descend(model, x, x[:, :1], few, 1e-9)
 
         key = f"descent w{width} n{self.n_examples} {few} steps"
-        unit = calibration.seconds(key, prepared(prepare), repeats=1) / (few * width**2)
+        unit = calibration.seconds(key, prepare, repeats=1) / (few * width**2)
         n_weights = self.width**2 * max(1, self.depth - 2)
         return SETTING_UP + self.n_networks * self.n_steps_trained * max(n_weights * unit, 2e-4)
 
@@ -285,8 +284,9 @@ def _draw_seconds(calibration: "Calibration", n_weights: int, n_layers: int, n_d
         work = DrawKernels("fc", width, 4, 8, few)
         x = work.inputs()
         graph = trace(work.network(), x[:1])
+        concentration(graph, x[:2], 2, generator=seeded(0, "calibration"))
         return lambda: concentration(graph, x, few, generator=seeded(0, "calibration"))
 
-    seconds = calibration.seconds(f"value kernels w{width}", prepared(prepare), repeats=1)
+    seconds = calibration.seconds(f"value kernels w{width}", prepare, repeats=1)
     by_weights = n_weights * seconds / (few * (N_INPUTS + 2 * width) * width)
     return SETTING_UP + n_draws * (n_layers * LAYER + by_weights)

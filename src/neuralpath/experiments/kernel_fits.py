@@ -6,7 +6,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath._atomic import write_atomically
-from neuralpath.experiments.prepared import prepared
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.trained import seeded
 from neuralpath.runs.work import Weights, Work
@@ -21,6 +20,9 @@ KernelName = Literal["linear", "path", "limit-path", "limit-tangent"]
 
 DENSE_LIMIT = 30_000
 """Training examples up to which the solution is exact (Cholesky); beyond, conjugate gradients."""
+
+STEPS = 500
+"""Of conjugate gradients, at most."""
 
 SOLVER_MEMORY = 1 << 40
 """A budget that never decides anything: results must not depend on the memory that happens to be free."""
@@ -81,7 +83,7 @@ class FitKernel(Work):
         machine = KernelClassifier("precomputed", max(self.ridges), solver="cholesky", memory=SOLVER_MEMORY)
         path = machine.fit(own[chosen][:, chosen].numpy(), labels[chosen]).ridge_path(self.ridges)
         solver = "cholesky" if len(x) <= DENSE_LIMIT else "cg"
-        machine = KernelClassifier("precomputed", path.best_ridge, solver=solver, memory=SOLVER_MEMORY)
+        machine = KernelClassifier("precomputed", path.best_ridge, solver=solver, max_iter=STEPS, memory=SOLVER_MEMORY)
         machine.fit(own.numpy(), labels)
         assert path.error_rates is not None
         rates = [float(rate) for rate in path.error_rates]
@@ -106,16 +108,20 @@ class FitKernel(Work):
 
         def prepare() -> Callable[[], object]:
             x = torch.rand(few, *self.data.shape, dtype=torch.float64)
-            return partial(_kernel_of(self.kernel, self.make(), x), x, x)
+            kernel = _kernel_of(self.kernel, self.make(), x)
+            kernel(x[:2], x[:2])
+            return partial(kernel, x, x)
 
         key = f"kernel {self.kernel} {self.net.label} {self.data.shape} {few}"
-        block = calibration.seconds(key, prepared(prepare), repeats=1)
+        block = calibration.seconds(key, prepare, repeats=1)
         matrix = torch.eye(size, dtype=torch.float64) * size + 1
-        solved = calibration.seconds(f"cholesky {size}", lambda: torch.linalg.cholesky(matrix))
-        decomposed = calibration.seconds(f"eigenvectors {size}", lambda: torch.linalg.eigh(matrix))
+        solved = calibration.seconds(f"cholesky {size}", lambda: lambda: torch.linalg.cholesky(matrix))
+        decomposed = calibration.seconds(f"eigenvectors {size}", lambda: lambda: torch.linalg.eigh(matrix))
+        product = calibration.seconds(f"product {size} 10", lambda: lambda: matrix @ matrix[:, :10])
         pairs = n_train * n_train / 2 + n_train * n_test
-        exact = solved * (n_train / size) ** 3 if n_train <= DENSE_LIMIT else 500 * block * (n_train / few) ** 2
-        return block * pairs / few**2 + exact + decomposed * (min(self.n_chosen_on, n_train) / size) ** 3
+        exact = n_train <= DENSE_LIMIT
+        fitted = solved * (n_train / size) ** 3 if exact else STEPS * product * (n_train / size) ** 2
+        return block * pairs / few**2 + fitted + decomposed * (min(self.n_chosen_on, n_train) / size) ** 3
 
     def memory(self) -> int:
         """As `Work.memory`."""

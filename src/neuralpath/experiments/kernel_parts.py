@@ -1,5 +1,6 @@
 """The value and the feature part of the tangent kernel while weights and gates are learnt: P1 section 6."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -71,10 +72,12 @@ class TraceKernelParts(Work):
         """As `Work.seconds`."""
         import torch
 
-        def measured() -> object:
-            return _parts(self.trained().make().eval(), torch.rand(self.n_examples, *self.data.shape))
+        def prepare() -> Callable[[], object]:
+            model, x = self.trained().make().eval(), torch.rand(self.n_examples, *self.data.shape)
+            _parts(model, x[:2])
+            return lambda: _parts(model, x)
 
-        once = calibration.seconds(f"tangent parts {self.net.label} {self.n_examples}", measured, repeats=1)
+        once = calibration.seconds(f"tangent parts {self.net.label} {self.n_examples}", prepare, repeats=1)
         return self.trained().seconds(calibration) + (self.training.epochs // self.every + 2) * once
 
     def memory(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.experiments.experiment import Experiment, Results
@@ -86,7 +87,7 @@ class TraceLabelEnergy(Work):
         trained = training_seconds(calibration, self.make, self.data, self.net.label, self.training)
         n_measured = self.training.epochs // self.every + 2
         return trained + n_measured * calibration.seconds(
-            f"eigenvectors {2 * self.n_per_class}", _decomposition(2 * self.n_per_class)
+            f"eigenvectors {2 * self.n_per_class}", partial(_decomposition, 2 * self.n_per_class)
         )
 
     def memory(self) -> int:

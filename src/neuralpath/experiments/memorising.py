@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from neuralpath.experiments.prepared import prepared
 from neuralpath.experiments.random_overlaps import cosines_of, overlaps_in_the_limit
 from neuralpath.experiments.specs import DataSpec
 from neuralpath.experiments.trained import seeded
@@ -85,7 +84,7 @@ class Memorise(Work):
             return lambda: _descend(network, x, y, gates, 1e-9)
 
         key = f"memorise {self.data.shape} n{self.n_examples} w{self.width}"
-        step = calibration.seconds(key, prepared(prepare), repeats=2)
+        step = calibration.seconds(key, prepare, repeats=2)
         return 1.0 + self.n_steps_trained * step * max(1.0, self.depth / 3)
 
     def memory(self) -> int:
@@ -246,7 +245,7 @@ class FitPair(Work):
     def seconds(self, calibration: "Calibration") -> float:
         """As `Work.seconds`."""
         key = f"fit-pair w{self.width} d{self.depth}"
-        return calibration.seconds(key, lambda: self._fitted(20)) * self.n_steps_trained / 20
+        return calibration.seconds(key, lambda: lambda: self._fitted(20)) * self.n_steps_trained / 20
 
     def _fitted(self, n_steps: int) -> "tuple[Tensor, Tensor]":
         """Outputs for the pair after training, and the labels."""

@@ -28,6 +28,12 @@ GATE_MEMORY = 4 << 30
 _CALIBRATION_SECONDS = 0.1
 """Of the short training from which a time is estimated, where two steps do not take longer."""
 
+_CALIBRATION_STEP = 1.0
+"""Seconds that a step of that training may take; where a whole batch takes longer, fewer images are measured."""
+
+_LEAST_BATCH = 2
+"""Images, because batch norm has no spread over one."""
+
 
 @dataclass(frozen=True)
 class TrainNetwork(Work):
@@ -263,41 +269,49 @@ def optimiser_label(training: TrainingConfig) -> str:
 def training_seconds(
     calibration: "Calibration", make: "Callable[[], nn.Module]", data: DataSpec, what: str, training: TrainingConfig
 ) -> float:
-    """Time of a training run with all epochs that it may have, from short ones of one epoch and of two."""
+    """Time of a training run with all epochs that it may have, from short ones of one epoch and of two.
+
+    Where a step of a whole batch would take long, fewer images are taken and the time is scaled with their number.
+    """
     import torch
 
     n_train = data.n_train or (data.n_images[0] if data.classes is None else data.n_images[0] // 5)
     n_test = data.n_test or (data.n_images[1] if data.classes is None else data.n_images[1] // 5)
-    key = f"{what} {data.shape} batch {training.batch_size} {training.loss} {type(training.optimiser).__name__}"
-    batch = training.batch_size
 
     @cache
-    def prepared(n_steps: int) -> "tuple[nn.Module, Split]":
+    def prepared(n_images: int) -> "tuple[nn.Module, Split]":
         from neuralpath.data import Split
 
         generator = torch.Generator().manual_seed(0)
-        images = torch.rand(n_steps * batch, *data.shape, generator=generator)
-        labels: Tensor = torch.randint(max(data.n_outputs, 2), (n_steps * batch,), generator=generator)
+        images = torch.rand(n_images, *data.shape, generator=generator)
+        labels: Tensor = torch.randint(max(data.n_outputs, 2), (n_images,), generator=generator)
         return make(), Split(images, labels if data.classes is None else labels * 2.0 - 1)
 
-    def measured(epochs: int, n_steps: int, repeats: int) -> float:
+    def measured(batch: int, epochs: int, n_steps: int, repeats: int) -> float:
         from neuralpath.training.loop import train
 
-        short = replace(run_config(training, 0), epochs=epochs, stop_at_train_accuracy=None, train_metrics="running")
+        short = replace(
+            run_config(training, 0), epochs=epochs, batch_size=batch, stop_at_train_accuracy=None,
+            train_metrics="running",
+        )  # fmt: skip
 
-        def piece() -> object:
-            model, split = prepared(n_steps)
-            return train(model, split, None, short, progress=False)
+        def prepare() -> Callable[[], object]:
+            model, split = prepared(n_steps * batch)
+            return lambda: train(model, split, None, short, progress=False)
 
-        return calibration.seconds(f"train {key} {epochs} x {n_steps}", piece, repeats)
+        kind = f"{what} {data.shape} batch {batch} {training.loss} {type(training.optimiser).__name__}"
+        return calibration.seconds(f"train {kind} {epochs} x {n_steps}", prepare, repeats)
 
-    n_steps = min(max(round(2 * _CALIBRATION_SECONDS / measured(1, 2, 1)), 2), 64)
-    one, two = measured(1, n_steps, 2), measured(2, n_steps, 2)
-    per_step = max(two - one, 0.0) / n_steps or one / n_steps
+    least = min(training.batch_size, _LEAST_BATCH)
+    per_image = measured(least, 1, 2, 1) / (2 * least)
+    batch = min(max(int(_CALIBRATION_STEP / per_image), least), training.batch_size)
+    n_steps = min(max(round(2 * _CALIBRATION_SECONDS / measured(batch, 1, 2, 1)), 2), 64)
+    one, two = measured(batch, 1, n_steps, 2), measured(batch, 2, n_steps, 2)
+    per_image = (max(two - one, 0.0) or one) / (n_steps * batch)
     once = max(2 * one - two, 0.0) / (n_steps * batch)  # for each image, before training: fixed gates
     forward_share = 1 / 3  # of a step; a batch of 256 is evaluated somewhat faster, which the estimate leaves out
     n_evaluated = n_test / training.evaluate_every + (n_train if training.train_metrics == "evaluated" else 0)
-    return (n_train + n_test) * once + training.epochs * per_step * (n_train + forward_share * n_evaluated) / batch
+    return (n_train + n_test) * once + training.epochs * per_image * (n_train + forward_share * n_evaluated)
 
 
 def training_memory(make: "Callable[[], nn.Module]", data: DataSpec, training: TrainingConfig) -> int:

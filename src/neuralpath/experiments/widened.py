@@ -5,7 +5,6 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from neuralpath.experiments.prepared import prepared
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.trained import seeded
 from neuralpath.runs.work import Weights, Work
@@ -19,6 +18,9 @@ if TYPE_CHECKING:
 
 BLOCK = 256
 """Examples that are evaluated together."""
+
+MEASURED = 250
+"""Examples of the step from which a time is estimated."""
 
 
 @dataclass(frozen=True)
@@ -132,19 +134,20 @@ class WidenValue(Work):
                 weight.data.sub_(slope, alpha=rate)
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`."""
+        """As `Work.seconds`: a step's time grows with the examples, of which few are measured."""
         n_train = self.data.n_train or self.data.n_images[0]
+        n_measured = min(n_train, MEASURED)
 
         def prepare() -> Callable[[], object]:
             import torch
 
-            network, x = self.make(), torch.rand(n_train, *self.data.shape)
-            targets, few = torch.zeros(n_train, self.data.n_outputs), replace(self, n_steps_trained=3)
-            return lambda: few._train(network, x, targets, 0.0)
+            network, x = self.make(), torch.rand(n_measured, *self.data.shape)
+            targets, once = torch.zeros(n_measured, self.data.n_outputs), replace(self, n_steps_trained=1)
+            return lambda: once._train(network, x, targets, 0.0)
 
-        key = f"widened {self.net.label} {self.data.shape} n{n_train} x{self.repeats}"
-        three = calibration.seconds(key, prepared(prepare), repeats=1)
-        return three * self.n_steps_trained / 3
+        key = f"widened {self.net.label} {self.data.shape} n{n_measured} x{self.repeats} one step"
+        step = calibration.seconds(key, prepare, repeats=1)
+        return step * self.n_steps_trained * n_train / n_measured
 
     def memory(self) -> int:
         """As `Work.memory`."""

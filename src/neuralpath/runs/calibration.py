@@ -24,10 +24,13 @@ class Calibration:
         self._about = hashlib.sha256(canonical([__version__, platform.processor(), platform.node(), os.cpu_count()]))
         self._known = self._read()
 
-    def seconds(self, what: str, piece: Callable[[], object], repeats: int = 3) -> float:
-        """The least time of a call after a first one that warms up; from the file where it has been measured."""
+    def seconds(self, what: str, prepare: Callable[[], Callable[[], object]], repeats: int = 3) -> float:
+        """The least time of a piece of work; from the file where it has been measured.
+
+        ``prepare`` makes the piece, and does what belongs to its first call only (compilation); it is not timed.
+        """
         if what not in self._known:
-            self._known[what] = _least_time(piece, repeats)
+            self._known[what] = _least_time(prepare, repeats)
             self._write()
         return self._known[what]
 
@@ -49,15 +52,16 @@ class Calibration:
             self._path = None  # a cache that cannot be written is measured anew next time
 
 
-def _least_time(piece: Callable[[], object], repeats: int) -> float:
+def _least_time(prepare: Callable[[], Callable[[], object]], repeats: int) -> float:
     import torch
 
     from neuralpath.training.surroundings import threads_kept
 
     with threads_kept(1), torch.random.fork_rng():
-        warming = _time(piece)
-        if warming > LONG:
-            return warming  # what it holds of compilation and first touches is small beside it
+        piece = prepare()
+        first = _time(piece)
+        if first > LONG:
+            return first  # what the first touch of memory adds is small beside it
         return min(_time(piece) for _ in range(repeats))
 
 
