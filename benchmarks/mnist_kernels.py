@@ -54,7 +54,7 @@ def make(kernel, model, ridge, **settings):
 
 def chosen_ridge(kernel, model, x, y):
     """Best of the ridges by leave-one-out on some training examples, as a multiple of the kernel's mean diagonal."""
-    some = make(kernel, model, 1e-3).fit(x[:N_CHOICE], y[:N_CHOICE])
+    some = make(kernel, model, 1e-3).fit(x[:N_CHOICE].double(), y[:N_CHOICE])
     scale = float(some.factor_.kernel().diagonal().mean())
     path = some.ridge_path([share * scale for share in RIDGES])
     return path.best_ridge / scale, scale
@@ -65,6 +65,7 @@ def table(mnist, n_train, n_test):
     random = network()
     x, y = flat(mnist.train, n_train)
     test, labels = flat(mnist.test, n_test)
+    x, test = x.double(), test.double()  # a ridge of a millionth of the diagonal is below single precision
     rows = {}
     for name, kernel, model in (
         ("linear", "linear", None),

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import griffe
+from markdown.extensions.toc import slugify
 
 _SECTION = re.compile(r"(Args|Raises|Returns|Example|Examples|Attributes):")
 _FIELD = re.compile(r"    (?P<name>[\w*, ]+): (?P<text>.*)")
@@ -14,14 +15,8 @@ _RULE = re.compile(r"=+( +=+)+")
 _MATH = re.compile(r":math:`(.*?)`", re.DOTALL)
 # What begins a paragraph of its own, at the start of a line or behind a sentence.
 _LABEL = re.compile(r"(?:^|(?<=[.;)]) )((?:Symbols|Reference|Assumes|Cost|Raises|Cost, Raises)(?: \(on use\))?): ")
-# Docstrings name the sections of the theory by number; here they become links to its headings.
-_THEORY = re.compile(r"THEORY(?:\.md)?(?: (?:sections? )?(?P<section>\d)(?:\.\d)?(?: and \d)?)?")
-_HEADINGS = {
-    "2": "the-neural-path-kernel",
-    "3": "the-tangent-kernel-and-its-parts",
-    "4": "kernels-of-infinite-width",
-    "5": "gates-of-one-network-weights-of-another",
-}
+# Docstrings name headings of the manual's Theory; here they become links.
+_THEORY = re.compile(r'Theory, "(?P<heading>[^"]+)"')
 
 
 class MarkdownDocstrings(griffe.Extension):
@@ -125,7 +120,5 @@ def _table(lines: list[str]) -> Iterator[str]:
 
 def _inline(line: str) -> str:
     line = _LABEL.sub(lambda found: f"\n\n**{found[1]}.** ", line)
-    line = _THEORY.sub(
-        lambda found: f"[Theory][{_HEADINGS.get(found['section'] or '', 'a-network-is-a-sum-over-paths')}]", line
-    )
+    line = _THEORY.sub(lambda found: f"[Theory, {found['heading']}][{slugify(found['heading'], '-')}]", line)
     return _ROLE.sub(r"`\1`", line)

@@ -64,10 +64,11 @@ def test_labels_begin_paragraphs_and_formulas_may_go_over_two_lines():
 @pytest.mark.parametrize(
     ("text", "link"),
     [
-        ("See THEORY sections 3 and 4.", "See [Theory][the-tangent-kernel-and-its-parts]."),
-        ("THEORY.md section 5;", "[Theory][gates-of-one-network-weights-of-another];"),
-        ("THEORY 2.4.", "[Theory][the-neural-path-kernel]."),
-        ("(THEORY E1)", "([Theory][a-network-is-a-sum-over-paths] E1)"),
+        ('Theory, "Label energy".', "[Theory, Label energy][label-energy]."),
+        (
+            'P1; Theory, "Gates of one network, weights of another";',
+            "P1; [Theory, Gates of one network, weights of another][gates-of-one-network-weights-of-another];",
+        ),
     ],
 )
 def test_sections_of_the_theory_become_links(text, link):

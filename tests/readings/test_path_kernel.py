@@ -197,7 +197,7 @@ def _block_products(graph, x, n_blocks, depth):
 
 @pytest.mark.usefixtures("arithmetic")
 def test_residual_kernel_is_the_sum_over_all_subsets_and_its_theorem():
-    """P2 lemma 4.2 and theorem 5.1 (iii), with constants as THEORY section 3 has them."""
+    """P2 lemma 4.2 and theorem 5.1 (iii), with constants as the manual has them."""
     skips, depth, variance = 3, 2, 0.4
     pre, post = [0.5, 0.8, 1.2], [0.7, 1.3, 0.9]
     generator = torch.Generator().manual_seed(0)

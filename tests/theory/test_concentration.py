@@ -213,7 +213,7 @@ def test_variance_grows_with_depth():
 
 
 def _limits(x, depth):
-    """Limits of the tangent kernel for dependent and for independent weights of variance 2 / w (THEORY section 4)."""
+    """Limits of the tangent kernel for dependent and for independent weights of variance 2 / w."""
     sigma = x @ x.T
     tangent, gates_only = sigma, sigma
     for _ in range(depth - 1):

@@ -21,7 +21,7 @@ def overlaps_in_the_limit(cosines: "Tensor", n_layers: int, *, linear: bool = Fa
         \cos \theta_{l+1} = \frac{\sin \theta_l + (\pi - \theta_l) \cos \theta_l}{\pi}
 
     Symbols: :math:`\theta_1` is the angle between the inputs, whose cosine is given; where features are ``linear`` it
-    stays the same at every layer. Without biases. Reference: THEORY section 4, "gate limit".
+    stays the same at every layer. Without biases. Reference: Theory, "Parts, gates, skips and images".
 
     >>> import torch
     >>> overlaps_in_the_limit(torch.tensor([0.0, 1.0]), 1)

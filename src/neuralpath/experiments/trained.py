@@ -82,7 +82,7 @@ class TrainNetwork(Work):
 
 @dataclass(frozen=True)
 class TrainGated(Work):
-    """Train weights behind gates, in one of the regimes of THEORY.md section 5."""
+    """Train weights behind gates, in one of the regimes of `neuralpath.decouple`."""
 
     data: DataSpec
     net: NetSpec

@@ -48,7 +48,7 @@ def decouple(
     statistics in the value network, while the gates stay those of evaluation mode. Dropout is off in a feature network
     that is not trained. The new network is in training mode, and all its value weights are trained.
 
-    Reference: THEORY.md section 5; P1 section 5 (FLNPF, DNPFL), P3 section 4.1.
+    Reference: Theory, "Gates of one network, weights of another"; P1 section 5 (FLNPF, DNPFL), P3 section 4.1.
 
     Args:
         model: any model that ``initialise`` can draw anew; it needs ReLUs or other gates.

@@ -106,7 +106,14 @@ class Convolved(_OfSignals):
         return self.geometry.groups * self.group_shape[0] * self.group_shape[1]
 
     def rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:
-        """The gradients of some rows of the weight, written out: torch's own weight gradient, example by example."""
+        """The gradients of some rows of the weight, written out.
+
+        From the windows where these take no more memory than what came back: few channels in, as in a first layer.
+        Else by torch's own weight gradient, example by example.
+        """
+        if self.geometry.groups == 1 and self.group_shape[1] <= self.group_shape[0]:
+            (outer,) = self.outers()
+            return outer.rows(first, last)
         g, groups = self.geometry, self.geometry.groups
         n, n_outputs, d_out = self.delta.shape[:3]
         if groups > 1:

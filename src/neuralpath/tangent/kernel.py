@@ -54,8 +54,9 @@ def tangent_kernel(
     network's own included, are computed with a quarter of the multiplications (``tangent/winograd.py``); in single
     precision the kernel's error is then some 1e-6 of its largest entry.
 
-    Reference: THEORY section 3. Cost: a forward pass and, for each output, a backward pass; then for each pair of
-    examples and each dense layer the sum of its widths. Features of layers are kept where they fit the budget.
+    Reference: Theory, "The tangent kernel and its parts". Cost: a forward pass and, for each output, a backward
+    pass; then for each pair of examples and each dense layer the sum of its widths. Features of layers are kept where
+    they fit the budget.
     Raises: ValueError for a model without parameters, one that mixes examples (batch norm in training mode) or depends
     on chance, outputs that are not batch-first, inputs that do not fit or are not finite, unknown names;
     OverflowError where the result passes the range of the dtype; BudgetTooSmall where one pair needs more than the

@@ -81,7 +81,8 @@ def tangent_parts(
     is 0. Any other model is read as a path graph; the gradients of its two kinds are taken from the same layers, so
     that the small differences between them are not lost.
 
-    Arguments as for ``tangent_kernel``. Reference: THEORY section 3; P0 section 3, P1 section 3 (with E12).
+    Arguments as for ``tangent_kernel``. Reference: Theory, "The tangent kernel and its parts"; P0 section 3,
+    P1 section 3 (with erratum E12).
     Cost: two backward passes in place of one, and four sets of inner products.
     Raises: as ``tangent_kernel``; UnsupportedOperation for a model that cannot be read as a path graph; ValueError for
     activations that are not gates.

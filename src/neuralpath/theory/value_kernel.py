@@ -107,7 +107,7 @@ def value_kernel(
     network's own. ``gates1`` and ``gates2`` replace the gates that the inputs open in the network. With neither, and
     hard gates, it is the tangent kernel of a ReLU network without trained gains.
 
-    Reference: P0 section 2.4, P1 equation 3; THEORY section 3.
+    Reference: P0 section 2.4, P1 equation 3; Theory, "The tangent kernel and its parts".
     Cost: a forward pass and, for each output, a backward pass; then for each dense layer two products of batches, for
     each convolution the cheaper of per-example gradients and pairs of positions. Memory for the hidden values of both
     batches, so it is meant for some hundreds of examples.

@@ -78,7 +78,7 @@ class SlopeSplit:
 def split_slopes(activation: Activation, v: Numbers, w: Numbers, c: Numbers) -> SlopeSplit:
     """The parts of E[chi'(q) chi'(q')] for a gated activation; times the weight variance they are those of Sigma-hat.
 
-    Reference: THEORY section 4 (E2). Raises: ValueError for an activation without a gate.
+    Reference: Theory, "Kernels of infinite width"; erratum E2. Raises: ValueError for an activation without a gate.
 
     >>> one = torch.ones(())
     >>> float(split_slopes(Rectifier(), one, one, 0.5 * one).feature)

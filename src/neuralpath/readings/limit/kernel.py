@@ -40,7 +40,7 @@ def limit_tangent_kernel(
     layer); any other has a factor of the root of ``weight_variance`` over fan-in. Weights are trained as such ("NTK
     parametrisation"). ``weight_variance`` is by default that which goes with the activations: 2 for ReLU and in
     general, 2 / (1 + slope^2) for leaky ReLU, 1 for linear networks; or a number for each such mix by its name.
-    ``output_variance`` chooses between the two limits of the papers (THEORY E1): ``"equal"`` (2.0 for ReLU) treats the
+    ``output_variance`` chooses between the two limits of the papers (erratum E1): ``"equal"`` (2.0 for ReLU) treats the
     output layer as the others and gives :math:`\tilde K^{(d)}`, as weights of variance 2 / width everywhere do;
     ``"half"`` (1.0 for ReLU) gives :math:`(\tilde K^{(d)} + \Sigma^{(d)}) / 2`, the form that P0 and P1 print, for an
     output layer of variance 1 / width. Any other number v gives :math:`\tilde K^{(d-1)} \odot v E[\chi' \chi''] +
@@ -59,7 +59,7 @@ def limit_tangent_kernel(
     ``memory`` is a budget in bytes (default: half of what is free); ``progress`` shows a bar, or not (default: on a
     terminal, for long work).
 
-    Reference: THEORY section 4; P0 section 3, P1 equation 4.
+    Reference: Theory, "Kernels of infinite width"; P0 section 3, P1 equation 4.
     Cost: for each pair of examples one expectation for each layer and each pair of positions: all pairs where positions
     are pooled, equal positions only where they are flattened.
     Raises: ValueError for inputs that do not fit, tied weights, variances that are not positive, an accuracy that is

@@ -4,7 +4,7 @@ sigmoid(q) = E[Phi(q / 2K)] for K of the Kolmogorov distribution, so that a soft
 independent normal variable of random scale, and every expectation is one over the orthant of two normal variables.
 GELU is the case of one fixed scale.
 
-Reference: THEORY section 4.
+Reference: Theory, "Kernels of infinite width".
 """
 
 import math

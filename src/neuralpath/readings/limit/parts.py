@@ -56,8 +56,8 @@ def limit_tangent_parts(
 
     where :math:`R^T` has the roles of the two examples exchanged. For ReLU and leaky ReLU both are 0.
 
-    Reference: THEORY sections 3 and 4. Cost: about 2.5 times that of ``limit_tangent_kernel``. Arguments and errors as
-    there; also ValueError for activations that are not of the form q * gate(q), such as softplus.
+    Reference: Theory, "Kernels of infinite width". Cost: about 2.5 times that of ``limit_tangent_kernel``. Arguments
+    and errors as there; also ValueError for activations that are not of the form q * gate(q), such as softplus.
 
     >>> import neuralpath as npath
     >>> x = torch.randn(3, 2)

@@ -17,7 +17,7 @@ REACH, WIDER_REACH = 8.6, 10.6
 goes further, so that a function that grows too fast shows."""
 
 NODES_BASE, NODES_PER_DEVIATION = 15, 13
-"""Nodes along one axis to begin with: enough for a soft gate of slope 1 (THEORY section 4)."""
+"""Nodes along one axis to begin with: enough for a soft gate of slope 1 (Theory, "Kernels of infinite width")."""
 
 MAX_NODES = 400
 """Nodes along one axis beyond which an activation is refused; a pair then takes 125,000 evaluations."""

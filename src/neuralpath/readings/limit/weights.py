@@ -23,7 +23,7 @@ class Weights:
     """Variances of weights times fan-in, by the names of their nodes.
 
     What comes from below is passed on with ``passed``; the gradient by the layer's own weights counts with ``own``.
-    They differ in the output layer only, and so choose between the two limits of THEORY E1.
+    They differ in the output layer only, and so choose between the two limits of erratum E1.
     """
 
     passed: Mapping[str, float]

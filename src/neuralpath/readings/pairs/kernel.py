@@ -42,7 +42,8 @@ def path_kernel(
     ``unit_scales`` sets all scales to 1. ``memory`` is a budget in bytes (default: half of what is free);
     ``progress`` shows a bar, or not (default: on a terminal, for long work).
 
-    Reference: P1 lemma 2.1, P2 lemmas 4.1 to 4.3; THEORY 2.4. Constants are counted in the features.
+    Reference: P1 lemma 2.1, P2 lemmas 4.1 to 4.3; Theory, "The neural path kernel". Constants are counted in
+    the features.
     Cost: for a fully connected network a population count of each pair's gates; with space, a few matrices over
     pairs of positions for each pair of inputs, in tiles under the budget.
     Raises: ValueError for inputs or gates that do not fit, tied weights or activations that are not gates;
