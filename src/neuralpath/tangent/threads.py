@@ -1,13 +1,26 @@
 """Blocks of examples side by side, each by a thread that does all of its work alone."""
 
+import ctypes
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 
 import torch
 from torch import Tensor
 
 from neuralpath.bits.compiled import n_threads
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch with one thread, for small operations: dividing them takes longer than doing them."""
+    wanted = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(wanted)
 
 
 def side_by_side(run: Callable[..., None], n_examples: int, step: int, rooms: Callable[[], tuple[Tensor, ...]]) -> None:
@@ -18,20 +31,38 @@ def side_by_side(run: Callable[..., None], n_examples: int, step: int, rooms: Ca
     """
     starts = iter(range(0, n_examples, step))  # shared: a thread takes the next block when it is done with one
 
-    def work(alone: bool) -> None:
-        if not alone:
-            torch.set_num_threads(1)  # of this thread, which ends with the call
+    def work() -> None:
         memory = rooms()
         for start in starts:
             run(slice(start, min(start + step, n_examples)), *memory)
 
+    def work_alone() -> None:
+        torch.set_num_threads(1)
+        work()
+
     wanted, count = torch.get_num_threads(), min(n_threads(), math.ceil(n_examples / step))
     if count <= 1:
-        work(alone=True)
+        work()
         return
+    end_idle_openmp_threads()
     try:
-        with ThreadPoolExecutor(count) as pool:
-            for future in [pool.submit(work, False) for _ in range(count)]:
-                future.result()
+        with ThreadPoolExecutor(count - 1) as pool:
+            others = [pool.submit(work_alone) for _ in range(count - 1)]
+            work_alone()  # this thread too: one that waits for another to begin waits for milliseconds
+            for other in others:
+                other.result()
     finally:
-        torch.set_num_threads(wanted)  # what threads that begin later start with
+        torch.set_num_threads(wanted)  # also what threads that begin later start with
+
+
+def end_idle_openmp_threads() -> None:
+    """End the threads that OpenMP keeps for the next loop: for milliseconds they wait in a circle, and hold a core.
+
+    The next loop starts them anew, in microseconds. Where OpenMP cannot be asked, they are left alone.
+    """
+    try:
+        pause = ctypes.CDLL(None).omp_pause_resource_all
+    except (AttributeError, OSError, TypeError):
+        return
+    soft = 1
+    pause(soft)

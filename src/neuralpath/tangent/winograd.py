@@ -28,8 +28,9 @@ from torch import Tensor
 
 from neuralpath.bits.packed import use_bits
 from neuralpath.tangent.geometry import Geometry, Pair
-from neuralpath.tangent.threads import side_by_side
+from neuralpath.tangent.threads import one_thread, side_by_side
 from neuralpath.tangent.winograd_loops import POINTS, STEP, from_points, to_points, to_windows
+from neuralpath.tiles.workspace import large_empty
 
 WINDOW = 3
 DTYPES = (torch.float32, torch.float64)
@@ -161,9 +162,10 @@ def convolved(
     """
     tiles = _result_tiles(signal, padding)
     d_out, d_in = weight.shape[:2]
-    filters = _filters(weight.detach()).to(signal.dtype)
+    with one_thread():
+        filters = _filters(weight.detach()).to(signal.dtype)
     images = signal.detach().contiguous()
-    out = images.new_empty(len(images), d_out, tiles.height, tiles.width)
+    out = large_empty((len(images), d_out, tiles.height, tiles.width), images.dtype, images.device)
     step = min(len(images), tiles.at_once(d_in + d_out, signal.dtype))
 
     def rooms() -> tuple[Tensor, ...]:
@@ -200,7 +202,7 @@ def weight_gradients(
     """Each example's gradients by the weight, for what went in and what came back; entries by (window, out, in)."""
     n, n_outputs, d_out = delta.shape[:3]
     tiles, d_in = _Tiles(*delta.shape[3:]), signal.shape[1]
-    out = delta.new_empty(n_outputs, n, WINDOW**2, d_out * d_in)
+    out = large_empty((n_outputs, n, WINDOW**2, d_out * d_in), delta.dtype, delta.device)
     step = min(n, tiles.at_once(d_in + d_out, signal.dtype, d_in * d_out))
     images = signal.detach().contiguous()
 
