@@ -22,7 +22,7 @@ from neuralpath.experiments.specs import DataSpec
 from neuralpath.training import Adam, TrainingConfig, train
 
 CHANNELS, HIDDEN, EPOCHS = (16, 16, 32, 32), (64, 64), 100
-RIDGES = [10.0**power for power in range(-6, 1)]  # times the mean of the diagonal
+RIDGES = [10.0**power for power in range(-9, 1)]  # times the mean of the diagonal
 
 
 def network(size):

@@ -20,7 +20,7 @@ from neuralpath import KernelClassifier, SketchClassifier, data, nets
 from neuralpath.training import Adam, TrainingConfig, train
 
 WIDTH, DEPTH, EPOCHS = 128, 6, 10
-RIDGES = [10.0**power for power in range(-6, 1)]  # times the mean of the diagonal
+RIDGES = [10.0**power for power in range(-9, 1)]  # times the mean of the diagonal
 N_CHOICE = 3000  # examples on which the ridge is chosen
 BUDGET = 16 << 30
 
@@ -93,7 +93,7 @@ def everything(mnist, n_train, n_test):
     test, labels = flat(mnist.test, n_test)
     share, scale = chosen_ridge("path", learnt, x, y)
     begun = time.perf_counter()
-    machine = make("path", learnt, share * scale, solver="cg", tol=1e-4, max_iter=200).fit(x, y)
+    machine = make("path", learnt, share * scale, solver="cg", tol=1e-3, max_iter=100).fit(x, y)
     fitted = time.perf_counter() - begun
     accuracy = float(machine.score(test, labels))
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
