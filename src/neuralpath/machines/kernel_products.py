@@ -11,6 +11,7 @@ from neuralpath.machines.kernel_tiles import KernelTiles
 MEND = "Mend the inputs, or compute it in float64 or normalised."
 
 _ROWS = 1024  # rows of a matrix that are looked at together
+_CACHED = 2**20  # entries that are used twice while they are in the caches
 
 
 def kernel_times(
@@ -18,7 +19,7 @@ def kernel_times(
 ) -> Float64[Tensor, "_rows k"]:
     """The kernel times some vectors, in one pass over its tiles, all sums in float64.
 
-    Cost: rows * columns * k multiplications; memory for the result and for one tile in float64.
+    Cost: rows * columns * k multiplications; memory for the result and for a part of a tile in float64.
     Raises: ValueError if the kernel has NaN or infinity.
     """
     # By rows: a few rows times a block take a quarter of the time of the block's transpose times a few columns.
@@ -26,10 +27,15 @@ def kernel_times(
     lying_product = torch.zeros(len(lying), kernel.shape[0], dtype=torch.float64)
     room = torch.empty(0, dtype=torch.float64)
     for tile, values in kernel.tiles():
-        block, room = _in_float64(torch.as_tensor(values).detach(), room)
-        lying_product[:, tile.rows] += lying[:, tile.columns] @ block.T
-        if kernel.symmetric and tile.rows != tile.columns:
-            lying_product[:, tile.columns] += lying[:, tile.rows] @ block
+        mirrored = kernel.symmetric and tile.rows != tile.columns
+        start = tile.rows.start
+        for part in torch.as_tensor(values).detach().split(max(1, _CACHED // values.shape[1])):
+            block, room = _in_float64(part, room)
+            rows = slice(start, start + len(part))
+            lying_product[:, rows].addmm_(lying[:, tile.columns], block.T)
+            if mirrored:
+                lying_product[:, tile.columns].addmm_(lying[:, rows], block)
+            start = rows.stop
     product = lying_product.T.contiguous()
     # An entry that is not finite shows in the product, even where it meets a 0.
     if not bool(torch.isfinite(product.sum())):
