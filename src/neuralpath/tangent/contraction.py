@@ -7,8 +7,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath.tangent.features import Features
-from neuralpath.tangent.gradients import Gradients, Outer, some_examples
-from neuralpath.tangent.writing import common_rows, written_rows
+from neuralpath.tangent.gradients import Convolved, Gradients, Outer, Written, some_examples
 
 WORK_BYTES = 2**26
 """Pairs of positions, or rows of gradients, that are written out at once: more brings nothing."""
@@ -90,12 +89,30 @@ def _by_output(kernel: Kernel, one: Outer, two: Outer) -> Float[Tensor, "batch1 
 
 def _row_products(one: Sequence[Gradients], two: Sequence[Gradients], joint: bool, work: int) -> Iterator[Kernel]:
     """Inner products from gradients that are written out, some rows of the parameter at a time."""
-    n_rows = common_rows(one)
+    counts = {part.n_rows for part in one if not isinstance(part, Written)}
+    n_rows = counts.pop() if len(counts) == 1 else 1  # uses that cut the parameter into other rows are taken whole
     n_examples = one[0].n_examples + (0 if one is two else two[0].n_examples)
     row_bytes = n_examples * one[0].n_outputs * one[0].n_entries // n_rows * one[0].dtype.itemsize
     for rows in _slices(n_rows, max(1, work // max(row_bytes, 1))):
-        first = written_rows(one, rows, n_rows)
-        yield _gram(first, first if one is two else written_rows(two, rows, n_rows), joint)
+        first = _written_rows(one, rows, n_rows)
+        yield _gram(first, first if one is two else _written_rows(two, rows, n_rows), joint)
+
+
+def _written_rows(parts: Sequence[Gradients], rows: slice, n_rows: int) -> Float[Tensor, "batch output entry"]:
+    match parts:
+        case (Convolved(fast=True) as only,):
+            return only.fast_rows(rows.start, rows.stop)
+    total = None
+    for part in parts:
+        if isinstance(part, Written):
+            size = part.n_entries // n_rows
+            term = part.values[:, :, rows.start * size : rows.stop * size]
+        else:
+            whole = n_rows == 1
+            term = part.rows(0, part.n_rows) if whole else part.rows(rows.start, rows.stop)
+        total = term if total is None else total + term
+    assert total is not None
+    return total
 
 
 def _slices(count: int, step: int) -> Iterator[slice]:

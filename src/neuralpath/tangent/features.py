@@ -1,7 +1,7 @@
 """The tangent features of a batch: the gradients of every output by every parameter, in factors."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
@@ -13,7 +13,6 @@ from neuralpath.tangent.gradients import Convolved, Gradients, Outer, Written, d
 from neuralpath.tangent.network import Network
 from neuralpath.tangent.recording import Call, Recording, record
 from neuralpath.tangent.rules import Affine, Filter, Matrix
-from neuralpath.tangent.writing import common_rows, written_rows
 
 
 class ChangedReading(RuntimeError):
@@ -61,15 +60,6 @@ class Features:
         """The same with further gradients that are written out."""
         both = gradients if self.written is None else torch.cat([self.written, gradients], 2)
         return replace(self, written=both)
-
-    def written_out(self, names: Collection[str]) -> "Features":
-        """The same with the gradients of some parameters written out."""
-        with torch.no_grad():
-            written = {
-                name: (Written(written_rows(parts, slice(0, common_rows(parts)), common_rows(parts))),)
-                for name, parts in self.summed.items() if name in names
-            }  # fmt: skip
-        return replace(self, summed={**self.summed, **written})
 
 
 def in_sequence(parts: Sequence[Features]) -> Features:

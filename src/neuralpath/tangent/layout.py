@@ -79,36 +79,20 @@ def paired_parameters(terms: Terms, size: Size) -> frozenset[str]:
     )
 
 
-def short_parameters(terms: Terms, paired: frozenset[str], n_outputs: int) -> frozenset[str]:
-    """The parameters, not compared by positions, whose gradients take less memory written out than in factors."""
-    return frozenset(
-        name
-        for name, parts in terms.items()
-        if name not in paired and n_outputs * parts[0].n_entries < sum(_factors(part, n_outputs) for part in parts)
-    )
-
-
-def _factors(part: Gradients, n_outputs: int) -> int:
-    """Numbers that an example's gradient is kept in."""
-    if isinstance(part, Written):
-        return n_outputs * part.n_entries
-    return part.signal[0].numel() + n_outputs * part.delta[0, 0].numel()
-
-
 def feature_bytes(terms: Terms, paired: frozenset[str], n_outputs: int) -> int:
-    """Bytes of an example's gradients, in factors or written out, whichever is less."""
-    short = short_parameters(terms, paired, n_outputs)
+    """Bytes of an example's gradients in factors."""
     total = 0
     for name, parts in terms.items():
         shape = _shape(parts)
         item = parts[0].dtype.itemsize
-        if name in short:
-            total += item * n_outputs * parts[0].n_entries
-            continue
         if name in paired and shape is not None:
             total += item * shape.positions * shape.blocks * (shape.n_columns + n_outputs * shape.n_rows)
             continue
-        total += item * sum(_factors(part, n_outputs) for part in parts)
+        for part in parts:
+            if isinstance(part, Written):
+                total += item * n_outputs * part.n_entries
+            else:
+                total += item * (part.signal[0].numel() + n_outputs * part.delta[0, 0].numel())
     return total
 
 

@@ -11,7 +11,7 @@ from neuralpath.tangent.contraction import WORK_BYTES, add_inner_products
 from neuralpath.tangent.features import Features, features_of, in_sequence
 from neuralpath.tangent.general import written_gradients
 from neuralpath.tangent.gradients import Written
-from neuralpath.tangent.layout import Size, feature_bytes, pair_cost, paired_parameters, short_parameters
+from neuralpath.tangent.layout import Size, feature_bytes, pair_cost, paired_parameters
 from neuralpath.tangent.network import Network
 from neuralpath.tangent.probe import Probe
 from neuralpath.tiles.memory import format_memory
@@ -19,13 +19,6 @@ from neuralpath.tiles.plan import BudgetTooSmall, Cost, Plan, Tile, make_plan
 
 RUN_BYTES = 2**29
 """Values that are held while the network runs on a part of a batch, at most."""
-
-CACHED_BYTES = 2**25
-"""Values of the examples that a network runs on at once, where little of them is kept: so few that their memory is used
-again for the next, and is still in the caches."""
-
-LEAST_AT_ONCE = 4
-"""Examples that a network runs on at once, at least: calls cost something too."""
 
 KEPT_GENERAL_BYTES = 2**28
 """Gradients written out by the general way that may be kept for all examples; beyond, they are made for each tile."""
@@ -54,12 +47,11 @@ class Way:
     general_entries: int  # of the parameters that go the general way
     paired: frozenset[str]
     outputs: tuple[int, ...]
-    short: frozenset[str]  # parameters whose gradients are written out at once, since they are shorter so
     at_once: int  # examples that the network runs on at once
 
     def features(self, network: Network, x: Tensor) -> Features:
         """Features of a batch."""
-        found = features_of(network, x, self.known, self.paired, self.outputs).written_out(self.short)
+        found = features_of(network, x, self.known, self.paired, self.outputs)
         if self.general:
             found = found.with_written(written_gradients(network, x, self.general, self.outputs, self.at_once))
         return found
@@ -163,11 +155,8 @@ def make_way(network: Network, probe: Probe, size: Size, outputs: Sequence[int],
     paired = paired_parameters(probe.terms, size)
     example = RUN_COPIES * probe.run_bytes + feature_bytes(probe.terms, paired, size.n_outputs)
     at_once = max(1, min(RUN_BYTES, budget // 4) // max(example, 1))
-    short = short_parameters(probe.terms, paired, size.n_outputs)
-    if feature_bytes(probe.terms, paired, size.n_outputs) < probe.run_bytes:
-        at_once = min(at_once, max(LEAST_AT_ONCE, CACHED_BYTES // max(probe.run_bytes, 1)))
     entries = sum(network.parameters[name].numel() for name in probe.general)
-    return Way(probe.known, probe.general, entries, paired, tuple(outputs), short, at_once)
+    return Way(probe.known, probe.general, entries, paired, tuple(outputs), at_once)
 
 
 def make_job(
