@@ -9,7 +9,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constr
 
 help:
 	@echo "make demo       train a small network on the digits, show its paths and kernels, and write a page"
-	@echo "make test       lint, types and the test suite"
+	@echo "make test       lint, types and the test suite: ten to fifteen minutes on two cores"
 	@echo "make test-slow  the long checks"
 	@echo "make docs       build the manual into build/site"
 	@echo "make format     let ruff put the code in order"
@@ -20,7 +20,7 @@ $(VENV)/bin/python:
 # torch goes in first and by its exact version: a looser range may pull a build of several gigabytes.
 $(VENV)/.user: pyproject.toml constraints.txt | $(VENV)/bin/python
 	$(PIP) $$(grep '^torch==' constraints.txt)
-	$(PIP) --editable '.[report]'
+	$(PIP) --editable '.[report,scale]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.user

@@ -1,7 +1,8 @@
 """Which images does the network see as alike.
 
-The nearest training digits of a test digit, by three measures: the cosine of path features (the path kernel), the
-number of active paths that two digits share, and the distance of pixels, which knows nothing of the network.
+The nearest training digits of a test digit, by four measures: the path kernel (the cosine of path features, which are
+pixels times active paths), the active paths that two digits share, normalised, their plain number, which favours digits
+that open many gates, and the distance of pixels, which knows nothing of the network.
 """
 
 # %%
@@ -24,7 +25,7 @@ model = npath.nets.FC(
 )
 graph = npath.trace(model, train.images[:1])
 x, y = digits.test.images, digits.test.labels
-MEASURES = ("kernel", "paths", "input")
+MEASURES = ("kernel", "gates", "paths", "input")
 
 
 def shares_of_own_class() -> dict[str, float]:
@@ -52,7 +53,7 @@ print(f"{len(wrong)} of {len(y)} test digits are taken for another")
 queries = wrong[:3] if len(wrong) >= 3 else torch.arange(3)
 found = {m: npath.nearest(graph, x[queries], train.images, N_NEIGHBOURS, by=m) for m in MEASURES}
 
-# %% One query to a block of three rows. Green is the class of the query, red any other.
+# %% One query to a block of four rows. Green is the class of the query, red any other.
 figure, axes = plt.subplots(
     len(queries) * len(MEASURES), N_NEIGHBOURS + 1, figsize=(7.6, 1.15 * len(queries) * len(MEASURES)),
     layout="constrained",

@@ -36,13 +36,17 @@ def case(request):
 def whole(graph, query, train, by):
     if by == "input":
         return -(query[:, None] - train[None]).flatten(2).norm(dim=2)
+    shared = npath.shared_paths(graph, query, train)
     if by == "paths":
-        return npath.shared_paths(graph, query, train)
+        return shared
+    if by == "gates":
+        own = [npath.shared_paths(graph, x).diagonal().exp() for x in (query, train)]
+        return shared.exp() / (own[0][:, None] * own[1][None]).sqrt()
     lengths = [npath.path_kernel(graph, x).diagonal().sqrt() for x in (query, train)]
     return npath.path_kernel(graph, query, train) / lengths[0][:, None] / lengths[1][None]
 
 
-@pytest.mark.parametrize("by", ["kernel", "paths", "input"])
+@pytest.mark.parametrize("by", ["kernel", "gates", "paths", "input"])
 @pytest.mark.parametrize("pairs", [16, 2**20])
 def test_nearest_is_a_sort_of_the_whole_matrix(case, by, pairs, monkeypatch):
     graph, query, train = case
@@ -55,7 +59,7 @@ def test_nearest_is_a_sort_of_the_whole_matrix(case, by, pairs, monkeypatch):
     assert nearest(graph, query, train, 23, by=by).indices.sort(1).values.tolist() == [list(range(23))] * 4
 
 
-@pytest.mark.parametrize("by", ["paths", "input"])  # cosines of equal inputs are equal to rounding only
+@pytest.mark.parametrize("by", ["gates", "paths", "input"])  # cosines of equal inputs are equal to rounding only
 def test_of_equally_near_ones_the_first_comes_first(case, by, monkeypatch):
     graph, _, train = case
     monkeypatch.setattr(module, "PAIRS", 9)
@@ -73,6 +77,30 @@ def test_cosines_of_an_input_with_itself_and_of_dead_ones(case):
     assert found.values.tolist() == [[0.0] * 4]
     assert found.indices.tolist() == [[0, 1, 2, 3]]
     assert nearest(dead, torch.zeros(1, 2), torch.ones(4, 2), 1, by="paths").values.tolist() == [[-torch.inf]]
+    assert nearest(dead, torch.zeros(1, 2), torch.zeros(4, 2), 4, by="gates").values.tolist() == [[0.0] * 4]
+
+
+def test_shared_gates_by_hand():
+    """One hidden layer: s counts the units that both open, and an example shares all of its paths with itself."""
+    model = nn.Sequential(nn.Linear(2, 4, bias=False), nn.ReLU(), nn.Linear(4, 1, bias=False))
+    model[0].weight.data = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [-1.0, -1.0]])
+    x = torch.tensor([[1.0, -0.5], [1.0, 1.0], [-1.0, -1.0]])  # opens units 0 and 2, then 0, 1 and 2, then 3
+    found = nearest(npath.trace(model, x[:1]), x[:1], x, 3, by="gates")
+    assert found.indices.tolist() == [[0, 1, 2]]
+    assert found.values[0].tolist() == pytest.approx([1.0, 2 / 6**0.5, 0.0])
+    counted = nearest(npath.trace(model, x[:1]), x[:1], x, 3, by="paths")
+    assert counted.indices.tolist() == [[0, 1, 2]]
+    assert counted.values[0, :2].exp().tolist() == pytest.approx([4.0, 4.0])  # many open gates make up for others
+
+
+def test_the_kernel_is_the_cosine_of_the_inputs_times_the_shared_gates():
+    model, shape = build("dense")
+    x = torch.rand(9, *shape, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    graph = npath.trace(model, x[:1])
+    kernel, gates = (nearest(graph, x, x, 9, by=by) for by in ("kernel", "gates"))
+    cosines = nn.functional.cosine_similarity(x[:, None], x[None], dim=2)
+    by_index = [found.values.gather(1, found.indices.argsort(1)) for found in (kernel, gates)]
+    torch.testing.assert_close(by_index[0], by_index[1] * cosines)
 
 
 def test_counts_of_deep_networks_do_not_overflow():
@@ -80,6 +108,9 @@ def test_counts_of_deep_networks_do_not_overflow():
     graph = npath.trace(nets.FC(4, width=64, depth=80), x[:1])
     found = nearest(graph, x, x, 2, by="paths")
     torch.testing.assert_close(found.values, npath.shared_paths(graph, x).gather(1, found.indices))
+    shares = nearest(graph, x, x, 2, by="gates")
+    assert shares.values[:, 0].tolist() == [1.0] * 6
+    assert shares.values.isfinite().all()
     with pytest.raises(OverflowError, match="use `normalise=True`"):
         nearest(graph, x, x, 2)
     assert nearest(graph, x, x, 1, normalise=True).values.min() > 0.99
@@ -90,7 +121,7 @@ def test_counts_of_deep_networks_do_not_overflow():
     [
         ({"k": 0}, "`k` must be from 1 to the 23 examples of `x_train`, got 0"),
         ({"k": 24}, "`k` must be from 1 to the 23"),
-        ({"by": "kernal"}, "`by` must be one of kernel, paths, input, got 'kernal'. Did you mean 'kernel'"),
+        ({"by": "kernal"}, "`by` must be one of kernel, gates, paths, input, got 'kernal'. Did you mean 'kernel'"),
         ({"x_query": torch.zeros(2, 9)}, "`x_query` must"),
         ({"memory": 3}, "give at least memory="),
     ],

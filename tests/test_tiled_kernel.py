@@ -45,6 +45,45 @@ def test_an_estimate_leaves_compilation_out(kernel_of, n, per_pair):
     assert estimate.tile_bytes == kernel.plan.tile_bytes + 100
 
 
+class SlowCalls(Clock):
+    """Each call costs something, the first of each shape compiles, and many pairs at once leave the caches."""
+
+    def __init__(self, call: float, per_pair: float, *, compiling: float, cached: float = 1.0) -> None:
+        super().__init__(0.0, per_pair)
+        self.call, self.compiling, self.cached = call, compiling, cached
+        self.seen: set[tuple[int, int]] = set()
+
+    def work(self, tile: Tile) -> torch.Tensor:
+        self.now += self.call + (0.0 if tile.shape in self.seen else self.compiling)
+        if math.prod(tile.shape) < 4:
+            self.now -= (1 - self.cached) * math.prod(tile.shape) * self.per_pair
+        self.seen.add(tile.shape)
+        return super().work(tile)
+
+
+@pytest.mark.parametrize(
+    ("n", "side", "call", "per_pair", "cached"),
+    [
+        (120, 32, 0.6, 2e-3, 1.0),  # a chain of convolutions whose calls are slow: once 73 minutes for 15 seconds
+        (40, 4, 0.005, 0.03, 0.3),  # pairs one by one are three times as fast as many: once 8 seconds for 30
+        (300, 4, 0.3, 0.03, 0.3),
+        (5000, 256, 0.02, 1e-6, 1.0),
+    ],
+)
+def test_slow_calls_compilation_and_caches_are_told_apart(n, side, call, per_pair, cached, monkeypatch):
+    clock = SlowCalls(call, per_pair, compiling=2.0, cached=cached)
+    monkeypatch.setattr(estimates.time, "perf_counter", lambda: clock.now)
+    plan = make_plan(n, n, Cost(8, 0, side**2), 10**6, symmetric=True)
+    kernel = TiledKernel("test kernel", plan, clock.work, torch.float64, torch.device("cpu"))
+    found = kernel.estimate().seconds
+    sampled = clock.now - 2.0 * len(clock.seen)
+    clock.now = 0.0
+    for _ in kernel:
+        pass
+    assert clock.now / 2 < found < 2 * clock.now
+    assert sampled < 12 * call + 4
+
+
 def test_a_sample_is_small_beside_the_work(kernel_of):
     kernel, clock = kernel_of(1000, 1.0, 1e-5, best=10**6)
     kernel.estimate()

@@ -4,7 +4,8 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from typing import Annotated, Any
+from difflib import get_close_matches
+from typing import Annotated, Any, get_args
 
 import tyro
 
@@ -64,7 +65,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
 
 
+def _nearest_command(args: list[str]) -> str | None:
+    """A command that is spelt nearly as the first argument, if that is none itself."""
+    names = [note.name for kind in get_args(Command) for note in kind.__metadata__]
+    if not args or args[0].startswith("-") or args[0] in names:
+        return None
+    return next(iter(get_close_matches(args[0], names, n=1)), None)
+
+
 def _parse(args: list[str]) -> Any:
+    if (near := _nearest_command(args)) is not None:
+        print(f"neuralpath: there is no command {args[0]!r}: did you mean {near}?", file=sys.stderr)
+        raise SystemExit(2)
     return tyro.cli(
         Command,
         prog="neuralpath",

@@ -7,13 +7,14 @@ from pathlib import Path
 import torch
 from jaxtyping import Float, Int
 from rich.console import Console
-from rich.table import Table
+from rich.table import Table as RichTable
 from torch import Tensor, nn
 
 from neuralpath import data
 from neuralpath.diagnostics import centred_alignment
 from neuralpath.experiments import label_energy, regimes
 from neuralpath.experiments.recipes import Recipe
+from neuralpath.experiments.shown import HeatMaps, Table
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.sweeps import Sweep
 from neuralpath.experiments.sweeps import run as run_sweep
@@ -24,9 +25,12 @@ from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.trace import trace
 from neuralpath.readings.counts import active_paths, shared_paths
 from neuralpath.readings.pairs.kernel import path_kernel
+from neuralpath.report.drawings import class_middles
+from neuralpath.report.guide import WITHIN_ONE_NETWORK
+from neuralpath.report.kernel_picture import cosine_maps, cosines
 from neuralpath.report.page import write_report
 from neuralpath.runs.store import Store
-from neuralpath.training.information import gates_energy
+from neuralpath.training.label_energies import ENERGY_JITTER, gates_energy
 
 WIDTH, DEPTH = 64, 4
 RECIPE = Recipe("adam", 1e-3, batch_size=32, epochs=30)
@@ -66,15 +70,19 @@ def run(out: Path, seed: int) -> None:
     _show_paths(console, graph, x, y, "after training")
     after = path_kernel(graph, images)
     same = (labels[:, None] == labels[None, :]).float()
-    shares = [float(centred_alignment(_correlation(kernel), same)) for kernel in (before, after)]
+    shares = [float(centred_alignment(cosines(kernel), same)) for kernel in (before, after)]
     console.print(
         f"\nCentred alignment of the path kernel with the classes: {shares[0]:.3f} before, {shares[1]:.3f} after."
     )
-    picture = out / "path_kernel.png"
-    _draw_kernels({"before training": before, "after training": after}, labels, picture)
+    picture, kernel = out / "path_kernel.png", cosine_maps({"before training": before, "after training": after}, labels)
+    _draw_kernels(kernel, picture)
     console.print(f"The path kernel of {len(labels)} digits, sorted by class: {picture}\n")
-    _show_regimes(console, model, accuracy, config, store, sorted_digits, seed)
-    written = write_report(store, out / "report.html", figures=out / "figures", title="The digits, seen as paths")
+    table = _regimes(model, accuracy, config, store, sorted_digits, seed)
+    _print_table(console, table)
+    written = write_report(
+        store, out / "report.html", figures=out / "figures", title="The digits, seen as paths", kernel=kernel,
+        summary=(table,),
+    )  # fmt: skip
     console.print(f"\nThe same as a page, with the network to look into: [bold]{written.page}[/bold]", soft_wrap=True)
 
 
@@ -106,27 +114,45 @@ def _pairs_of_digits(split: data.Split, n_shown: int) -> tuple[Float[Tensor, "di
     return split.images[rows], split.labels[rows]
 
 
-def _show_regimes(
-    console: Console, trained: nn.Module, accuracy: float, config: regimes.Config, store: Store, some: data.Split,
-    seed: int,
-) -> None:  # fmt: skip
+def _regimes(
+    trained: nn.Module, accuracy: float, config: regimes.Config, store: Store, some: data.Split, seed: int
+) -> Table:
     """The gates of one network, the weights of another behind them, and what is left."""
-    table = Table(
-        title="Gates of one network, weights of another: test accuracy, and label energy of the gates' path kernel",
-        title_justify="left",
-    )
-    for heading in ("regime", "gates", "accuracy", "label energy"):
-        table.add_column(heading, justify="left" if heading in ("regime", "gates") else "right")
     own = gates_energy(decouple(trained, "FL", generator=torch.Generator().manual_seed(seed)), some)
-    table.add_row("ReLU", "its own, trained along", f"{accuracy:.1%}", f"{own:.3g}")
+    found = [("ReLU", "its own, trained along", f"{accuracy:.1%}", own)]
     part = config.parts[0]
     rows = regimes.rows_of(config, part, part.nets[0])
     for regime, gates in GATES.items():
         work = rows[regime][seed]
         assert isinstance(work, TrainGated)
         energy = gates_energy(_trained_gated(store, work), some)
-        table.add_row(regime, gates, f"{_accuracy(store, work):.1%}", f"{energy:.3g}")
-    console.print(table)
+        found.append((regime, gates, f"{_accuracy(store, work):.1%}", energy))
+    return Table(
+        "The digits: test accuracy, and label energy of the gates' path kernel",
+        ("regime", "gates", "accuracy", "label energy*"),
+        tuple(found),
+        _energy_note(some),
+    )
+
+
+def _energy_note(some: data.Split) -> str:
+    n_classes = len(some.labels.unique())
+    return (
+        "* Label energy: y' (H + jitter)^-1 y, where H is the path kernel of the gates, scaled to trace 1, on "
+        f"{len(some.labels)} training digits, {len(some.labels) // n_classes} of each class; the jitter is "
+        f"{ENERGY_JITTER:g} of its mean eigenvalue; y is 1 for the digits of a class and -1 for the others, and the "
+        f"energy the mean over the {n_classes} classes. {WITHIN_ONE_NETWORK}"
+    )
+
+
+def _print_table(console: Console, table: Table) -> None:
+    printed = RichTable(title=f"Gates of one network, weights of another. {table.title}", title_justify="left")
+    for heading in table.columns:
+        printed.add_column(heading, justify="left" if heading in ("regime", "gates") else "right")
+    for row in table.rows:
+        printed.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
+    console.print(printed)
+    console.print(table.note, highlight=False)
 
 
 def _trained_gated(store: Store, work: TrainGated) -> GatedNetwork:
@@ -142,7 +168,7 @@ def _show_paths(
     total = math.log(graph.n_paths)
     active = active_paths(graph, x) - total
     shared = shared_paths(graph, x) - total
-    table = Table(title=f"Paths {when}: active for a digit, and shared by two, in % of all", title_justify="left")
+    table = RichTable(title=f"Paths {when}: active for a digit, and shared by two, in % of all", title_justify="left")
     for heading in ("digit", "active", *(f"with {label}" for label in y.tolist())):
         table.add_column(heading, justify="right")
     for row, label in enumerate(y.tolist()):
@@ -151,29 +177,23 @@ def _show_paths(
     console.print(table)
 
 
-def _correlation(kernel: Float[Tensor, "digit digit"]) -> Float[Tensor, "digit digit"]:
-    """The kernel scaled to ones on its diagonal; a digit without active paths has no direction, and gets zeros."""
-    size = kernel.diagonal().sqrt()
-    return torch.where(size > 0, kernel / size, 0.0) / torch.where(size > 0, size, 1.0)[:, None]
-
-
-def _draw_kernels(kernels: dict[str, Float[Tensor, "digit digit"]], labels: Int[Tensor, " digit"], path: Path) -> None:
+def _draw_kernels(kernel: HeatMaps, path: Path) -> None:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.5, 5.2), layout="constrained")
     FigureCanvasAgg(figure)  # no window, no global state
-    axes = figure.subplots(1, len(kernels))
-    middle = [float((labels == k).nonzero().float().mean()) for k in range(int(labels.max()) + 1)]
-    for axis, (title, kernel) in zip(axes, kernels.items(), strict=True):
-        image = axis.imshow(_correlation(kernel).numpy(), vmin=0, vmax=1, cmap="magma", interpolation="nearest")
+    axes = figure.subplots(1, len(kernel.maps))
+    middles = class_middles(kernel.classes or ())
+    for axis, (title, rows) in zip(axes, kernel.maps.items(), strict=True):
+        image = axis.imshow(rows, vmin=0, vmax=1, cmap="magma", interpolation="nearest")
         axis.set_title(title)
-        axis.set_xticks(middle, range(len(middle)))
-        axis.set_yticks(middle, range(len(middle)))
+        axis.set_xticks(list(middles.values()), list(middles))
+        axis.set_yticks(list(middles.values()), list(middles))
         axis.tick_params(length=0)
         axis.set_xlabel("digit")
     axes[0].set_ylabel("digit")
-    figure.colorbar(image, ax=axes, label="normalised path kernel", shrink=0.9)
+    figure.colorbar(image, ax=axes, label="cosine of path features", shrink=0.9)
     figure.savefig(path, dpi=150)
 
 

@@ -34,6 +34,8 @@ GOOD = textwrap.dedent("""
             raise SystemExit(4)
 
     number = 3
+
+    instance = make_net(5)
 """)
 
 
@@ -60,12 +62,45 @@ def test_inspect_a_users_file_as_json(model_file, capsys):
     assert [node["kind"] for node in record["nodes"]][:3] == ["input", "reshape", "mix"]
 
 
+def test_a_file_may_hold_the_model_itself(model_file, capsys):
+    assert main(["inspect", f"{model_file}:instance", "--input-shape", "12", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["gates"] == {"2": 5}
+    assert main(["inspect", f"{model_file}:instance", "--input-shape", "12", "--set", "width=3"]) == 1
+    assert "is a model already, and takes no arguments: leave --set out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("widht=16", "fc has no argument 'widht'. Did you mean 'width'? --set takes: width, depth=None"),
+        ("width=abc", "fc: `width` must be an integer or a sequence such as (8, 16), got 'abc'."),
+        ("bias=maybe", "fc: `bias` must be True or False, got 'maybe'."),
+        ("generator=1", "fc has no argument 'generator'."),
+        ("width=0", "`width` must be an integer of at least 1, got 0. --set takes: width, depth=None"),
+        ("init=glorott", "Did you mean 'glorot'?"),
+    ],
+)
+def test_arguments_of_our_networks_are_explained(setting, message, capsys):
+    settings = ["width=4", "depth=2", setting]
+    assert main(["inspect", "fc", "--input-shape", "12", "--set", *settings]) == 1
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_a_callable_with_any_arguments_takes_them(tmp_path):
+    (tmp_path / "free.py").write_text(
+        "from torch import nn\ndef make(*sizes, **more):\n    return nn.Linear(more['n'], 1)\n"
+    )
+    assert main(["inspect", f"{tmp_path / 'free.py'}:make", "--input-shape", "3", "--set", "n=3"]) == 0
+
+
 def test_inspect_a_model_that_cannot_be_read(model_file, capsys):
     assert main(["inspect", f"{model_file}:make_bad", "--input-shape", "12", "--json"]) == 1
     record = json.loads(capsys.readouterr().out)
     assert [entry["operation"] for entry in record["unreadable"]] == ["layer_norm", "softmax"]
     assert main(["inspect", f"{model_file}:make_bad", "--input-shape", "12"]) == 1
-    assert "cannot be read: 2 operation(s)" in capsys.readouterr().out
+    assert "cannot be read: 2 things" in capsys.readouterr().out
 
 
 def test_inspect_a_model_without_paths(model_file, capsys):
@@ -79,12 +114,12 @@ def test_inspect_a_model_without_paths(model_file, capsys):
         ("nowhere.py:net", "there is no file 'nowhere.py'"),
         ("{file}:nothing", "has no 'nothing'. Callables in it: EndsWhileRunning, ends_itself, fails, make_bad"),
         ("{file}", "say which callable"),
-        ("{file}:number", "'number' in {file} is a int, not a callable"),
+        ("{file}:number", "'number' in {file} is a int, not a module or a callable that returns one"),
         ("{file}:fails", "fails in {file} failed (line 14): RuntimeError: no such luck"),
         ("{file}:not_a_module", "returned a int, not a torch.nn.Module"),
         ("{file}:ends_itself", "ends_itself in {file} failed (line 20): SystemExit: 3"),
         ("{file}:EndsWhileRunning", "EndsWhileRunning called sys.exit(4) while it ran"),
-        ("fc", "'width'. Give its arguments with --set, such as"),
+        ("fc", "fc needs width. --set takes: width, depth=None, n_outputs=1, bias=False, init='glorot'."),
         ("gcon", "gconv"),
     ],
 )
@@ -98,7 +133,7 @@ def test_mistakes_with_the_model_are_one_line(model, message, model_file, capsys
 
 def test_wrong_settings_and_shapes(model_file, capsys):
     assert main(["inspect", f"{model_file}:make_net", "--input-shape", "12", "--set", "wide=3"]) == 1
-    assert "unexpected keyword argument 'wide'; give arguments with --set" in capsys.readouterr().err
+    assert "has no argument 'wide'. Did you mean 'width'? --set takes: width=4." in capsys.readouterr().err
     assert main(["inspect", f"{model_file}:make_net", "--input-shape", "12", "--set", "width"]) == 1
     assert "--set takes name=value" in capsys.readouterr().err
     assert main(["inspect", f"{model_file}:make_net", "--input-shape", "13"]) == 1
@@ -145,6 +180,9 @@ def test_a_file_that_does_not_import(tmp_path, capsys):
 def test_bad_usage_is_two(capsys):
     assert main(["inspect"]) == 2
     assert main(["nonsense"]) == 2
+    capsys.readouterr()
+    assert main(["kernal", "fc"]) == 2
+    assert capsys.readouterr().err == "neuralpath: there is no command 'kernal': did you mean kernel?\n"
     assert main(["inspect", "fc", "--input-shape", "many"]) == 2
     assert "input-shape" in capsys.readouterr().err
 

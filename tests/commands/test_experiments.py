@@ -25,7 +25,9 @@ def test_status_show_and_export(out, tmp_path, capsys):
     assert main(["status", str(out)]) == 0
     assert capsys.readouterr().out == "regimes (smoke): 2 of 2 runs finished\n"
     assert main(["show", str(out)]) == 0
-    assert "2 of 2 runs are finished" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert shown.count("2 of 2 runs are finished") == 2
+    assert "Runs are counted for each table: those that it reads. One may be in several." in shown
     assert main(["export", str(out), "--csv", str(tmp_path / "runs.csv")]) == 0
     rows = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
     assert len(rows) == 2

@@ -1,5 +1,6 @@
 """`neuralpath kernel` with stores: gone on with, verified, and refused with one line."""
 
+import sys
 from typing import get_args
 
 import numpy as np
@@ -10,6 +11,7 @@ from neuralpath.cli import main
 from neuralpath.commands import kernel as command
 from neuralpath.readings.pairs import chain
 from neuralpath.tiles import stored_tiles
+from neuralpath.tiles.kernel import TiledKernel
 from neuralpath.tiles.store import open_kernel
 
 ARGUMENTS = ["kernel", "fc", "--data", "digits", "--count", "40", "--set", "width=8", "depth=3"]
@@ -39,9 +41,12 @@ def test_a_store_is_the_same_kernel_as_a_file(folder, tmp_path):
 def test_a_store_is_gone_on_with_and_verified(folder, capsys):
     whole = open_kernel(folder).to_array()
     (folder / "c" / "0" / "1").unlink()
-    assert main([*ARGUMENTS, "--verify", str(folder), "--tiles", "2"]) == 0
-    out = capsys.readouterr().out
-    assert "5 of 6 tiles are there; 5 have the right checksum\n2 computed again: 2 equal bit for bit" in out
+    assert main([*ARGUMENTS, "--verify", str(folder), "--tiles", "2"]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "5 of 6 tiles are there; 5 have the right checksum",
+        "The store is not complete: run the command that began it, which goes on from these tiles.",
+        "2 computed again: 2 equal bit for bit",
+    ]
     assert main([*ARGUMENTS, "--store", str(folder)]) == 0
     assert "5 of them are there" in capsys.readouterr().err
     assert np.array_equal(open_kernel(folder), whole)
@@ -76,10 +81,42 @@ def test_mistakes_are_one_line(more, message, folder, capsys, monkeypatch, tmp_p
     assert sorted(path.name for path in tmp_path.iterdir()) == ["K.zarr"]
 
 
-def test_an_interruption_says_how_to_go_on(tmp_path, capsys, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
+@pytest.mark.parametrize(("n_tiles", "how"), [(0, "begins with the first"), (4, "goes on from them")])
+def test_an_interruption_says_what_is_kept(n_tiles, how, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(chain, "ROW_BLOCK", 8)
+    monkeypatch.setattr(stored_tiles, "STORED_SIDE", 16)
+    whole, left = stored_tiles.stored_tile, iter(range(n_tiles))
+
+    def interrupted(*arguments):
+        if next(left, None) is None:
+            raise KeyboardInterrupt
+        return whole(*arguments)
 
     monkeypatch.setattr(stored_tiles, "stored_tile", interrupted)
+    folder = tmp_path / "K.zarr"
+    assert main([*ARGUMENTS, "--store", str(folder)]) == 130
+    assert f"{n_tiles} of 6 tiles are finished in {folder}; the same command {how}\n" in capsys.readouterr().err
+    assert main([*ARGUMENTS, "--verify", str(folder)]) == 1
+    assert f"{n_tiles} of 6 tiles are there" in capsys.readouterr().out
+
+
+def test_an_interruption_of_the_estimate_leaves_nothing(tmp_path, capsys, monkeypatch):
+    def interrupted(_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(TiledKernel, "estimate", interrupted)
     assert main([*ARGUMENTS, "--store", str(tmp_path / "K.zarr")]) == 130
-    assert f"the finished tiles are in {tmp_path / 'K.zarr'}; the same command goes on" in capsys.readouterr().err
+    assert "K.zarr is not begun; the same command begins anew" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_the_extra_nothing_is_left(tmp_path, capsys, monkeypatch):
+    monkeypatch.delitem(sys.modules, "neuralpath.tiles.zarr_array", raising=False)
+    monkeypatch.delattr("neuralpath.tiles.zarr_array", raising=False)
+    monkeypatch.setitem(sys.modules, "zarr", None)
+    assert main([*ARGUMENTS, "--store", str(tmp_path / "K.zarr")]) == 1
+    assert (
+        'stored kernels need the package zarr: pip install zarr (from a clone: pip install -c constraints.txt "'
+        '.[scale]").' in capsys.readouterr().err
+    )
+    assert list(tmp_path.iterdir()) == []

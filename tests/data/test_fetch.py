@@ -162,7 +162,7 @@ def test_broken_connection_is_resumed(cifar, served: Served, tmp_path: Path, say
     served.cut_after, served.says_length = 100, says_length
     message = failure("small", tmp_path, cifar.sources)
     assert f"the connection ended after 100 of {len(whole)} bytes" in message
-    assert f"100 of {len(whole)} bytes are kept in {part}; run the same command again to resume" in message
+    assert f"100 of {len(whole)} bytes are kept in {part}. Run the same command again to resume, or put" in message
     assert files_below(tmp_path) == ["small/small-binary.tar.gz.part"]
     assert part.read_bytes() == whole[:100]
     served.cut_after = None
@@ -221,7 +221,7 @@ def test_wrong_checksum_leaves_what_was_there(cifar, served: Served, tmp_path: P
     served.files["small-binary.tar.gz"] = bytes(len(served.files["small-binary.tar.gz"]))
     message = failure("small", tmp_path, cifar.sources)
     assert "the SHA256 of the download is wrong, so it was removed" in message
-    assert "nothing is kept" in message
+    assert "; nothing is kept. Run the same command again, or put the file into" in message
     assert files_below(tmp_path) == ["small/small-binary.tar.gz"]
     assert (tmp_path / "small" / "small-binary.tar.gz").read_bytes() == b"old and damaged"
 

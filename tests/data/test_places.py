@@ -88,6 +88,15 @@ def test_stray_file_is_not_taken_for_a_set(tmp_path: Path) -> None:
         data.find("cifar100", tmp_path)
 
 
+def test_one_place_has_its_folders_and_several_have_theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv("NEURALPATH_DATA", raising=False)
+    with pytest.raises(data.DataError, match="nor in its folders mnist, "):
+        data.find("mnist")
+    with pytest.raises(data.DataError, match="nor in their folders mnist, "):
+        data.find("mnist", tmp_path)
+
+
 def test_file_with_the_name_of_a_folder_is_not_taken_for_it(tmp_path: Path) -> None:
     for name in ("mnist", "cifar10"):
         (tmp_path / name).touch()

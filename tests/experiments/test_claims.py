@@ -17,7 +17,7 @@ from neuralpath.experiments.claims.costs import Costs
 from neuralpath.experiments.claims.every_claim import CLAIMS
 from neuralpath.experiments.claims.evidence import Evidence, gather
 from neuralpath.experiments.claims.judging import claim_verdicts, judge, judge_all
-from neuralpath.experiments.claims.markdown import claims_markdown
+from neuralpath.experiments.claims.markdown import claims_markdown, summary
 from neuralpath.experiments.registry import NAMES, get
 from neuralpath.experiments.statistics import Spread
 from neuralpath.experiments.sweeps import Sweep
@@ -334,6 +334,20 @@ def test_without_runs_exact_claims_hold_and_others_are_not_tested(tmp_path):
     assert judged["C9"].verdict == "not tested here"
     assert "`regimes` was not run: 83 runs would take" in judged["C9"].reason
     assert judged["C23"].verdict == "holds in part"  # its exact part by a test
+    assert {number for number, one in judged.items() if one.by_tests} == {
+        number for number, one in judged.items() if one.verdict == "holds"
+    }
+    assert summary(tuple(judged.values())).startswith("9 hold by tests alone; of the other 29: 0 holds, ")
+
+
+def test_only_the_page_of_the_repository_names_its_test(tmp_path):
+    found = gather([], Store(tmp_path, tmp_path), Costs())
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_results.py").write_text("")
+    sentence = "by `neuralpath claims`; `make test` checks that it fits them."
+    assert sentence in claims_markdown((), found, tmp_path / "results" / "analyses")
+    assert sentence not in claims_markdown((), found, tmp_path / "runs" / "results" / "analyses")
+    assert sentence not in claims_markdown((), found)
 
 
 class _Unit(Calibration):
@@ -393,8 +407,12 @@ def test_the_command_writes_a_page_with_all_rows_and_the_analyses(runs, tmp_path
     (runs / "analyses" / "C9.md").write_text("Because of the digits.\n")
     page = tmp_path / "page.md"
     assert main(["claims", str(runs), "--out", str(page), "--no-cost"]) == 0
-    assert f"{page}: " in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{page}: 9 hold by tests alone; of the other 29: ")
     text = page.read_text()
+    assert printed.strip().removeprefix(f"{page}: ") + ".\n" in text
+    assert "by `neuralpath claims`.\n" in text
+    assert "make test" not in text
     assert [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| C")] == [
         f"| C{number}" for number in range(1, 39)
     ]
@@ -416,6 +434,16 @@ def test_smoke_sweeps_try_the_machinery_only(runs, tmp_path):
     (tmp_path / "sweeps" / kept.name).write_text(json.dumps(content))
     found = gather(_read(tmp_path), store, Costs())
     assert found.of("regimes") == ()
+    judged = {one.claim.number: one for one in judge_all(found)}
+    assert (
+        "`regimes` was run with the preset smoke only, which tries the machinery out and does not count. With the "
+        "preset cpu, which counts, 83 runs would take" in judged["C9"].reason
+    )
+    assert "`regimes` was not run" not in judged["C9"].reason
+    text = claims_markdown(tuple(judged.values()), found, tmp_path / "analyses")
+    assert "| regimes | smoke only | - |" in text
+    assert "`neuralpath run regimes --preset cpu --out runs`: not run, only the preset smoke, which does not c" in text
+    assert "`neuralpath run theorem --preset cpu --out runs`: not run\n" in text
     assert claim_verdicts(Store(tmp_path, runs)) == ()
     assert gather(_read(runs), store, Costs()).of("regimes") != ()
 

@@ -52,10 +52,76 @@ def test_bad_outputs(output, message):
         npath.trace(Wrapped(output), torch.randn(2, 3))
 
 
-def test_data_dependent_control_flow():
+def test_data_dependent_control_flow(capfd):
     model = Wrapped(lambda m, x: m.layers[0](x) if x.sum() > 0 else x[:, :2], nn.Linear(3, 2))
     with pytest.raises(ValueError, match="an `if` or a loop that depends on the values of the input"):
         npath.trace(model, torch.randn(2, 3))
+    assert "".join(capfd.readouterr()) == ""
+
+
+def test_what_else_is_wrong_with_a_model_that_cannot_be_exported():
+    model = Wrapped(lambda m, x: (x if x.sum() > 0 else -x, x))
+    assert "Besides, `model` must return one tensor" in npath.supported(model, torch.randn(2, 3)).error
+
+
+def test_output_and_mode_are_reported_with_the_operations():
+    model = nn.Sequential(nn.ConvTranspose2d(1, 2, 3), nn.BatchNorm2d(2), nn.Dropout(), nn.ReLU())
+    state, generator = {name: t.clone() for name, t in model.state_dict().items()}, torch.get_rng_state()
+    report = npath.supported(model, torch.ones(1, 1, 5, 5))
+    assert [entry.operation for entry in report.unreadable] == ["conv_transpose2d", "training mode", "output"]
+    assert "3 things stand in the way" in str(report)
+    assert "returned a float32 tensor of shape (1, 2, 7, 7)" in str(report)
+    with pytest.raises(npath.UnsupportedOperation, match=r"call `model.eval\(\)` first"):
+        npath.trace(model, torch.ones(1, 1, 5, 5))
+    assert all(module.training for module in model.modules())
+    assert all(torch.equal(t, state[name]) for name, t in model.state_dict().items())
+    assert torch.equal(torch.get_rng_state(), generator)
+
+
+def test_the_mode_is_given_back_after_an_error():
+    model = nn.Sequential(nn.Linear(3, 2), nn.Dropout())
+    assert "could not run" in npath.supported(model, torch.ones(1, 4)).error
+    assert all(module.training for module in model.modules())
+
+
+def test_several_outputs_are_reported_with_the_operations():
+    model = Wrapped(lambda m, x: (x.new_ones(2), {"logits": m.layers[0](x)}), nn.LayerNorm(3))
+    report = npath.supported(model, torch.randn(2, 3))
+    assert [entry.operation for entry in report.unreadable] == ["layer_norm", "output"]
+    assert "it returned a tuple" in str(report)
+
+
+ATTENTION = nn.TransformerEncoderLayer(8, 2, 8, batch_first=True).eval()
+
+
+def test_what_no_rewriting_mends_comes_first():
+    report = npath.supported(ATTENTION, torch.randn(1, 5, 8))
+    lines = str(report).splitlines()
+    operations = [line.split()[0] for line in lines[3:-1]]
+    assert operations[:3] == ["scaled_dot_product_attention", "layer_norm", "layer_norm"]
+    assert operations[-1] == "output"
+    assert len(operations) == len(report.unreadable) > 10
+    assert lines[-1].startswith("attention cannot be read as paths")
+    assert "shape (3," not in str(report), "the batch that is exported is none of the user's sizes"
+
+
+def test_the_tangent_kernel_of_attention_works_as_the_report_says():
+    model = nn.Sequential(ATTENTION, nn.Flatten(), nn.Linear(40, 1))
+    assert npath.tangent_kernel(model, torch.randn(3, 5, 8)).shape == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("function", "final"),
+    [
+        (lambda m, x: torch.softmax(m.layers[0](x), 1), False),
+        (lambda m, x: torch.softmax(m.layers[0](x), 1).flatten(1), False),
+        (lambda m, x: m.layers[0](torch.softmax(x, 1)), True),
+    ],
+)
+def test_a_soft_max_at_the_end_can_be_cut_off(function, final):
+    (found,) = npath.supported(Wrapped(function, nn.Linear(3, 3)), torch.randn(1, 3)).unreadable
+    assert found.final == final
+    assert ("return the logits" in found.reason) == (not final)
 
 
 @pytest.mark.parametrize("layer", [nn.BatchNorm1d(3), nn.Dropout()])

@@ -219,3 +219,11 @@ def test_print_shows_the_network_as_a_table():
     assert text.splitlines()[0].split() == ["node", "kind", "shape", "weights", "gates", "reads"]
     for words in ("0.weight 4x1x3x3", "4x2x2", "16 hard", "4 arg max of 2x2", "4.weight 2x4", "50 parameters"):
         assert words in text, words
+
+
+def test_a_batch_norm_is_shown_by_the_name_of_its_module():
+    model = nn.Sequential(nn.Linear(3, 2), nn.BatchNorm1d(2)).eval()
+    shown = str(npath.trace(model, torch.randn(1, 3)))
+    assert "times batch_norm_scale(1)" in shown
+    assert "batch_norm_shift(1) 2" in shown
+    assert "running_var" not in shown

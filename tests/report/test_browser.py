@@ -11,6 +11,7 @@ from neuralpath import data, nets
 from neuralpath.readings.nearest import nearest
 from neuralpath.report import assets
 from neuralpath.report.contents import Contents, read_contents
+from neuralpath.report.kernel_picture import kernel_picture
 from neuralpath.report.network import ExplorerNetwork, find_network
 from neuralpath.report.page import page_html, write_report
 from report.small_runs import contents_of_every_kind, some_claims
@@ -18,6 +19,10 @@ from report.small_runs import contents_of_every_kind, some_claims
 pytestmark = pytest.mark.slow
 
 TOLERANCE = 1e-4
+N_FIGURES = 8
+"""The picture of the kernel, and one of every kind that can be drawn."""
+
+NEAREST = {"byKernel": "kernel", "byGates": "gates", "byPaths": "paths", "byPixels": "input"}
 PHONE, DESK = {"width": 390, "height": 844}, {"width": 1280, "height": 900}
 
 
@@ -73,7 +78,8 @@ def pages(networks, tmp_path_factory):
     for name, network in networks.items():
         contents = contents_of_every_kind() if name == "biases" else Contents((), ())
         paths[name] = folder / f"{name}.html"
-        paths[name].write_text(page_html(contents, network, plotly, claims=some_claims()))
+        kernel = kernel_picture(network)
+        paths[name].write_text(page_html(contents, network, plotly, claims=some_claims(), kernel=kernel))
     return paths
 
 
@@ -103,7 +109,7 @@ def test_every_figure_is_drawn(open_page, theme, viewport):
     figures = page.locator("figure.figure")
     assert page.locator("figure.figure[data-drawn]").count() < figures.count()  # the far ones wait
     watched.scroll_through()
-    assert page.locator("figure.figure[data-drawn]").count() == figures.count() == 7
+    assert page.locator("figure.figure[data-drawn]").count() == figures.count() == N_FIGURES
     for index in range(figures.count()):
         drawing = figures.nth(index).locator(".drawing")
         marks = drawing.locator(".scatterlayer .trace, .boxlayer .trace, .heatmaplayer image, .picture-row canvas")
@@ -122,6 +128,23 @@ def test_legends_and_labels_stay_inside_their_figures(open_page):
                     || box.top < frame.top - 1 || box.bottom > frame.bottom + 1);
             }).map((one) => one.textContent)""")
         assert outside == []
+
+
+def test_figures_follow_the_window_and_lose_nothing(open_page):
+    watched = open_page(explorer=False)
+    watched.scroll_through()
+    page = watched.page
+    for width in (1000, 600, 1280):
+        page.set_viewport_size({"width": width, "height": 800})
+        page.wait_for_timeout(600)
+        sizes = page.evaluate("""() => [...document.querySelectorAll('.drawing.js-plotly-plot')].map((place) => {
+            const frame = place.getBoundingClientRect();
+            const drawn = place.querySelector('.main-svg').getBoundingClientRect();
+            return [frame.right - drawn.right, frame.bottom - drawn.bottom, drawn.width / frame.width];
+        })""")
+        assert len(sizes) == N_FIGURES - 1  # pictures are no plots
+        assert all(right > 0 and bottom > 0 and filled > 0.9 for right, bottom, filled in sizes)
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_the_theme_can_be_switched_and_figures_follow(open_page):
@@ -144,7 +167,7 @@ def test_all_figures_are_there_for_the_printer(open_page):
     watched = open_page(explorer=False, color_scheme="dark")
     page = watched.page
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
-    assert page.locator("figure.figure[data-drawn]").count() == 7
+    assert page.locator("figure.figure[data-drawn]").count() == N_FIGURES
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
@@ -174,12 +197,13 @@ def check_numbers(reading, network):
     shares = npath.base_kernels(graph, x, second)
     for layer, share, gates in zip(reading["layers"], shares.values(), reading["gates"], strict=True):
         close([layer["both"] / len(gates)], share.flatten())
-    by_paths, by_pixels = (nearest(graph, x, train, 8, by=by) for by in ("paths", "input"))
-    close([one["value"] for one in reading["byPaths"]], by_paths.values[0])
-    shared = npath.shared_paths(graph, x, train)[0]
-    close([one["value"] for one in reading["byPaths"]], [shared[one["index"]] for one in reading["byPaths"]])
-    close([one["value"] for one in reading["byPixels"]], by_pixels.values[0])
-    assert [one["index"] for one in reading["byPixels"]] == by_pixels.indices[0].tolist()
+    for name, by in NEAREST.items():
+        ours, values = reading[name], [one["value"] for one in reading[name]]
+        found, every = (nearest(graph, x, train, k, by=by) for k in (8, len(train)))
+        close(values, found.values[0])
+        # Of equally near images rounding may choose, so each one is looked up too.
+        of_image = dict(zip(every.indices[0].tolist(), every.values[0].tolist(), strict=True))
+        close(values, [of_image[one["index"]] for one in ours])
 
 
 def close(ours, theirs):
@@ -220,6 +244,30 @@ def test_numbers_on_the_screen_are_those_of_the_reading(open_page):
     for layer, panel in zip(reading["layers"], page.locator(".gate-layer dl").all(), strict=True):
         numbers = [text.split()[0] for text in panel.locator("dd").all_text_contents()]
         assert numbers == [str(layer[name]) for name in ("first", "second", "both")]
+
+
+def test_each_measure_has_its_row_and_its_sentence(open_page):
+    watched = open_page()
+    page = watched.page
+    page.locator("#x-first-list-2").click()
+    reading = watched.reading()
+    rows = {"kernel": "byKernel", "gates": "byGates", "pixels": "byPixels"}
+    for row, name in rows.items():
+        digits = 2 if row == "pixels" else 3
+        shown = page.locator(f"#x-near-{row} button").all_text_contents()
+        assert [words[-digits - 2 :] for words in shown] == [f"{one['value']:.{digits}f}" for one in reading[name]]
+    shown = page.locator("#x-near-paths button").all_text_contents()
+    for words, one in zip(shown, reading["byPaths"], strict=True):
+        share = float(words.split("class ")[1][1:].removesuffix(" %"))
+        assert share == pytest.approx(100 * math.exp(one["value"] - reading["logActive"]), rel=0.06)
+    words = page.locator("#x-near-title").locator("..").text_content()
+    for sentence in (
+        "Pixels times gates",
+        "Gates alone",
+        "It favours images that open many gates",
+        "Without the network",
+    ):
+        assert sentence in words
 
 
 def test_switching_between_before_and_after(open_page):

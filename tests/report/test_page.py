@@ -3,6 +3,7 @@
 import json
 import re
 import tomllib
+from dataclasses import replace
 from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path, PurePath
@@ -11,11 +12,17 @@ import pytest
 
 import neuralpath.report
 from neuralpath.cli import main
+from neuralpath.experiments import over_seeds, regimes
 from neuralpath.experiments.claim_verdict import VERDICTS, ClaimVerdict
+from neuralpath.experiments.registry import get
+from neuralpath.experiments.shown import Table
 from neuralpath.report.assets import MODULES, PREFIX, plotly, read
 from neuralpath.report.contents import Contents, read_contents
-from neuralpath.report.network import NoNetwork
+from neuralpath.report.guide import PAPERS, REGIMES
+from neuralpath.report.kernel_picture import kernel_picture
+from neuralpath.report.network import NoNetwork, find_network
 from neuralpath.report.page import page_html, write_report
+from neuralpath.report.sections import sweep_anchor
 from neuralpath.report.tables import cell_html
 from report.small_runs import contents_of_every_kind, figures_of_every_kind, some_claims
 
@@ -62,7 +69,7 @@ def test_every_table_of_the_experiments_is_there(whole, store):
         for item in sweep.shown:
             assert item.title in text
             for row in getattr(item, "rows", ()):
-                for cell in row:
+                for cell in (cell for cell in row if cell is not None):
                     assert unescape(re.sub("<[^>]+>", "", cell_html(cell))).split("(")[0].strip() in text
 
 
@@ -125,6 +132,76 @@ def test_a_missing_figure_is_named():
     assert len(figures_of_every_kind()) == 9
 
 
+def as_label_energy(sweep):
+    """A sweep under the name of another experiment, without anything to show."""
+    return replace(sweep, sweep=replace(sweep.sweep, experiment=get("label-energy")), shown=())
+
+
+def place_of(source, *anchors):
+    return [source.index(f'id="{anchor}"') for anchor in anchors]
+
+
+def test_what_a_newcomer_can_read_comes_first(store):
+    contents = read_contents(store)
+    network = find_network(contents.sweeps, store)
+    regimes_sweep, other = contents.sweeps[0], as_label_energy(contents.sweeps[0])
+    both = Contents((other, regimes_sweep), ())
+    kernel = kernel_picture(network)
+    source = page_html(both, network, PLOTLY, claims=some_claims(), kernel=kernel)
+    experiments = (sweep_anchor(regimes_sweep), sweep_anchor(other))
+    anchors = ("claims", "kernel", "explorer", "five-regimes", *experiments, "papers")
+    places = place_of(source, *anchors)
+    assert places == sorted(places)
+    linked = re.findall(r'<li><a href="#([^"]+)">', source)
+    assert linked == list(anchors)
+
+
+def test_without_a_network_the_explorer_does_not_stand_in_the_way(whole):
+    explorer, papers, regimes = place_of(whole, "explorer", "papers", "five-regimes")
+    assert regimes < explorer < papers
+    assert 'id="kernel"' not in whole
+
+
+def test_papers_and_regimes_are_explained_once(whole):
+    text = Page(whole).text
+    theory = (Path(__file__).parents[2] / "docs" / "theory.md").read_text()
+    for name, (title, authors) in PAPERS.items():
+        assert text.count(title) == 1
+        assert f"| {name} | {title} | {authors} |" in theory
+    for words in ("decoupled learning", "fixed learnt", "fixed random, independent", "fixed random, dependent"):
+        assert text.count(words) == 1
+    assert [row[0].split(",")[0] for row in REGIMES.rows] == list(regimes.ALL)
+    assert '<a href="#papers">P0 table 4, P1 table 2</a>' in whole
+    assert "without a connection" in text
+
+
+def test_that_all_runs_are_finished_is_said_once(whole, store):
+    sweep = read_contents(store).sweeps[0]
+    works = sweep.sweep.works
+    said = over_seeds.finished(works, {work: {} for work in works})
+    assert any(item.note.endswith(said) for item in sweep.shown)
+    assert "runs are finished" not in whole
+    assert whole.count("all runs finished") == 1
+
+
+def test_the_label_energy_is_defined_and_does_not_rank(store):
+    energy = as_label_energy(read_contents(store).sweeps[0])
+    text = " ".join(Page(page_of(Contents((energy,), ()))).text.split())
+    assert (
+        "The label energy is \u03bd = y \u22a4 (H + jitter) \u22121 y, for the path kernel H scaled to trace 1" in text
+    )
+    assert "It does not order different networks" in text
+    assert "The share of the labels is the part of the squared length of y" in text
+    assert "smaller is better" not in text
+
+
+def test_a_summary_of_the_regimes_stands_beside_their_explanation():
+    table = Table("In brief", ("regime", "accuracy"), (("FL", "96.3%"),), "* y' (H + jitter)^-1 y")
+    source = page_of(contents_of_every_kind(), summary=(table,))
+    assert source.index("The five regimes") < source.index("In brief") < source.index('class="sweep"')
+    assert "* y<sup>&top;</sup> (H + jitter)<sup>&minus;1</sup> y" in source
+
+
 def test_claims_have_their_verdicts_and_their_number(without_type_checks):
     text = Page(page_of(contents_of_every_kind(), claims=some_claims())).text
     for claim in some_claims():
@@ -154,10 +231,13 @@ def test_two_hundred_runs_stay_small(many_runs, tmp_path):
 def test_command_writes_the_page_and_every_figure(runs, tmp_path, capsys):
     page, figures = tmp_path / "deep" / "page.html", tmp_path / "figures"
     assert main(["report", str(runs), "--out", str(page), "--figures", str(figures)]) == 0
-    assert f"{page}: 5" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert f"{page}: 5" in printed
+    assert ": 2 figures as PDF and PNG" in printed
     source = page.read_text()
     assert "Plotly" in source
     assert 'id="explorer-network"' in source
+    assert 'id="path-kernel"' in source
     drawn = re.findall(r'<figure class="shown figure" id="([^"]+)"', source)
     assert drawn
     for anchor in drawn:
@@ -173,6 +253,7 @@ def test_the_page_goes_into_the_folder_by_default(runs, tmp_path, capsys):
     assert main(["report", str(copy), "--no-figures"]) == 0
     assert (copy / "report.html").exists()
     assert not (copy / "figures").exists()
+    assert "figure" not in capsys.readouterr().out
 
 
 def test_a_page_without_sweeps_still_says_what_could_not_be_read():

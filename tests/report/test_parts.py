@@ -3,18 +3,25 @@
 import base64
 import json
 import math
+import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+import neuralpath as npath
 from neuralpath import nets
 from neuralpath.data import Split
+from neuralpath.experiments.registry import get
 from neuralpath.experiments.shown import Curve, Curves, HeatMaps, Table
+from neuralpath.experiments.specs import DataSpec
 from neuralpath.experiments.statistics import Spread
+from neuralpath.report import contents
 from neuralpath.report.contents import read_contents
 from neuralpath.report.drawings import class_middles, draw
-from neuralpath.report.markup import json_script, plural, slug
+from neuralpath.report.kernel_picture import cosines, kernel_picture
+from neuralpath.report.markup import json_script, plural, prose, slug
 from neuralpath.report.network import ExplorerNetwork, NoNetwork, export, find_network
 from neuralpath.report.payloads import band, grey, is_empty, payload
 from neuralpath.report.tables import cell_html, table_html
@@ -34,8 +41,59 @@ def test_cells(cell, shown):
 
 
 def test_columns_of_printed_figures_are_aligned_as_numbers():
-    table = Table("t", ("name", "paper", "empty"), (("a", "97.10 ± 0.09", None), ("b", "95.85", None)))
+    table = Table("t", ("name", "paper", "ours"), (("a", "97.10 ± 0.09", None), ("b", "95.85", None), ("c", "9%", 1.0)))
     assert table_html(table).count('<th scope="col" class="number">') == 2
+
+
+def test_columns_that_are_empty_throughout_are_left_out_once_there_are_results():
+    rows = (("a", None, 1.0, float("nan")), ("b", None, None, None))
+    shown = table_html(Table("t", ("name", "paper %", "ours", "in standard errors"), rows))
+    assert re.findall(r"<th[^>]*>([^<]*)</th>", shown) == ["name", "ours"]
+    assert shown.count("&ndash;") == 1  # a cell that is empty alone stays
+    unfinished = table_html(Table("t", ("name", "paper %", "ours"), (("a", None, None),)))
+    assert re.findall(r"<th[^>]*>([^<]*)</th>", unfinished) == ["name", "paper %", "ours"]
+
+
+@pytest.mark.parametrize(
+    ("words", "shown"),
+    [
+        ("y' H^-1 y for H", "y<sup>&top;</sup> H<sup>&minus;1</sup> y for H"),
+        ("K^V and K^(d)", "K<sup>V</sup> and K<sup>d</sup>"),
+        ("the papers' H <b>", "the papers&#x27; H &lt;b&gt;"),
+        ("Of 40. 3 of 3 runs are finished.", "Of 40."),
+        ("3 of 3 runs are finished. More.", "More."),
+        ("13 of 3 runs are finished.", "13 of 3 runs are finished."),
+        ("2 of 3 runs are finished.", "2 of 3 runs are finished."),
+    ],
+)
+def test_notes_have_formulas_and_do_not_repeat_that_all_is_finished(words, shown):
+    assert prose(words) == shown
+
+
+def test_the_picture_of_the_kernel_is_the_library_s(store):
+    network = find_network(read_contents(store).sweeps, store)
+    picture = kernel_picture(network)
+    assert list(picture.classes) == sorted(picture.classes)
+    assert len(picture.classes) == 200
+    first = network.train.images[(network.train.labels == 0).nonzero()[:20, 0]]
+    for name, model in (("before training", network.before), ("after training", network.after)):
+        kernel = npath.path_kernel(npath.trace(model, first[:1]), first)
+        expected = kernel / kernel.diagonal().sqrt() / kernel.diagonal().sqrt()[:, None]
+        block = torch.tensor([row[:20] for row in picture.maps[name][:20]])
+        assert torch.allclose(block, expected, atol=1e-3)
+
+
+def test_images_without_active_paths_have_no_direction():
+    kernel = torch.tensor([[4.0, 2.0, 0.0], [2.0, 1.0, 0.0], [0.0, 0.0, 0.0]])
+    assert cosines(kernel).tolist() == [[1.0, 1.0, 0.0], [1.0, 1.0, 0.0], [0.0, 0.0, 0.0]]
+
+
+def test_rows_of_two_classes_have_their_names():
+    config = get("label-energy").presets["smoke"]
+    maps = HeatMaps("t", {"m": ((1.0, 0.0), (0.0, 1.0))}, (-1, 1))
+    assert contents._with_classes(maps, config).classes == (4, 7)
+    assert contents._with_classes(maps, replace(config, data=DataSpec("digits"))) is maps
+    assert contents._with_classes(HeatMaps("t", {}), config).classes is None
 
 
 def test_band_of_a_logarithmic_axis_stays_above_0():

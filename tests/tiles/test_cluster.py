@@ -37,7 +37,7 @@ def test_the_address_is_read_from_a_scheduler_file(tmp_path):
 
 def test_without_distributed_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "distributed", None)
-    with pytest.raises(ClusterError, match=r"needs the package distributed: pip install 'neuralpath\[scale\]'"):
+    with pytest.raises(ClusterError, match=r"pip install dask distributed \(from a clone: .* \"\.\[scale\]\"\)\.$"):
         connect("tcp://127.0.0.1:9")
 
 

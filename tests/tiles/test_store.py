@@ -177,7 +177,7 @@ def test_without_zarr_the_extra_is_named(kernel, monkeypatch):
     monkeypatch.setitem(sys.modules, "zarr", None)
     monkeypatch.delitem(sys.modules, "neuralpath.tiles.zarr_array")
     monkeypatch.delattr(neuralpath.tiles, "zarr_array")
-    with pytest.raises(StoreError, match=r"stored kernels need the package zarr: pip install 'neuralpath\[scale\]'"):
+    with pytest.raises(StoreError, match=r"the package zarr: pip install zarr \(from a clone: .* \"\.\[scale\]\"\)"):
         open_kernel(kernel.folder)
 
 

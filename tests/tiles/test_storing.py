@@ -6,16 +6,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from torch import nn
 
 from neuralpath import nets
 from neuralpath.stored_kernels import make_recipe, verify_kernel
 from neuralpath.tangent import tiled as tangent_tiles
 from neuralpath.tiles import storing
+from neuralpath.tiles.estimate import Estimate
 from neuralpath.tiles.kernel import TiledKernel
+from neuralpath.tiles.plan import Plan
 from neuralpath.tiles.store import StoredKernel, StoreError, open_kernel
-from neuralpath.tiles.stored_tiles import ThisMachine
-from neuralpath.tiles.storing import write_kernel
+from neuralpath.tiles.stored_tiles import ThisMachine, stored_plan
+from neuralpath.tiles.storing import TILE_SECONDS, bounded_plan, write_kernel
 from tiles.stores import BUDGET, begin, contents, inputs, network, tiles_of
 from unprivileged import unprivileged
 
@@ -58,9 +62,59 @@ def test_stopped_work_goes_on_from_the_finished_tiles(n_tiles, error, tmp_path, 
         assert f"{n_tiles} of them are there" in said[0]
 
 
+def estimated(monkeypatch, seconds):
+    monkeypatch.setattr(TiledKernel, "estimate", lambda self: Estimate(seconds, 2**20, 2**20))
+
+
+def test_a_tile_is_half_a_minute_of_work_at_most(tmp_path, monkeypatch, undisturbed):
+    whole = open_kernel(tmp_path / "undisturbed.zarr").filled()
+    estimated(monkeypatch, 2485.0)  # a second for each pair: 5 x 5 pairs would do, but the blocks are 8 x 8
+    said = []
+    recipe = make_recipe("path", network(), inputs())
+    with pytest.raises(KeyboardInterrupt):
+        write_kernel(tmp_path / "K.zarr", recipe, Stops(3, KeyboardInterrupt()), memory=BUDGET, threads=1)
+    estimated(monkeypatch, 1e-3)  # another machine, or a better estimate: the store's own tiles are kept
+    kernel = begin(tmp_path / "K.zarr", say=said.append)
+    assert (kernel.plan.block1, kernel.plan.block2, kernel.n_tiles) == (8, 8, 45)
+    assert "3 of them are there" in said[0]
+    assert torch.equal(kernel.filled(), whole)
+    assert verified(tmp_path / "K.zarr").good
+
+
+@given(
+    n=st.integers(1, 5000), block=st.integers(1, 300), symmetric=st.booleans(),
+    per_pair=st.floats(1e-9, 1e3, allow_nan=False),
+)  # fmt: skip
+def test_bounded_tiles_are_whole_blocks_and_within_the_bound(n, block, symmetric, per_pair):
+    block = min(block, n)
+    plan = Plan(n, n, block, block, symmetric, 0)
+    stored = stored_plan(plan, 4)
+    bounded = bounded_plan(stored, plan, per_pair * plan.n_pairs)
+    side = bounded.block1
+    assert bounded.block1 == bounded.block2
+    assert side % block == 0 or side == n
+    assert block <= side <= stored.block1
+    assert side == block or per_pair * side**2 <= TILE_SECONDS * (1 + 1e-9)
+    larger = min(side + block, n)
+    assert side == stored.block1 or per_pair * (larger + 1) ** 2 > TILE_SECONDS * (1 - 1e-9)
+    assert bounded.tile_bytes == 4 * side**2
+
+
+def test_a_folder_that_was_there_stays_where_nothing_is_begun(tmp_path, monkeypatch):
+    def fails(_):
+        raise MemoryError("no memory")
+
+    monkeypatch.setattr(TiledKernel, "estimate", fails)
+    (tmp_path / "old.zarr").mkdir()
+    for name in ("old.zarr", "new.zarr"):
+        with pytest.raises(MemoryError):
+            begin(tmp_path / name)
+    assert [path.name for path in tmp_path.iterdir()] == ["old.zarr"]
+
+
 def test_the_estimate_comes_first_and_the_rest_is_its_share(tmp_path, monkeypatch):
-    estimate = TiledKernel.estimate
-    monkeypatch.setattr(TiledKernel, "estimate", lambda self: estimate(self).__class__(600.0, 2**20, 2**20))
+    monkeypatch.setattr(storing, "TILE_SECONDS", 1e9)
+    estimated(monkeypatch, 600.0)
     said = []
     begin(tmp_path / "K.zarr", say=said.append)
     assert said == [

@@ -7,10 +7,15 @@ import pytest
 import torch
 from torch import nn
 
+import neuralpath as npath
 from neuralpath import data, nets
 from neuralpath.cli import main
+from neuralpath.gates import SoftGate
 from neuralpath.gating.hyperplanes import gate_hyperplanes
+from neuralpath.gating.network import GatedNetwork
+from neuralpath.gating.regimes import decouple
 from neuralpath.training import Adam, TrainingConfig, train
+from neuralpath.training import label_energies as energies
 from neuralpath.training.information import GatingInformation, LayerAccuracy, _changed_networks, gating_information
 
 
@@ -113,6 +118,84 @@ def test_what_cannot_be_traced_says_why(task):
     assert "mul" in (found.no_label_energy or "")
 
 
+def test_the_label_energy_can_be_left_out(trained, task, monkeypatch):
+    monkeypatch.setattr(energies, "path_kernel", None)  # nothing of it is computed
+    found = gating_information(trained, *task, TrainingConfig(epochs=1, threads=1), layers=False, label_energy=False)
+    assert (found.label_energy, found.random_label_energy, found.n_energy_examples) == (None, None, 0)
+    assert found.no_label_energy == "it was left out"
+
+
+def convolutional(size: int) -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Linear(size**2, 2),
+    ).eval()  # fmt: skip
+
+
+def squares(size: int, n_classes: int = 2, count: int = 400) -> data.Split:
+    generator = torch.Generator().manual_seed(0)
+    return data.Split(torch.rand(count, 1, size, size, generator=generator), torch.arange(count) % n_classes)
+
+
+def test_fewer_examples_of_larger_images_and_the_same_for_the_same_graph(trained, task):
+    dense = energies.energy_examples_per_class(decouple(trained, "FL"), task[0])
+    assert dense == min(150, int(task[0].labels.bincount().min()))
+    counts = []
+    for size in (8, 16, 32):
+        network = decouple(convolutional(size), "FL")
+        per_class = energies.energy_examples_per_class(network, squares(size))
+        counts.append(per_class)
+        x = squares(size).images[:1]
+        work = energies.pair_work(npath.trace(network.eval().value, x), network.gates(x))
+        n = 2 * per_class
+        assert per_class == 1 or n * (n + 1) / 2 * work <= energies.ENERGY_WORK
+    assert counts == sorted(counts, reverse=True)
+    assert counts[0] > counts[1] > counts[2] >= 1
+
+
+def test_a_chain_that_is_compiled_gets_more_examples():
+    chain = nets.GCONV((1, 28, 28), 10, channels=(4, 4)).eval()
+    x = torch.rand(1, 1, 28, 28)
+    network = decouple(chain, "FL").eval()
+    graph = npath.trace(network.value, x)
+    hard = energies.pair_work(graph, network.gates(x))
+    soft = energies.pair_work(graph, GatedNetwork(network.feature, network.value, gate=SoftGate(4.0)).gates(x))
+    assert soft == energies.COMPILED_GAIN * hard == 4 * 784**2
+
+
+def test_many_classes_of_large_images_have_no_label_energy():
+    network = decouple(convolutional(32), "FL")
+    found = energies.label_energies(network, network, squares(32, n_classes=100), seed=0)
+    assert found.learnt is None
+    assert "even one example of each of the 100 classes would take long" in (found.reason or "")
+
+
+def test_the_result_says_on_how_many_examples(task):
+    train_data = squares(16)
+    found = gating_information(
+        convolutional(16), train_data, train_data, TrainingConfig(epochs=1, threads=1), layers=False
+    )
+    per_class = energies.energy_examples_per_class(decouple(convolutional(16), "FL"), train_data)
+    assert found.n_energy_examples == 2 * per_class < 300
+    assert found.label_energy is not None
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_a_graph_is_no_model(trained, task):
+    graph = npath.trace(trained, task[0].images[:1])
+    message = r"`model` must be a torch.nn.Module, got a PathGraph; give the model that you traced\.$"
+    with pytest.raises(TypeError, match=message):
+        gating_information(graph, *task, TrainingConfig(epochs=1))
+    with pytest.raises(TypeError, match=message):
+        npath.tangent_kernel(graph, task[0].images[:3])
+
+
+def test_data_that_the_model_cannot_take_are_named(task):
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(8, 2))
+    with pytest.raises(ValueError, match=r"could not run on one example of `train`, a float32 tensor"):
+        gating_information(model, *task, TrainingConfig(epochs=1, threads=1))
+
+
 def test_a_gated_network_keeps_its_own_gates(task):
     model = nets.LinearGatedFC((1, 2, 2), 8, 3, 2, generator=torch.Generator().manual_seed(0))
     found = gating_information(model, *task, TrainingConfig(epochs=1, threads=1))
@@ -173,3 +256,45 @@ def test_the_gates_command(tmp_path, capsys):
         assert "it is damaged, or holds more than tensors" in capsys.readouterr().err
     assert main([*arguments, "--hyperplanes", str(tmp_path / "h.png")]) == 1
     assert "linear_feature=True" in capsys.readouterr().err
+
+
+GATES = ["gates", "fc", "--set", "width=8", "depth=3", "--data", "digits", "--epochs", "1", "--no-layers"]
+
+
+def test_an_untrained_model_is_told_and_can_be_trained(tmp_path, capsys):
+    assert main([*GATES, "--no-label-energy", "--threads", "1", "--json"]) == 0
+    out, err = capsys.readouterr()
+    assert err.splitlines() == [
+        "fc has 10 outputs, one for each class",
+        "fc has random weights: give trained ones with --weights, or train it first with --train EPOCHS",
+    ]
+    untrained = json.loads(out)
+    assert untrained["label_energy"] is None
+    arguments = [*GATES, "--train", "3", "--rate", "0.01", "--threads", "1", "--folder", str(tmp_path)]
+    assert main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert "random weights" not in err
+    words = " ".join(out.split())
+    assert "\N{GREEK SMALL LETTER NU} = y' (H + jitter)^-1 y" in words
+    assert "of 300 training examples" in words
+    assert "It does not order different networks." in words
+    assert (tmp_path / "model").is_dir()
+    assert main([*arguments, "--no-label-energy", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["model"] > untrained["model"] + 0.2
+
+
+@pytest.mark.parametrize("flag", ["--train", "--epochs", "--threads"])
+def test_numbers_below_one_are_refused(flag, capsys):
+    assert main([*GATES, flag, "0"]) == 1
+    assert f"{flag} must be at least 1, got 0." in capsys.readouterr().err
+
+
+def test_a_model_for_other_images_is_one_line(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "def make(): return nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 10))\n"
+    )
+    assert main(["gates", f"{tmp_path / 'mine.py'}:make", "--data", "digits", "--train", "1"]) == 1
+    error = capsys.readouterr().err
+    assert "`model` could not run on one example of `train`, a float32 tensor of shape (1, 1, 8, 8): " in error
+    assert error.count("\n") == 1

@@ -33,11 +33,10 @@ class Claims:
         if not self.folder.is_dir():
             raise UserError(f"there is no folder {self.folder}.")
         from neuralpath._atomic import write_atomically
-        from neuralpath.experiments.claim_verdict import VERDICTS
         from neuralpath.experiments.claims.costs import Costs
         from neuralpath.experiments.claims.evidence import gather
         from neuralpath.experiments.claims.judging import judge_all
-        from neuralpath.experiments.claims.markdown import ANALYSES, claims_markdown
+        from neuralpath.experiments.claims.markdown import ANALYSES, claims_markdown, summary
         from neuralpath.experiments.sweeps import read_sweeps
         from neuralpath.runs.store import RunError, Store
 
@@ -59,8 +58,7 @@ class Claims:
             write_atomically(page, claims_markdown(judged, evidence, self.folder / ANALYSES).encode())
         except OSError as error:
             raise UserError(f"{page} cannot be written: {error.strerror}.") from error
-        counts = (f"{sum(one.verdict == verdict for one in judged)} {verdict}" for verdict in VERDICTS)
-        print(f"{page}: {', '.join(counts)}")
+        print(f"{page}: {summary(judged)}")
         return 0
 
 

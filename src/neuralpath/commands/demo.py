@@ -21,18 +21,21 @@ class Demo:
         """Run the demonstration."""
         if not 0 <= self.seed <= LARGEST_SEED:
             raise UserError(f"--seed takes a number from 0 to {LARGEST_SEED}, got {self.seed}.")
+        from neuralpath.report.assets import MissingExtra, require
+
         try:
+            for package in ("matplotlib", "plotly"):  # before the folder is made and anything is trained
+                require(package)
             self.out.mkdir(parents=True, exist_ok=True)
+        except MissingExtra as error:
+            raise UserError(str(error)) from error
         except OSError as error:
             raise UserError(f"--out {self.out} cannot be a folder for the pictures: {error.strerror}.") from error
         from neuralpath import demo
-        from neuralpath.report.assets import MissingExtra, require
         from neuralpath.runs.store import RunError
 
         try:
-            for package in ("matplotlib", "plotly"):  # before the training, not after it
-                require(package)
             demo.run(self.out, self.seed)
-        except (MissingExtra, RunError) as error:
+        except RunError as error:
             raise UserError(str(error)) from error
         return 0

@@ -1,16 +1,22 @@
 """`neuralpath gates`: how much of what a model has learnt sits in its gates."""
 
 import json
-from dataclasses import asdict, dataclass
+import sys
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import tyro
 
 from neuralpath.commands.errors import UserError
-from neuralpath.commands.models import load_model, load_weights
+from neuralpath.commands.models import is_file_name, load_model, load_weights
 
 if TYPE_CHECKING:
+    from torch import nn
+
+    from neuralpath.data import Dataset
+    from neuralpath.training import TrainingConfig
     from neuralpath.training.information import GatingInformation
 
 
@@ -19,28 +25,34 @@ class Gates:
     """Train new weights behind a model's gates, and behind random gates, and report what is recovered."""
 
     model: tyro.conf.Positional[str]
-    """`file.py:callable` that returns a torch module, or one of: fc, vconv, gconv, circular-cnn, residual-fc,
-    davidnet."""
+    """`file.py:NAME`, a callable that returns a torch module or a module, or one of: fc, vconv, gconv, circular-cnn,
+    residual-fc, davidnet."""
     data: str
     """digits, mnist, fashion-mnist, cifar10 or cifar100."""
     weights: Path | None = None
     """Weights of the trained model, a safetensors file or a state dict of torch; otherwise those that the callable
     gives it."""
+    train: int | None = None
+    """Train the model itself first, for so many epochs, with the same settings as the new weights."""
     set: tuple[str, ...] = ()
     """Arguments of the callable, such as `width=128 depth=6`."""
     epochs: int = 20
-    """Epochs of each training."""
+    """Epochs of each training of new weights."""
     batch_size: int = 32
     """Examples of a step."""
     rate: float = 1e-3
     """Learning rate of Adam."""
     no_layers: bool = False
     """Leave out the part that changes the gates of one layer at a time, three trainings for each."""
+    no_label_energy: bool = False
+    """Leave out the label energies, which take some seconds for image networks."""
     hyperplanes: Path | None = None
     """For a model whose gates are linear in the input, such as LinearGatedFC: write each gate's hyperplane as a
     picture to this PNG file (needs the extra `report`)."""
     folder: Path | None = None
     """Folder for checkpoints: a run that was interrupted goes on from there."""
+    threads: int | None = None
+    """Threads of torch; all by default."""
     json: bool = False
     """Print one JSON object instead of tables."""
     data_dir: Path | None = None
@@ -50,6 +62,20 @@ class Gates:
 
     def run(self) -> int:
         """Measure, and print tables or JSON."""
+        from neuralpath.tiles.stored_tiles import pinned_threads
+
+        for flag, number in (("--epochs", self.epochs), ("--train", self.train), ("--threads", self.threads)):
+            if number is not None and number < 1:
+                raise UserError(f"{flag} must be at least 1, got {number}.")
+        with nullcontext() if self.threads is None else pinned_threads(self.threads):
+            found = self._measure()
+        if self.json:
+            print(json.dumps({**asdict(found), "share_recovered": found.share_recovered}, indent=2))
+        else:
+            _show(found)
+        return 0
+
+    def _measure(self) -> "GatingInformation":
         import torch
 
         from neuralpath import data
@@ -61,35 +87,54 @@ class Gates:
             config = TrainingConfig(
                 epochs=self.epochs, batch_size=self.batch_size, optimiser=Adam(self.rate), seed=self.seed
             )
-            if self.epochs < 1:
-                raise ValueError(f"--epochs must be at least 1, got {self.epochs}.")
             loaded = data.load(self.data, data_dir=self.data_dir)
         except ValueError as error:
             raise UserError(str(error)) from error
         torch.manual_seed(self.seed)
-        model = load_model(self.model, loaded.train.images.shape[1:], self.set)
+        n_classes = len(loaded.train.labels.unique())
+        model = load_model(self.model, loaded.train.images.shape[1:], self.set, n_classes=n_classes)
         if self.weights is not None:
             load_weights(model, self.weights)
+        elif self.train is None:
+            print(_untrained(self.model), file=sys.stderr)
         try:
+            if self.train is not None:
+                self._train(model, loaded, config)
             if self.hyperplanes is not None:
                 draw_hyperplanes(model, loaded.train.images[:2], self.hyperplanes)
-            found = gating_information(
-                model, loaded.train, loaded.test, config, layers=not self.no_layers, folder=self.folder
-            )
+            return gating_information(
+                model, loaded.train, loaded.test, config, layers=not self.no_layers,
+                label_energy=not self.no_label_energy, folder=self.folder,
+            )  # fmt: skip
         except (TypeError, ValueError, CheckpointError, TrainingDiverged) as error:
             raise UserError(str(error)) from error
-        if self.json:
-            print(json.dumps({**asdict(found), "share_recovered": found.share_recovered}, indent=2))
-        else:
-            _show(found)
-        return 0
+
+    def _train(self, model: "nn.Module", loaded: "Dataset", config: "TrainingConfig") -> None:
+        """Train the model itself, as the new weights are trained."""
+        from neuralpath.training import train
+
+        assert self.train is not None
+        folder = None if self.folder is None else self.folder / "model"
+        train(model, loaded.train, loaded.test, replace(config, epochs=self.train), folder=folder)
+
+
+def _untrained(name: str) -> str:
+    has = "has the weights that its file gives it" if is_file_name(name) else "has random weights"
+    return f"{name} {has}: give trained ones with --weights, or train it first with --train EPOCHS"
+
+
+_ENERGY_NOTE = (
+    "Label energy: \N{GREEK SMALL LETTER NU} = y' (H + jitter)^-1 y, with the labels y of one class against the others "
+    "and the path kernel H, of trace 1, of {} training examples; the mean over classes. Smaller where H suits the "
+    "labels better: compare it within one network over training. It does not order different networks."
+)
 
 
 def _show(found: "GatingInformation") -> None:
     from rich.console import Console
     from rich.table import Table
 
-    console = Console()
+    console = Console(highlight=False)
     table = Table("network", "test accuracy", "label energy", title="What the gates hold", title_justify="left")
     for name, accuracy, energy in (
         ("the model", found.model, None),
@@ -104,7 +149,9 @@ def _show(found: "GatingInformation") -> None:
         else f"Of what the model gains over random gates, its gates recover {share:.0%}."
     )  # fmt: skip
     if found.no_label_energy is not None:
-        console.print(f"No label energy: {found.no_label_energy}", highlight=False)
+        console.print(f"No label energy: {found.no_label_energy.removesuffix('.')}.", markup=False)
+    else:
+        console.print(_ENERGY_NOTE.format(found.n_energy_examples), style="dim", markup=False)
     if not found.layers:
         return
     losses = Table(title="Points of accuracy lost when one layer's gates are changed", title_justify="left")

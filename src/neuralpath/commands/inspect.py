@@ -22,8 +22,8 @@ class Inspect:
     """Show a model as a path graph: its nodes, gates and number of paths, and what cannot be read."""
 
     model: tyro.conf.Positional[str]
-    """`file.py:callable` that returns a torch module, or one of: fc, vconv, gconv, circular-cnn, residual-fc,
-    davidnet."""
+    """`file.py:NAME`, a callable that returns a torch module or a module, or one of: fc, vconv, gconv, circular-cnn,
+    residual-fc, davidnet."""
     input_shape: tuple[int, ...]
     """Shape of one example, such as `3 32 32`, or `784`."""
     set: tuple[str, ...] = ()

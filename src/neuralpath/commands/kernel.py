@@ -25,8 +25,8 @@ class Kernel:
     """Compute a kernel of a model on a data set and write it to a file, tile by tile."""
 
     model: tyro.conf.Positional[str]
-    """`file.py:callable` that returns a torch module, or one of: fc, vconv, gconv, circular-cnn, residual-fc,
-    davidnet."""
+    """`file.py:NAME`, a callable that returns a torch module or a module, or one of: fc, vconv, gconv, circular-cnn,
+    residual-fc, davidnet."""
     data: str
     """digits, mnist, fashion-mnist, cifar10 or cifar100."""
     store: Path | None = None
@@ -35,7 +35,8 @@ class Kernel:
     out: Path | None = None
     """File to write at one go: `K.npy`. With `K.zarr` it is the same as --store."""
     verify: Path | None = None
-    """Check a folder that --store has written with the same arguments: all checksums, and the values of some tiles."""
+    """Check a folder that --store has written with the same arguments: that all tiles are there, all checksums, and the
+    values of some tiles."""
     tiles: int = 8
     """With --verify: how many tiles, drawn at random, are computed again."""
     kernel: KernelName = "path"
@@ -126,7 +127,7 @@ class Kernel:
                 cluster=self.cluster, progress=None if sys.stderr.isatty() else False, say=_say,
             )  # fmt: skip
         except KeyboardInterrupt:
-            _say(f"the finished tiles are in {store}; the same command goes on from them")
+            _say(_kept(store))
             raise
 
     def _verify(self, store: Path, model: "nn.Module", x: "Tensor") -> int:
@@ -134,7 +135,7 @@ class Kernel:
 
         found = verify_kernel(store, self.kernel, model, x, normalise=self.normalise, n_tiles=self.tiles)
         print(found)
-        return 0 if found.good else 1
+        return 0 if found.good and found.complete else 1
 
     def _to_npy(self, out: Path, model: "nn.Module", x: "Tensor", memory: int | None) -> None:
         from neuralpath.named_kernels import named_tiles
@@ -150,6 +151,18 @@ class Kernel:
         finally:
             if part.exists():
                 part.unlink()
+
+
+def _kept(store: Path) -> str:
+    """What an interrupted command leaves."""
+    from neuralpath.tiles.store import find_kernel
+
+    kernel = find_kernel(store, read_only=True)
+    if kernel is None:
+        return f"{store} is not begun; the same command begins anew"
+    n_finished = kernel.n_finished
+    how = "goes on from them" if n_finished else "begins with the first"
+    return f"{n_finished:,} of {kernel.n_tiles:,} tiles are finished in {store}; the same command {how}"
 
 
 def _say(message: str) -> None:

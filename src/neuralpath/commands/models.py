@@ -1,8 +1,7 @@
-"""Models named on the command line: a callable in a user's file, or one of the papers' networks."""
+"""Models named on the command line: a callable or a module in a user's file, or one of the papers' networks."""
 
 import ast
 import importlib.util
-import inspect
 import sys
 import traceback
 from collections.abc import Sequence
@@ -11,36 +10,52 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.commands.errors import UserError
+from neuralpath.commands.model_arguments import check_arguments, listed_arguments
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
 
-def load_model(name: str, input_shape: Sequence[int], settings: Sequence[str]) -> "nn.Module":
+def load_model(
+    name: str, input_shape: Sequence[int], settings: Sequence[str], *, n_classes: int | None = None
+) -> "nn.Module":
     """The model that a command line names, built with the settings, in evaluation mode.
+
+    One of our networks has as many outputs as the data have classes, if those are given and the settings say nothing.
 
     Raises: UserError with the file, the line and the reason.
     """
     from torch import nn
 
     arguments = _parse_settings(settings)
-    if ":" in name or name.endswith(".py"):
+    if is_file_name(name):
         model = _from_file(name, arguments)
     else:
-        model = _by_name(name, input_shape, arguments)
+        by_classes = n_classes is not None and "n_outputs" not in arguments
+        model = _by_name(name, input_shape, {**arguments, "n_outputs": n_classes} if by_classes else arguments)
+        if by_classes:
+            print(f"{name} has {n_classes} outputs, one for each class", file=sys.stderr)
     if not isinstance(model, nn.Module):
         raise UserError(f"{name} returned a {type(model).__name__}, not a torch.nn.Module.")
     return model.eval()
 
 
+def is_file_name(name: str) -> bool:
+    """Whether a model is named by its file, and not by a name of ours."""
+    return ":" in name or name.endswith(".py")
+
+
 def _by_name(name: str, input_shape: Sequence[int], arguments: dict[str, Any]) -> Any:
     from neuralpath import nets
 
+    constructor = nets.BY_NAME.get(name.lower().replace("_", "-"))
+    if constructor is not None:
+        check_arguments(name, constructor, arguments, given=("input_shape", "generator"))
     try:
         return nets.build(name, input_shape=tuple(input_shape), **arguments)
     except (TypeError, ValueError) as error:
-        if name in nets.BY_NAME:
-            hint = " Give its arguments with --set, such as `--set width=128 depth=6`."
+        if constructor is not None:
+            hint = f" --set takes: {listed_arguments(constructor, ('input_shape', 'generator'))}."
         else:
             hint = " A model of your own is given as file.py:callable."
         raise UserError(f"{str(error).removesuffix('.')}.{hint}") from error
@@ -59,16 +74,25 @@ def _from_file(name: str, arguments: dict[str, Any]) -> Any:
         names = ", ".join(sorted(_callables(module))) or "none"
         raise UserError(f"{file} has no {attribute!r}. Callables in it: {names}.")
     target = getattr(module, attribute)
+    if _is_module(target):
+        if arguments:
+            raise UserError(f"{attribute} in {file} is a model already, and takes no arguments: leave --set out.")
+        return target
     if not callable(target):
-        raise UserError(f"{attribute!r} in {file} is a {type(target).__name__}, not a callable that returns a module.")
-    try:
-        inspect.signature(target).bind(**arguments)
-    except TypeError as error:
-        raise UserError(f"{attribute} in {file} cannot be called so: {error}; give arguments with --set.") from error
+        raise UserError(
+            f"{attribute!r} in {file} is a {type(target).__name__}, not a module or a callable that returns one."
+        )
+    check_arguments(f"{attribute} in {file}", target, arguments)
     try:
         return target(**arguments)
     except (Exception, SystemExit) as error:  # a script may end itself, which would end this command without a word
         raise UserError(_describe(f"{attribute} in {file} failed", path, error)) from error
+
+
+def _is_module(target: object) -> bool:
+    from torch import nn
+
+    return isinstance(target, nn.Module)
 
 
 def _import_file(path: Path) -> ModuleType:

@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from neuralpath import data
     from neuralpath.readings import nearest
 
-MEASURES = {"kernel": "path kernel", "paths": "shared paths", "input": "pixels"}
+MEASURES = {
+    "kernel": "path kernel", "gates": "shared paths, normalised", "paths": "number of shared paths", "input": "pixels",
+}  # fmt: skip
 """The measures of `nearest`, and what the picture calls them."""
 
-FORMS = {"kernel": "cosine {:.3f}", "paths": "e^{:.1f} paths", "input": "distance {:.2f}"}
+FORMS = {"kernel": "cosine {:.3f}", "gates": "share {:.3f}", "paths": "e^{:.1f} paths", "input": "distance {:.2f}"}
 
 SAME, OTHER = "#1a7f37", "#b42318"  # of the query's class, or not
 
@@ -28,8 +30,9 @@ SAME, OTHER = "#1a7f37", "#b42318"  # of the query's class, or not
 class Neighbours:
     """Draw the training examples that a model sees as most alike to some test examples.
 
-    Three rows for each test example: by the cosine of path features, by the number of shared active paths, and by the
-    distance of pixels, which knows nothing of the model.
+    Four rows for each test example: by the path kernel, the cosine of path features, which are pixels times active
+    paths; by shared active paths alone, normalised; by their plain number, which favours examples that open many gates;
+    and by the distance of pixels, which knows nothing of the model.
     """
 
     model: tyro.conf.Positional[str]
@@ -38,7 +41,7 @@ class Neighbours:
     data: str
     """digits, mnist, fashion-mnist, cifar10 or cifar100."""
     out: Path
-    """Picture to write, such as `neighbours.png` (needs the extra `report`)."""
+    """Picture file to write, such as `neighbours.png` (needs the extra `report`); without an ending it is a PNG."""
     queries: tuple[int, ...] = (0, 1, 2)
     """Numbers of the test examples."""
     k: int = 8
@@ -67,6 +70,10 @@ class Neighbours:
         from neuralpath.readings.nearest import nearest
         from neuralpath.tiles.memory import memory_budget, parse_memory
 
+        if self.out.is_dir():
+            place = self.out / "neighbours.png"
+            raise UserError(f"--out {self.out} is a folder: name a picture file, such as {place}.")
+        out = self.out if self.out.suffix else self.out.with_name(f"{self.out.name}.png")
         try:
             memory = memory_budget(None if self.memory is None else parse_memory(self.memory))
             train = load_examples(self.data, "train", self.count, self.data_dir)
@@ -93,11 +100,11 @@ class Neighbours:
         except (UnsupportedOperation, ReplayMismatch, TypeError, ValueError, MemoryError, OverflowError) as error:
             raise UserError(str(error)) from error
         labels = test.labels[chosen]
-        _draw(test.images[chosen], labels, train, found, self.out)
+        _draw(test.images[chosen], labels, train, found, out)
         for neighbours in found:
             same = (train.labels[neighbours.indices] == labels[:, None]).double().mean()
             print(f"{MEASURES[neighbours.by]}: {float(same):.0%} of the neighbours have their query's label")
-        print(self.out)
+        print(out)
         return 0
 
 
@@ -108,7 +115,10 @@ def _draw(
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UserError("a picture needs the package matplotlib: pip install 'neuralpath[report]'.") from error
+        raise UserError(
+            "a picture needs the package matplotlib: pip install matplotlib (from a clone: pip install -c "
+            'constraints.txt ".[report]").'
+        ) from error
     k, n_queries = found[0].indices.shape[1], len(queries)
     figure = Figure(figsize=(1.15 * (k + 2), 1.45 * len(found) * n_queries + 0.3), layout="constrained")
     FigureCanvasAgg(figure)
@@ -121,7 +131,7 @@ def _draw(
         for row, neighbours in enumerate(found):
             name = figure.add_subplot(grid[top + row, 1])
             name.axis("off")
-            name.text(1.0, 0.5, MEASURES[neighbours.by].replace(" ", "\n"), ha="right", va="center", fontsize=9)
+            name.text(1.0, 0.5, MEASURES[neighbours.by].replace(" ", "\n"), ha="right", va="center", fontsize=8)
             for place in range(k):
                 index = int(neighbours.indices[number, place])
                 label, value = int(train.labels[index]), float(neighbours.values[number, place])

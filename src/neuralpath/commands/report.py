@@ -54,9 +54,9 @@ class Report:
             raise UserError(f"{error.filename or page} cannot be written: {error.strerror}.") from error
         for problem in written.problems:
             print(f"neuralpath: {problem}", file=sys.stderr)
-        print(f"{page}: {written.n_bytes / 1e6:.1f} MB, {plural(written.n_figures, 'figure')}")
+        print(f"{page}: {written.n_bytes / 1e6:.1f} MB")
         if figures is not None:
-            print(f"{figures}: every figure as PDF and PNG")
+            print(f"{figures}: {plural(written.n_figures, 'figure')} as PDF and PNG")
         return 0
 
 

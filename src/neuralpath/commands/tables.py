@@ -23,15 +23,18 @@ def print_shown(shown: "Iterable[Shown]") -> None:
     from neuralpath.experiments.shown import Table
 
     console = make_console()
-    figures = []
+    figures, n_counted = [], 0
     for item in shown:
         if isinstance(item, Table):
             console.print(_rich(item))
             if item.note:
                 console.print(item.note, style="dim")
+                n_counted += "runs are finished" in item.note
             console.print()
         else:
             figures.append(item.title)
+    if n_counted > 1:
+        console.print("Runs are counted for each table: those that it reads. One may be in several.", style="dim")
     if figures:
         console.print(f"Figures, drawn by `neuralpath report`: {'; '.join(figures)}.", style="dim")
 

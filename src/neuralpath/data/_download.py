@@ -54,8 +54,8 @@ def download(item: Download, folder: Path, mirrors: Sequence[str], report: Repor
         ) from error
     kept = f"{n_kept} of {item.size} bytes are kept in {part}" if n_kept else "nothing is kept"
     raise DataError(
-        f"{item.name} could not be downloaded: {'; '.join(failures)}. Meanwhile {kept}; "
-        f"run the same command again to resume, or put the file into {folder} yourself."
+        f"{item.name} could not be downloaded: {'; '.join(failures)}; {kept}. "
+        f"Run the same command again{' to resume' if n_kept else ''}, or put the file into {folder} yourself."
     )
 
 

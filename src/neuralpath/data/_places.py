@@ -173,7 +173,8 @@ def _nowhere(source: Source, roots: Sequence[Path], data_dir: str | os.PathLike[
     if pickled is not None:
         return pickled_refusal(source, str(pickled), command)
     searched = ", ".join(f"{root}{'' if os.path.isdir(root) else ' (does not exist)'}" for root in roots)
+    whose = "its" if len(roots) == 1 else "their"
     return (
-        f"{source.name} was not found in {searched}, nor in their folders {', '.join(source.folders)}; "
+        f"{source.name} was not found in {searched}, nor in {whose} folders {', '.join(source.folders)}; "
         f"download it with {command}, or name its folder with --data-dir or ${ENVIRONMENT_VARIABLE}."
     )

@@ -14,6 +14,10 @@ class Refused(Exception):
     """An operation, as used here, cannot be read; the text says why."""
 
 
+class NoPaths(Refused):
+    """An operation that has no paths, however it is written."""
+
+
 @dataclass(frozen=True, slots=True)
 class Signal:
     """A value that depends on the input: the node that makes it and its shape for one example."""

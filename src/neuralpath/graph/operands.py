@@ -78,7 +78,10 @@ class Call:
         if self.function in (per_channel, transposed, as_row):  # only the shape differs
             return str(self.args[0])
         name = str(getattr(self.function, "_opname", getattr(self.function, "__name__", "function"))).strip("_")
-        names = dict.fromkeys(leaf.name for leaf in self.leaves())
+        names = tuple(dict.fromkeys(leaf.name for leaf in self.leaves()))
+        modules = {leaf.rpartition(".")[0] for leaf in names}
+        if len(names) > 1 and len(modules) == 1 and modules != {""}:
+            names = tuple(modules)  # several tensors of one module, such as a batch norm: its name says enough
         return f"{name}({', '.join(names)})" if names else name
 
 

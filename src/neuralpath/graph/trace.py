@@ -1,10 +1,13 @@
 """From a plain ``torch.nn.Module`` to a path graph, by way of ``torch.export``."""
 
+import contextlib
+import io
+import logging
 import operator
 import os
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -12,24 +15,15 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
-from neuralpath._checks import check_finite, describe
 from neuralpath.graph import nodes as n
-from neuralpath.graph.builder import Builder, Refused, Signal
+from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal
 from neuralpath.graph.operands import Call, Leaf, Literal, Operand, number_of
-from neuralpath.graph.operations import OPERATIONS, REASONS
+from neuralpath.graph.operations import INNER_SOFTMAX, OPERATIONS, REASONS, SOFTMAXES, WITHOUT_PATHS
 from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.replay import check_replay, run
-from neuralpath.graph.support import SupportReport, Unreadable, UnsupportedOperation
+from neuralpath.graph.preconditions import EXPORT_BATCH, check_arguments, in_evaluation, output_problems, repeated
+from neuralpath.graph.replay import check_replay
+from neuralpath.graph.support import SupportReport, Unreadable, UnsupportedOperation, first_line
 from neuralpath.graph.tying import own_names
-
-EXPORT_BATCH = 3
-"""Examples in the batch that is exported: torch bakes in 0 and 1, and 2 is common among other sizes."""
-
-_STATEFUL = (
-    nn.modules.batchnorm._BatchNorm,
-    nn.modules.dropout._DropoutNd,
-    nn.modules.instancenorm._InstanceNorm,
-)
 
 
 def trace(model: nn.Module, example: Float[Tensor, "batch ..."]) -> PathGraph:
@@ -45,7 +39,8 @@ def trace(model: nn.Module, example: Float[Tensor, "batch ..."]) -> PathGraph:
         example: one or more examples, with the batch as the first axis.
 
     Raises:
-        UnsupportedOperation: some operations cannot be read; the message and ``.report`` list every one.
+        UnsupportedOperation: the model's operations, mode or output cannot be read; the message and ``.report`` list
+            everything that stands in the way.
         ReplayMismatch: the graph does not compute what the model computes.
         TypeError, ValueError: ``model`` or ``example`` cannot be used, with the reason.
 
@@ -65,7 +60,7 @@ def supported(model: nn.Module, example: Float[Tensor, "batch ..."]) -> SupportR
     """Whether ``trace`` can read a model, and everything that stands in the way; never raises.
 
     >>> print(supported(nn.Sequential(nn.Linear(2, 3), nn.Softmax(1)), torch.ones(1, 2)))
-    Sequential cannot be read: 1 operation(s) are not supported.
+    Sequential cannot be read: 1 thing stands in the way.
     operation  module  line  why
     ---------  ------  ----  ------------------------------------------------------------------
     softmax    1             soft-max couples the units; return the logits and apply it outside
@@ -94,81 +89,35 @@ def report_on(graph: PathGraph, unreadable: Iterable[Unreadable] = ()) -> Suppor
 
 
 def _read(model: nn.Module, example: Any) -> tuple[PathGraph, list[Unreadable]]:
-    """The graph, and what could not be read of it (then the graph is only good for the report)."""
-    _check_arguments(model, example)
-    return _translate(model, _export(model, _repeated(example)), example.dtype)
+    """The graph, and what stands in its way (then the graph is only good for the report)."""
+    check_arguments(model, example)
+    with in_evaluation(model) as problems:
+        problems = [*problems, *output_problems(model, example)]
+        try:
+            program = _export(model, repeated(example))
+        except ValueError as error:
+            raise ValueError(" Besides, ".join([str(error), *(f"{p.reason}." for p in problems)])) from error
+    graph, unreadable = _translate(model, program, example.dtype)
+    return graph, [*unreadable, *problems]
 
 
-def _repeated(example: Tensor) -> Tensor:
-    """The batch that is exported, made of the first example."""
-    return example.detach()[:1].expand(EXPORT_BATCH, *example.shape[1:]).contiguous()
-
-
-def _check_arguments(model: Any, example: Any) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}.")
-    expected = "a floating-point tensor with the batch as its first axis, such as x[:1]"
-    if not isinstance(example, Tensor):
-        raise TypeError(f"`example` must be {expected}, got {describe(example)}.")
-    if not example.is_floating_point():
-        raise TypeError(f"`example` must be {expected}, got {describe(example)}; convert it with `.float()`.")
-    if example.ndim < 2:
-        raise ValueError(f"`example` must be {expected}, got {describe(example)}; for one example use x[None].")
-    if example.shape[0] == 0:
-        raise ValueError(f"`example` has no examples (shape {tuple(example.shape)}): give a batch of at least one.")
-    check_finite("example", example)
-    stateful = [name for name, module in model.named_modules() if module.training and isinstance(module, _STATEFUL)]
-    if stateful:
-        raise ValueError(
-            f"`model` is in training mode, where {', '.join(map(repr, stateful[:3]))}"
-            f"{' and others' if len(stateful) > 3 else ''} (batch norm or dropout) depend on the batch or on "
-            "chance: call `model.eval()` first."
-        )
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep what torch prints while it exports, its own warnings and pages of half a graph, from the user."""
+    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
+    before, logger.disabled = logger.disabled, True
     try:
-        _check_output(model, example)
-    except (TypeError, ValueError):
-        # A model that squeezes drops the batch axis of a single example, and may fail for it.
-        if len(example) > 1 or not _takes(model, _repeated(example)):
-            raise
-
-
-def _takes(model: nn.Module, batch: Tensor) -> bool:
-    try:
-        _check_output(model, batch)
-    except (TypeError, ValueError):
-        return False
-    return True
-
-
-def _check_output(model: nn.Module, example: Tensor) -> None:
-    try:
-        y = run(model, example)
-    except Exception as error:
-        raise ValueError(
-            f"`model` could not run on `example`, {describe(example)}; give an example of the shape and dtype that "
-            f"it takes. It said: {_first_line(error)}"
-        ) from error
-    if not isinstance(y, Tensor):
-        raise TypeError(
-            f"`model` must return one tensor, but it returned {describe(y)}; wrap it in a module that returns the "
-            "tensor of interest, for example its logits."
-        )
-    if y.ndim == 0 or y.shape[0] != example.shape[0]:
-        raise ValueError(
-            f"`model` must return one row for each example, but for {describe(example)} it returned {describe(y)}."
-        )
-    if y.ndim > 2:
-        raise ValueError(
-            f"`model` must return a shape (batch,) or (batch, outputs), but it returned {describe(y)}; flatten or "
-            "pool the output in a wrapping module."
-        )
+        # What the model itself prints has been seen: it has been run before.
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.disabled = before
 
 
 def _export(model: nn.Module, batch: Tensor) -> torch.export.ExportedProgram:
     try:
-        with warnings.catch_warnings():
-            # torch's own export code uses names that torch has deprecated.
-            warnings.simplefilter("ignore")
+        with _quiet():
             program = torch.export.export(model, (batch,), strict=False)
             # Functional spellings of in-place operations. With gradients torch would take some activations apart.
             with torch.inference_mode():
@@ -176,13 +125,8 @@ def _export(model: nn.Module, batch: Tensor) -> torch.export.ExportedProgram:
     except Exception as error:
         raise ValueError(
             f"torch.export cannot read `model` ({type(model).__name__}). Usual causes: an `if` or a loop that "
-            "depends on the values of the input, or Python code outside torch. It said: " + _first_line(error)
+            "depends on the values of the input, or Python code outside torch. It said: " + first_line(error)
         ) from error
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
 def _translate(
@@ -201,19 +145,20 @@ def _translate(
         if fx_node.op == "placeholder":
             values[fx_node] = _placeholder(build, fx_node, specs[fx_node.name], program.constants, names)
         elif fx_node.op == "output":
-            result = torch.fx.map_arg(_returned(program, fx_node), lambda arg: values[arg])
+            returned = [values[arg] for arg in _returned(program, fx_node) if isinstance(arg, torch.fx.Node)]
         else:
             values[fx_node] = _value(build, fx_node, values, unreadable)
-    if not isinstance(result, Signal):
+    result = next((value for value in returned if isinstance(value, Signal)), None)
+    if result is None:
         raise ValueError("`model` returns something that does not depend on its input.")
     return PathGraph(tuple(_needed(build.nodes, result.name)), result.name, model), unreadable
 
 
-def _returned(program: torch.export.ExportedProgram, fx_node: torch.fx.Node) -> Any:
+def _returned(program: torch.export.ExportedProgram, fx_node: torch.fx.Node) -> list[Any]:
     """What the model returns; the export may list, before it, inputs and buffers that the model changes."""
     outputs: Any = fx_node.args[0]
     specs = program.graph_signature.output_specs
-    return next(arg for arg, spec in zip(outputs, specs, strict=True) if spec.kind == OutputKind.USER_OUTPUT)
+    return [arg for arg, spec in zip(outputs, specs, strict=True) if spec.kind == OutputKind.USER_OUTPUT]
 
 
 def _placeholder(
@@ -239,14 +184,31 @@ def _value(
     build.place, build.place_is_layer = _module_of(fx_node)
     try:
         if fx_node.target not in OPERATIONS:
-            raise Refused(REASONS.get(_operation_name(fx_node), "there is no rule for this operation"))
+            raise _without_rule(fx_node)
         result = OPERATIONS[fx_node.target](build, *args, **kwargs)
     except Exception as error:
         # A rule that meets what it was not written for is a reason like any other, with its place.
-        reason = str(error) if isinstance(error, Refused) else f"it could not be read ({_first_line(error)})"
-        unreadable.append(Unreadable(_operation_name(fx_node), reason, build.place, _source_line(fx_node)))
+        reason = str(error) if isinstance(error, Refused) else f"it could not be read ({first_line(error)})"
+        unreadable.append(
+            Unreadable(_operation_name(fx_node), reason, build.place, _source_line(fx_node), isinstance(error, NoPaths))
+        )
         return _stand_in(build, fx_node)
     return result
+
+
+def _without_rule(fx_node: torch.fx.Node) -> Refused:
+    name = _operation_name(fx_node)
+    if name in SOFTMAXES and _is_read_by_layers(fx_node):
+        return NoPaths(INNER_SOFTMAX)
+    reason = REASONS.get(name, "there is no rule for this operation")
+    return NoPaths(reason) if name in WITHOUT_PATHS else Refused(reason)
+
+
+def _is_read_by_layers(fx_node: torch.fx.Node) -> bool:
+    """Whether a value is combined with others on its way to the output, by weights or by a product."""
+    return any(
+        len(user.all_input_nodes) > 1 or _is_read_by_layers(user) for user in fx_node.users if user.op != "output"
+    )
 
 
 def _call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
@@ -260,8 +222,10 @@ def _stand_in(build: Builder, fx_node: torch.fx.Node) -> Any:
     """A signal in place of an unreadable one, so that the rest of the model is still looked at."""
 
     def signal(fake: Any) -> Any:
-        shape = tuple(fake.shape[1:]) if isinstance(fake, Tensor) else ()
-        return build.append(n.ConstantNode, shape, label="unreadable", value=Literal(0.0))
+        shape = list(fake.shape) if isinstance(fake, Tensor) else []
+        if EXPORT_BATCH in shape:
+            shape.remove(EXPORT_BATCH)  # most often the first axis; where the model has moved the batch, another
+        return build.append(n.ConstantNode, tuple(shape), label="unreadable", value=Literal(0.0))
 
     fake = fx_node.meta.get("val")
     return tuple(signal(f) for f in fake) if isinstance(fake, list | tuple) else signal(fake)

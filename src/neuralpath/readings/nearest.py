@@ -1,5 +1,6 @@
 """The training examples that a network sees as most alike to others."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -11,14 +12,14 @@ from torch import Tensor
 
 from neuralpath.bits.dense import overlaps
 from neuralpath.graph.path_graph import PathGraph, check_input
-from neuralpath.readings.counts import shared_paths
+from neuralpath.readings.counts import active_paths, shared_paths
 from neuralpath.readings.pairs.chain import dense_chain
 from neuralpath.readings.pairs.kernel import path_kernel_tiles
 from neuralpath.tiles.kernel import refuse_overflow
 from neuralpath.tiles.memory import memory_budget
 from neuralpath.tiles.plan import Cost, Plan, Tile, make_plan
 
-By = Literal["kernel", "paths", "input"]
+By = Literal["kernel", "gates", "paths", "input"]
 
 SELF_BLOCK = {True: 32, False: 4}
 """Examples whose kernel with themselves is computed at once: more of a dense chain, where a call costs most."""
@@ -31,8 +32,8 @@ PAIRS = 2**20
 class Neighbours:
     """The nearest examples of each query, the nearest first.
 
-    ``values`` are the cosine of the path features, the logarithm of the number of shared active paths (minus infinity
-    where none is shared), or the Euclidean distance.
+    ``values`` are the cosine of the path features, the normalised number of shared active paths, its logarithm as it
+    is (minus infinity where none is shared), or the Euclidean distance.
     """
 
     by: str
@@ -53,16 +54,22 @@ def nearest(
 ) -> Neighbours:
     r"""The training examples that the network sees as most alike to each query.
 
-    .. math:: \frac{H(x, x')}{\sqrt{H(x, x) H(x', x')}}, \qquad \log \sum_p A(x, p) A(x', p), \qquad \|x - x'\|
+    .. math:: \frac{H(x, x')}{\sqrt{H(x, x) H(x', x')}}, \qquad \frac{s(x, x')}{\sqrt{s(x, x) s(x', x')}}, \qquad
+        \log s(x, x'), \qquad \|x - x'\|, \qquad s(x, x') = \sum_p A(x, p) A(x', p)
 
-    are the measures ``"kernel"``, the cosine of the path features (0 for an example without an active path);
-    ``"paths"``, the number of paths that are active for both; and ``"input"``, the distance of the inputs, which knows
-    nothing of the network. Of equally near examples the one that comes first is taken first. ``normalise`` is that of
-    ``path_kernel``, for networks whose kernel passes the range of its dtype; ``memory`` a budget in bytes.
+    are the measures ``"kernel"``, the cosine of the path features; ``"gates"``, the number of paths that are active for
+    both, normalised; ``"paths"``, that number itself; and ``"input"``, the distance of the inputs, which knows nothing
+    of the network. Path features are inputs times activities, so that ``"kernel"`` compares pixels as well as gates:
+    for a fully connected network without biases it is the cosine of the inputs times ``"gates"``. ``"paths"`` favours
+    examples that open many gates. The first two are 0 for an example without an active path.
 
-    Cost: for ``"kernel"`` the path kernel of all pairs, tile by tile, and of each example with itself; for ``"paths"``
-    a population count of each pair's gates for a bias-free fully connected network, otherwise a pass over the units
-    for each pair. The k nearest so far are all that is kept.
+    Of equally near examples the one that comes first is taken first. ``normalise`` is that of ``path_kernel``, for
+    networks whose kernel passes the range of its dtype; numbers of paths are kept as logarithms and need none.
+    ``memory`` is a budget in bytes.
+
+    Cost: for ``"kernel"`` the path kernel of all pairs, tile by tile, and of each example with itself; for ``"gates"``
+    and ``"paths"`` a population count of each pair's gates for a bias-free fully connected network, otherwise a pass
+    over the units for each pair. The k nearest so far are all that is kept.
     Raises: ValueError if the inputs do not fit, for a number ``k`` that is not from 1 to that of the examples, or an
     unknown measure; OverflowError as ``path_kernel``.
 
@@ -79,8 +86,8 @@ def nearest(
     budget = memory_budget(memory)
     if by == "kernel":
         tiles = _cosines(graph, x_query, x_train, normalise, budget)
-    elif by == "paths":
-        tiles = _shared(graph, x_query, x_train, budget)
+    elif by in ("gates", "paths"):
+        tiles = _shared(graph, x_query, x_train, by == "gates", budget)
     elif by == "input":
         tiles = _distances(x_query, x_train, budget)
     else:
@@ -133,21 +140,42 @@ def _lengths(graph: PathGraph, x: Tensor, normalise: bool, budget: int) -> Float
     return squares.clamp(min=0).sqrt()
 
 
-def _shared(graph: PathGraph, x_query: Tensor, x_train: Tensor, budget: int) -> Scores:
-    is_chain = dense_chain(graph) is not None and all(
-        layer.dtype == torch.bool for layer in graph.gates(x_query[:1]).layers
-    )
+def _shared(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalised: bool, budget: int) -> Scores:
+    """Logarithms of the numbers of shared paths, or these numbers over the geometric mean of those with themselves."""
+    layers = graph.gates(x_query[:1]).layers
+    is_chain = dense_chain(graph) is not None and all(layer.dtype == torch.bool for layer in layers)
+    is_hard = not any(layer.dtype.is_floating_point for layer in layers)
     gates = sum(node.n_units for node in graph.gate_nodes)
     for tile in _plan(len(x_query), len(x_train), 32, 2 * gates, budget).tiles():
         one, two = x_query[tile.rows], x_train[tile.columns]
-        yield tile, _chain_counts(graph, one, two) if is_chain else shared_paths(graph, one, two)
+        logs = (_chain_counts(graph, one, two) if is_chain else shared_paths(graph, one, two)).double()
+        if normalised:
+            own1, own2 = (_own_counts(graph, x, is_chain, is_hard) for x in (one, two))
+            # Without an active path both logarithms are minus infinity, and their difference is no number.
+            logs = torch.nan_to_num((logs - 0.5 * (own1[:, None] + own2[None])).exp(), nan=0.0)
+        yield tile, logs
+
+
+def _own_counts(
+    graph: PathGraph, x: Float[Tensor, "batch *shape"], is_chain: bool, is_hard: bool
+) -> Float[Tensor, " batch"]:
+    """Logarithm of the number of paths that each example shares with itself: for soft gates, the sum of squares."""
+    if is_chain:
+        total = torch.full((len(x),), math.log(x[0].numel()), dtype=torch.float64, device=x.device)
+        for layer in graph.gates(x).layers:
+            total += layer.flatten(1).sum(1).double().log_()
+        return total
+    if is_hard:
+        return active_paths(graph, x).double()
+    side = SELF_BLOCK[False]
+    return torch.cat([shared_paths(graph, some).diagonal() for some in x.split(side)]).double()
 
 
 def _chain_counts(
     graph: PathGraph, x1: Float[Tensor, "batch1 *shape"], x2: Float[Tensor, "batch2 *shape"]
 ) -> Float[Tensor, "batch1 batch2"]:
     """Shared paths of a fully connected network: inputs times the product of the layers' overlaps."""
-    total = torch.full((len(x1), len(x2)), float(x1[0].numel()), dtype=torch.float64, device=x1.device).log_()
+    total = torch.full((len(x1), len(x2)), math.log(x1[0].numel()), dtype=torch.float64, device=x1.device)
     for layer1, layer2 in zip(graph.gates(x1).layers, graph.gates(x2).layers, strict=True):
         total += overlaps(layer1, layer2, torch.float64).log_()
     return total

@@ -47,7 +47,10 @@ def require(package: str) -> Any:
         name = package.split(".")[0]
         if error.name is None or error.name.split(".")[0] != name:
             raise
-        raise MissingExtra(f"the page needs the package {name}: pip install 'neuralpath[report]'.") from error
+        raise MissingExtra(
+            f"the page needs the package {name}: pip install {name} (from a clone: pip install -c constraints.txt "
+            '".[report]").'
+        ) from error
 
 
 def import_map() -> str:

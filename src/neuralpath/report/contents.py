@@ -2,11 +2,12 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from neuralpath.experiments.shown import Shown
+from neuralpath.experiments.shown import HeatMaps, Shown
+from neuralpath.experiments.specs import DataSpec
 from neuralpath.experiments.sweeps import Sweep, read_sweeps
 from neuralpath.runs.perform import is_finished
 from neuralpath.runs.place import read_metrics
@@ -78,7 +79,7 @@ def read_contents(store: Store) -> Contents:
     for sweep in sweeps:
         runs = tuple(_state(work, store) for work in with_needs(sweep.works))
         try:
-            shown = sweep.shown(store)
+            shown = tuple(_with_classes(item, sweep.config) for item in sweep.shown(store))
         except (KeyError, IndexError, TypeError, ValueError) as error:  # records of a version with other results
             reason = f"{type(error).__name__}: {error}"
             problems.append(f"{sweep.name}: its results do not fit this version, and are not shown ({reason})")
@@ -90,6 +91,15 @@ def read_contents(store: Store) -> Contents:
 def settings_of(work: Work) -> dict[str, Any]:
     """The settings of a run as plain values; other runs among them by their names, since they have their own entry."""
     return {field.name: _plain(getattr(work, field.name)) for field in fields(work)}
+
+
+def _with_classes(item: Shown, config: Any) -> Shown:
+    """Rows of a two-class task by the names of its classes; the labels in its records are -1 and 1."""
+    data = getattr(config, "data", None)
+    if not isinstance(item, HeatMaps) or item.classes is None or not isinstance(data, DataSpec) or data.classes is None:
+        return item
+    negative, positive = data.classes
+    return replace(item, classes=tuple(positive if sign > 0 else negative for sign in item.classes))
 
 
 def _plain(value: Any) -> Any:

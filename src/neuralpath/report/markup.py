@@ -11,6 +11,20 @@ def text(value: object) -> str:
     return escape(str(value), quote=True)
 
 
+_ALL_FINISHED = re.compile(r"\s*\b(\d+) of \1 runs are finished\.")
+_POWER = re.compile(r"\^(-?\w+|\([^()]*\))")
+_TRANSPOSED = re.compile(r"\b([a-z])&#x27; (?=[A-Z(])")
+
+
+def prose(words: str) -> str:
+    """A note or a heading with its formulas: ``H^-1`` with a raised exponent, ``y' H`` as a transposed vector.
+
+    That all runs are finished is left out: each experiment says it once, above its tables.
+    """
+    escaped = _TRANSPOSED.sub(r"\1<sup>&top;</sup> ", text(_ALL_FINISHED.sub("", words).strip()))
+    return _POWER.sub(lambda found: f"<sup>{found[1].strip('()').replace('-', '&minus;')}</sup>", escaped)
+
+
 def json_script(value: Any, attributes: str = "") -> str:
     """A value for scripts to read; nothing in it can end the element or open a comment."""
     body = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)

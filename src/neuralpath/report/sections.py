@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from neuralpath.experiments.claim_verdict import VERDICTS, ClaimVerdict
 from neuralpath.experiments.shown import Shown, Table
 from neuralpath.report.contents import Contents, RunState, SweepContents, settings_of, versions_of
-from neuralpath.report.markup import json_script, plural, slug, text
+from neuralpath.report.guide import guide_html
+from neuralpath.report.markup import json_script, plural, prose, slug, text
 from neuralpath.report.payloads import Figure, is_empty, payload
 from neuralpath.report.tables import table_html
 
@@ -80,23 +81,25 @@ def sweep_html(contents: SweepContents, files: Files, all_versions: Sequence[Ver
     """The section of one sweep: where it stands, its tables and figures, and its runs in a list that opens."""
     sweep, experiment = contents.sweep, contents.sweep.experiment
     anchors = {id(figure): anchor for anchor, figure in figures_of(contents).items()}
-    shown = "".join(_shown_html(item, anchors.get(id(item)), files) for item in contents.shown)
+    shown = "".join(shown_html(item, anchors.get(id(item)), files) for item in contents.shown)
     if not contents.shown:
         shown = '<p class="empty">Nothing to show yet.</p>'
     preset = f"preset {sweep.preset}" if sweep.preset else ""
-    facts = [experiment.source, preset, f"version {sweep.version}"]
+    facts = [f'<a href="#papers">{text(experiment.source)}</a>', text(preset), f"version {text(sweep.version)}"]
     reduced = dict(experiment.reduced).get(sweep.preset, "")  # type: ignore[call-overload]
     against = f'<p class="reduced">Against the papers: {text(reduced)}.</p>' if reduced else ""
     command = f'<p class="command"><code>{text(sweep.command)}</code></p>' if sweep.command else ""
     return (
         f'<section class="sweep" id="{sweep_anchor(contents)}"><header><h2>{text(experiment.name)}</h2>'
         f'<p class="summary">{text(experiment.summary[:1].upper() + experiment.summary[1:])}.</p>'
-        f'<p class="facts">{text(" · ".join(fact for fact in facts if fact))}</p>{_progress(contents)}'
-        f"{against}{command}</header>{shown}{_runs_html(contents.runs, all_versions)}</section>"
+        f'<p class="facts">{" · ".join(fact for fact in facts if fact)}</p>{_progress(contents)}'
+        f"{against}{command}{guide_html(experiment.name)}</header>{shown}"
+        f"{_runs_html(contents.runs, all_versions)}</section>"
     )
 
 
-def _shown_html(item: Shown, anchor: str | None, files: Files) -> str:
+def shown_html(item: Shown, anchor: str | None, files: Files) -> str:
+    """A table, or a figure that has its anchor; one without is named as missing."""
     if isinstance(item, Table):
         return table_html(item)
     if anchor is None:
@@ -107,7 +110,7 @@ def _shown_html(item: Shown, anchor: str | None, files: Files) -> str:
     links = " · ".join(
         f'<a href="{text(address)}">{text(address.rsplit(".", 1)[-1].upper())}</a>' for address in files.get(anchor, ())
     )
-    note = f"<span>{text(item.note)}</span>" if item.note else ""
+    note = f"<span>{words}</span>" if (words := prose(item.note)) else ""
     caption = " ".join(part for part in (note, f'<span class="files">{links}</span>' if links else "") if part)
     return (
         f'<figure class="shown figure" id="{anchor}"><h3>{text(item.title)}</h3>'

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from neuralpath._checks import check_finite, describe
+from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.tying import own_names
 
 Parameters = Collection[str] | Callable[[str], bool]
@@ -16,7 +17,8 @@ Parameters = Collection[str] | Callable[[str], bool]
 def check_model(model: object) -> None:
     """Refuse what is no module, and modules that depend on the batch or on chance, by name."""
     if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}.")
+        hint = "; give the model that you traced" if isinstance(model, PathGraph) else ""
+        raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}{hint}.")
     norms = [
         name for name, module in model.named_modules()
         if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None)

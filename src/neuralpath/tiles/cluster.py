@@ -85,7 +85,10 @@ def _client_class() -> Any:
     try:
         from distributed import Client
     except ImportError as error:
-        raise ClusterError("a cluster needs the package distributed: pip install 'neuralpath[scale]'.") from error
+        raise ClusterError(
+            "a cluster needs the packages dask and distributed: pip install dask distributed (from a clone: "
+            'pip install -c constraints.txt ".[scale]").'
+        ) from error
     return Client
 
 

@@ -271,11 +271,22 @@ def create_kernel(folder: Path, plan: Plan, dtype: torch.dtype, description: Des
     return StoredKernel(folder, array, description)
 
 
+def check_extra() -> None:
+    """Refuse to begin where zarr is not installed.
+
+    Raises: StoreError that names what to install.
+    """
+    _zarr_array()
+
+
 def _zarr_array() -> Any:
     try:
         from neuralpath.tiles import zarr_array
     except ImportError as error:
-        raise StoreError("stored kernels need the package zarr: pip install 'neuralpath[scale]'.") from error
+        raise StoreError(
+            "stored kernels need the package zarr: pip install zarr (from a clone: "
+            'pip install -c constraints.txt ".[scale]").'
+        ) from error
     return zarr_array
 
 

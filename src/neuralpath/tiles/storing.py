@@ -1,27 +1,32 @@
 """Computing a kernel into a store: begun, stopped at any time, and gone on with."""
 
 import fcntl
+import math
 import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath.tiles.estimate import format_time
+from neuralpath.tiles.estimate import Estimate, format_time
 from neuralpath.tiles.fill import progress_bar
 from neuralpath.tiles.kernel import TiledKernel
 from neuralpath.tiles.memory import format_memory
-from neuralpath.tiles.plan import Tile
-from neuralpath.tiles.store import Description, StoredKernel, StoreError, create_kernel, find_kernel
+from neuralpath.tiles.plan import Plan, Tile
+from neuralpath.tiles.store import Description, StoredKernel, StoreError, check_extra, create_kernel, find_kernel
 from neuralpath.tiles.stored_tiles import Engine, Recipe, pinned_threads, stored_plan
 
 ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-10}
 """Relative to the largest entry, by how much tiles may differ that another kind of processor has computed."""
+
+TILE_SECONDS = 30.0
+"""Work of a stored tile, at most: so much is lost when it is stopped."""
 
 Say = Callable[[str], None]
 
@@ -38,10 +43,13 @@ def write_kernel(
 ) -> StoredKernel:
     """Compute the tiles of a kernel that are not in the store yet, and return the store when it is complete.
 
-    A tile is written while the next is computed. ``say`` gets the estimate, and what else a user should know.
+    A tile is written while the next is computed. A new store gets tiles of about half a minute of work at most, by the
+    estimate; one that is gone on with keeps its own. ``say`` gets the estimate, and what else a user should know.
 
-    Raises: StoreError if the folder holds another kernel, or cannot be written to; tiles that are there stay good.
+    Raises: StoreError if zarr is not installed, the folder holds another kernel, or cannot be written to; tiles that
+    are there stay good.
     """
+    check_extra()  # before a folder is made
     with _held(folder):
         kernel = find_kernel(folder, read_only=False)
         if kernel is not None:
@@ -53,12 +61,13 @@ def write_kernel(
         threads = engine.threads() if threads is None else threads
         with pinned_threads(threads):  # what is computed once for all tiles depends on it too
             tiled = recipe.make(memory=memory)
-            if kernel is None:
-                kernel = _begun(folder, recipe, tiled, memory, threads)
-            else:
+            if kernel is not None:
                 _refuse_other_values(kernel, tiled, say)
+            estimate = tiled.estimate()
+            if kernel is None:
+                kernel = _begun(folder, recipe, tiled, estimate, memory, threads)
             missing = kernel.missing()
-            _announce(kernel, tiled, missing, engine, say)
+            _announce(kernel, estimate, missing, engine, say)
         _refuse_small_disk(kernel, missing)
         left = sum(tile.n_pairs(kernel.symmetric) for tile in missing)
         with progress_bar(left, folder.name, progress) as step, _writer(kernel) as write:
@@ -70,7 +79,8 @@ def write_kernel(
 
 @contextmanager
 def _held(folder: Path) -> Iterator[None]:
-    """The folder for this process alone, without what a killed one left half written."""
+    """The folder for this process alone, without what a killed one left half written; a new one is not left empty."""
+    is_new = not folder.exists()
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
@@ -81,6 +91,9 @@ def _held(folder: Path) -> Iterator[None]:
                 part.unlink()
         yield
     finally:
+        if is_new:
+            with suppress(OSError):  # it is not empty
+                folder.rmdir()
         os.close(handle)
 
 
@@ -102,13 +115,30 @@ def _explained(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _begun(folder: Path, recipe: Recipe, tiled: TiledKernel, memory: int, threads: int) -> StoredKernel:
+def _begun(
+    folder: Path, recipe: Recipe, tiled: TiledKernel, estimate: Estimate, memory: int, threads: int
+) -> StoredKernel:
     plan = tiled.plan
     description = Description(
         tiled.what, plan.symmetric, (plan.block1, plan.block2), memory, threads, recipe.fingerprint.parts
     )
+    tiles = bounded_plan(stored_plan(plan, tiled.dtype.itemsize), plan, estimate.seconds)
     with _explained(folder):
-        return create_kernel(folder, stored_plan(plan, tiled.dtype.itemsize), tiled.dtype, description)
+        return create_kernel(folder, tiles, tiled.dtype, description)
+
+
+def bounded_plan(stored: Plan, computed: Plan, seconds: float) -> Plan:
+    """The tiles of a store, fewer blocks of the computation each where one would be longer work than is bearable.
+
+    ``seconds`` are those of the whole kernel. A tile stays a whole number of blocks, so its values stay the same.
+    """
+    side = math.isqrt(int(TILE_SECONDS * computed.n_pairs / seconds)) if seconds > 0 else max(stored.n1, stored.n2)
+    block1, block2 = (
+        min(block, own * max(1, side // own))
+        for block, own in ((stored.block1, computed.block1), (stored.block2, computed.block2))
+    )
+    itemsize = stored.tile_bytes // (stored.block1 * stored.block2)
+    return replace(stored, block1=block1, block2=block2, tile_bytes=block1 * block2 * itemsize)
 
 
 def refuse_other_kernel(kernel: StoredKernel, recipe: Recipe) -> None:
@@ -176,9 +206,8 @@ def relative_gap(stored: Float[Tensor, "rows columns"], computed: Float[Tensor, 
     return float(gap / size) if size > 0 else float("inf")
 
 
-def _announce(kernel: StoredKernel, tiled: TiledKernel, missing: list[Tile], engine: Engine, say: Say) -> None:
+def _announce(kernel: StoredKernel, estimate: Estimate, missing: list[Tile], engine: Engine, say: Say) -> None:
     share = sum(tile.n_pairs(kernel.symmetric) for tile in missing) / kernel.plan.n_pairs
-    estimate = tiled.estimate()
     there = "" if len(missing) == kernel.n_tiles else f"{kernel.n_tiles - len(missing)} of them are there; "
     say(
         f"{kernel.plan.n_pairs:,} pairs in {kernel.n_tiles:,} tiles of {kernel.plan.block1} x {kernel.plan.block2}; "

@@ -27,6 +27,11 @@ class Verification:
     """Tiles that differ by rounding only, as another kind of processor or another number of threads makes it."""
 
     @property
+    def complete(self) -> bool:
+        """Whether every tile is there."""
+        return self.n_missing == 0
+
+    @property
     def good(self) -> bool:
         """Whether every tile that is there has its bytes, and every one that was computed again its values."""
         return not self.damaged and not self.wrong
@@ -36,6 +41,8 @@ class Verification:
         lines = [
             f"{there:,} of {self.n_tiles:,} tiles are there; {there - len(self.damaged):,} have the right checksum"
         ]
+        if not self.complete:
+            lines.append("The store is not complete: run the command that began it, which goes on from these tiles.")
         equal = self.n_recomputed - len(self.wrong) - len(self.rounded)
         lines.append(f"{self.n_recomputed:,} computed again: {equal:,} equal bit for bit")
         if self.rounded:

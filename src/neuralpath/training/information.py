@@ -11,28 +11,24 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from neuralpath.data import Split, balanced_subset
-from neuralpath.diagnostics import label_energy
+from neuralpath._checks import describe
+from neuralpath.data import Split
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.orders import GateOrder
 from neuralpath.gating.regimes import decouple
 from neuralpath.gating.swapping import sample_gates
 from neuralpath.gating.transforms import GateTransform
-from neuralpath.graph.support import UnsupportedOperation
-from neuralpath.graph.trace import trace
+from neuralpath.graph.path_graph import PathGraph
 from neuralpath.nets.initialisation import Initialisation, initialise
-from neuralpath.readings.pairs.kernel import path_kernel
 from neuralpath.training.config import TrainingConfig
 from neuralpath.training.evaluation import TensorExamples, evaluate
+from neuralpath.training.label_energies import LabelEnergies, label_energies
 from neuralpath.training.loop import train
 from neuralpath.training.seeds import derive_seed
 from neuralpath.training.setting_up import check_task, forward
 
 Change = Literal["random", "permuted", "open"]
 CHANGES: tuple[Change, ...] = ("random", "permuted", "open")
-
-ENERGY_EXAMPLES = 300  # at most, equally many of each class
-ENERGY_JITTER = 1e-6  # near-duplicates make the kernel singular; relative to its mean eigenvalue
 
 
 @dataclass(frozen=True)
@@ -54,10 +50,13 @@ class GatingInformation:
     random_gates: float
     layers: tuple[LayerAccuracy, ...]
     label_energy: float | None
-    """Of the path kernel with the model's gates, the mean over classes, each against the others; smaller is better."""
+    """Of the path kernel with the model's gates, the mean over classes, each against the others. It follows one network
+    through training, where it falls as the gates come to suit the labels; it does not order different networks."""
     random_label_energy: float | None
     no_label_energy: str | None
-    """Why there is none, where the model cannot be read as a path graph."""
+    """Why there is none: it was left out, the model cannot be read as a path graph, or its images are too large."""
+    n_energy_examples: int = 0
+    """On how many training examples both energies were measured, equally many of each class."""
 
     @property
     def share_recovered(self) -> float | None:
@@ -103,6 +102,7 @@ def gating_information(
     *,
     init: Initialisation | str = "glorot",
     layers: bool = True,
+    label_energy: bool = True,
     folder: Path | str | None = None,
     progress: bool | None = None,
 ) -> GatingInformation:
@@ -110,7 +110,8 @@ def gating_information(
 
     The measure (P1 definition 5.1) is the test accuracy of new weights that are trained behind the model's gates, the
     gates held fixed (regime FL). Beside it: the model itself, the same with the gates of a network with random weights
-    (FR-II), and the label energy of the path kernel with either gates. With ``layers``, training is repeated with the
+    (FR-II), and the label energy of the path kernel with either gates, on up to 300 training examples, fewer where
+    images are large; the result says how many. With ``layers``, training is repeated with the
     gates of one layer changed and all others kept: those of the random network, its channels permuted (the same way
     for every example), or all open; max pools are left alone. Of a `GatedNetwork` the gates are those that its value
     network gets, and layers are not changed one by one.
@@ -124,13 +125,16 @@ def gating_information(
         config: How the new weights are trained.
         init: How new weights are drawn, see `neuralpath.nets.initialise`.
         layers: Whether to repeat training for each layer and change, three times as often as there are layers.
+        label_energy: Whether to measure the label energies.
         folder: Where training keeps checkpoints; a call that was interrupted then goes on where it was.
         progress: Whether to show bars; by default on a terminal.
 
     Raises:
         ValueError, TypeError: If model and data do not fit, or the model has no gates.
 
-    Cost: two trainings, and three more for each layer with gates; fixed gates are computed once for each.
+    Cost: two trainings, and three more for each layer with gates; fixed gates are computed once for each. The label
+    energies take two path kernels in double precision, less than a second for a fully connected network and some
+    seconds with convolutions; for the largest images half a minute.
 
     >>> import torch
     >>> from neuralpath import data, nets
@@ -155,19 +159,32 @@ def gating_information(
         assert result.last.test is not None
         return result.last.test.accuracy
 
+    _refuse_other(model)
     trained = copy.deepcopy(model).eval()
     reference = _accuracy(trained, test_data, config)
     learnt = _behind_own_gates(trained, init, config)
     random = _behind_random_gates(trained, init, config)
     random_feature = copy.deepcopy(random.feature)
-    energy, random_energy, reason = _label_energies(learnt, random, train_data, config.seed)
+    energies = LabelEnergies(reason="it was left out")
+    if label_energy:
+        energies = label_energies(learnt, random, train_data, config.seed, progress)
     gates = accuracy(learnt, "gates")
     random_gates = accuracy(random, "random-gates")
     changed = []
     if layers and not isinstance(model, GatedNetwork):
         for gate, change, network in _changed_networks(trained, random_feature, train_data, config, init):
             changed.append(LayerAccuracy(gate, change, accuracy(network, f"{gate.replace('/', '-')}-{change}")))
-    return GatingInformation(reference, gates, random_gates, tuple(changed), energy, random_energy, reason)
+    return GatingInformation(
+        reference, gates, random_gates, tuple(changed), energies.learnt, energies.random, energies.reason,
+        energies.n_examples,
+    )  # fmt: skip
+
+
+def _refuse_other(model: object) -> None:
+    """Refuse what is no module."""
+    if not isinstance(model, nn.Module):
+        hint = "; give the model that you traced" if isinstance(model, PathGraph) else ""
+        raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}{hint}.")
 
 
 def _behind_own_gates(trained: nn.Module, init: Initialisation | str, config: TrainingConfig) -> GatedNetwork:
@@ -230,28 +247,3 @@ def _changed_networks(
             transform: dict[int | str, GateTransform] = {index: transforms[change]} if change in transforms else {}
             network = GatedNetwork(feature, value.requires_grad_(True), gate_order=order, gate_transform=transform)
             yield name, change, network
-
-
-def _label_energies(
-    learnt: GatedNetwork, random: GatedNetwork, data: Split, seed: int
-) -> tuple[float | None, float | None, str | None]:
-    n_classes, fewest = len(data.labels.unique()), int(data.labels.unique(return_counts=True)[1].min())
-    n_per_class = min(fewest, max(1, ENERGY_EXAMPLES // n_classes))
-    some = balanced_subset(data, n_per_class, torch.Generator().manual_seed(derive_seed(seed, "label energy")))
-    try:
-        return gates_energy(learnt, some), gates_energy(random, some), None
-    except (UnsupportedOperation, TypeError, ValueError, MemoryError) as error:
-        return None, None, str(error)
-
-
-def gates_energy(network: GatedNetwork, examples: Split) -> float:
-    """Label energy of the normalised path kernel with the gates that a value network gets, in double precision.
-
-    The mean over classes, each against the others. Raises: as ``trace``, ``path_kernel`` and ``label_energy`` do.
-    """
-    network = copy.deepcopy(network).double().cpu().eval()
-    images, labels = examples.images.double().cpu(), examples.labels.cpu()
-    graph = trace(network.value, images[:1])
-    kernel = path_kernel(graph, network.value_input(images), gates1=network.gates(images), normalise=True)
-    targets = torch.where(labels[:, None] == labels.unique()[None, :], 1.0, -1.0).double()
-    return float(label_energy(kernel, targets, jitter=ENERGY_JITTER).mean())

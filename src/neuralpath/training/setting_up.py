@@ -84,8 +84,7 @@ def check_task(model: nn.Module, train: Data, test: Data | None, config: Trainin
     test = None if test is None else _check_data("test", test, device, dtype)
     images, labels = (train.images, train.labels) if isinstance(train, Split) else _first_pair(train)
     objective = objective_for(config, labels)
-    with modes_kept(model), torch.no_grad():
-        probe = model.eval()(images[:1].to(device))
+    probe = _probe(model, images[:1].to(device))
     if not isinstance(probe, Tensor) or probe.ndim != 2 or len(probe) != 1:
         raise ValueError(
             f"`model` must give a tensor of shape (batch, outputs), got {describe(probe)} for one example."
@@ -95,6 +94,22 @@ def check_task(model: nn.Module, train: Data, test: Data | None, config: Trainin
     parts = {name: data for name, data in (("train", train), ("test", test)) if isinstance(data, Split)}
     targets = {name: objective.targets(data.labels, probe, f"{name}.labels") for name, data in parts.items()}
     return Task(model, train, test, objective, probe, targets, device)
+
+
+def _probe(model: nn.Module, example: Float[Tensor, "_example ..."]) -> Any:
+    """What the model gives for one example.
+
+    Raises: ValueError if it cannot take it.
+    """
+    try:
+        with modes_kept(model), torch.no_grad():
+            return model.eval()(example)
+    except (RuntimeError, ValueError, TypeError, IndexError) as error:
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(
+            f"`model` could not run on one example of `train`, {describe(example)}: {reason.removesuffix('.')}. Do the "
+            "model's input size and number of channels fit the data?"
+        ) from error
 
 
 def make_sources(

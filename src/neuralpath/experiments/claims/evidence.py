@@ -1,7 +1,7 @@
 """What there is to judge by: the sweeps of a folder with their results, and what is missing."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from neuralpath.experiments.claims.costs import Costs
@@ -41,6 +41,8 @@ class Evidence:
     not_begun: Mapping[str, Found]
     """Where there is no sweep of an experiment: its preset `cpu`, by which nothing is judged."""
     costs: Costs
+    set_aside: Mapping[str, str] = field(default_factory=dict)
+    """Experiments of which there are only sweeps by which nothing is judged, with their preset."""
 
     def with_costs(self, costs: Costs) -> "Evidence":
         """The same with other costs."""
@@ -66,7 +68,8 @@ def gather(sweeps: list[Sweep], store: Store, costs: Costs) -> Evidence:
     not_begun = {
         name: _found(Sweep(get(name), get(name).presets["cpu"], "cpu"), store) for name in NAMES if name not in found
     }
-    return Evidence({name: tuple(several) for name, several in found.items()}, not_begun, costs)
+    set_aside = {sweep.experiment.name: sweep.preset for sweep in sweeps if sweep.experiment.name not in found}
+    return Evidence({name: tuple(several) for name, several in found.items()}, not_begun, costs, set_aside)
 
 
 def _found(sweep: Sweep, store: Store) -> Found:

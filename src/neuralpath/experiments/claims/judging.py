@@ -32,6 +32,11 @@ class Judged:
         return any("no" in aspect.outcomes for aspect in self.aspects)
 
     @property
+    def by_tests(self) -> bool:
+        """Whether it holds by tests alone, whatever was run."""
+        return self.verdict == "holds" and all(aspect.name == EXACT for aspect in self.aspects)
+
+    @property
     def row(self) -> ClaimVerdict:
         """For tables."""
         cells = {
@@ -121,10 +126,16 @@ def _reason(claim: Claim, aspects: tuple[Aspect, ...], evidence: Evidence) -> st
             said.append(_untested(aspect, evidence))
     for name in claim.experiments:
         if unfinished := evidence.unfinished(name):
-            begun = "is not finished" if evidence.of(name) else "was not run"
-            said.append(
-                f"`{name}` {begun}: {counted(len(unfinished), 'run')} would take {evidence.costs.of(unfinished)}."
-            )
+            needed = f"{counted(len(unfinished), 'run')} would take {evidence.costs.of(unfinished)}"
+            if evidence.of(name):
+                said.append(f"`{name}` is not finished: {needed}.")
+            elif name in evidence.set_aside:
+                said.append(
+                    f"`{name}` was run with the preset {evidence.set_aside[name]} only, which tries the machinery out "
+                    f"and does not count. With the preset cpu, which counts, {needed}."
+                )
+            else:
+                said.append(f"`{name}` was not run: {needed}.")
     return " ".join(said)
 
 

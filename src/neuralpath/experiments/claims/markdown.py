@@ -20,7 +20,8 @@ _WHERE_OPTIONS = ("--jobs", "--cluster", "--records", "--data-dir", "--out")
 
 def claims_markdown(judged: Sequence[Judged], evidence: Evidence, analyses: Path | None = None) -> str:
     """The whole page; ``analyses`` is the folder of texts that are put under their claims."""
-    parts = [_HEAD, _summary(judged), _table(judged), "## Claim by claim\n"]
+    checked = "; `make test` checks that it fits them" if _is_repository(analyses) else ""
+    parts = [_HEAD.format(checked=checked), f"{summary(judged)}.\n", _table(judged), "## Claim by claim\n"]
     parts += [_section(one, evidence, analyses) for one in judged]
     parts += ["## What was run, and what was not\n", _left_out(evidence)]
     return "\n".join(parts)
@@ -28,7 +29,7 @@ def claims_markdown(judged: Sequence[Judged], evidence: Evidence, analyses: Path
 
 _HEAD = f"""# What became of the papers' claims
 
-This page is made from the records beside it by `neuralpath claims`; `make test` checks that it fits them.
+This page is made from the records beside it by `neuralpath claims`{{checked}}.
 
 Exact statements are settled by tests. Empirical ones are judged by runs, each by a rule that is fixed in
 `src/neuralpath/experiments/claims/` and printed below; bounds that the papers do not name were chosen here,
@@ -47,9 +48,17 @@ ours are smaller.
 """
 
 
-def _summary(judged: Sequence[Judged]) -> str:
-    counts = Counter(one.verdict for one in judged)
-    return ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS) + ".\n"
+def _is_repository(analyses: Path | None) -> bool:
+    """Whether the page is the one that is kept in the repository, which a test compares with its records."""
+    return analyses is not None and (analyses.parents[1] / "tests" / "test_results.py").is_file()
+
+
+def summary(judged: Sequence[Judged]) -> str:
+    """How many claims have which verdict; those that tests settle, whatever was run, are counted apart."""
+    n_by_tests = sum(one.by_tests for one in judged)
+    counts = Counter(one.verdict for one in judged if not one.by_tests)
+    by_runs = ", ".join(f"{counts[verdict]} {verdict}" for verdict in VERDICTS)
+    return f"{n_by_tests} hold by tests alone; of the other {len(judged) - n_by_tests}: {by_runs}"
 
 
 def _table(judged: Sequence[Judged]) -> str:
@@ -113,7 +122,9 @@ def runs_behind(experiments: Sequence[str], evidence: Evidence) -> list[str]:
             done = f"{len(found.works) - len(found.unfinished)} of {len(found.works)} runs are finished"
             lines.append(f"`{command}`: {done}, `sweeps/{found.sweep.name}.json`")
         if not evidence.of(name):
-            lines.append(f"`neuralpath run {name} --preset cpu --out runs`: not run")
+            aside = evidence.set_aside.get(name)
+            which = "not run" if aside is None else f"not run, only the preset {aside}, which does not count"
+            lines.append(f"`neuralpath run {name} --preset cpu --out runs`: {which}")
     return lines
 
 
@@ -144,7 +155,8 @@ def _left_out(evidence: Evidence) -> str:
                 (name, sweep.preset or "-", done, _remaining(evidence, name), _reduced(name, sweep.preset), whole)
             )
         if not evidence.of(name):
-            rows.append((name, "not run", "-", _remaining(evidence, name), _reduced(name, "cpu"), whole))
+            preset = f"{evidence.set_aside[name]} only" if name in evidence.set_aside else "not run"
+            rows.append((name, preset, "-", _remaining(evidence, name), _reduced(name, "cpu"), whole))
     columns = ("experiment", "preset", "runs finished", "the others would take", "how it is smaller than the papers'",
                "the papers' scale would take")  # fmt: skip
     note = "Times are estimates for one core of the machine that the runs ran on, from measured speeds.\n"

@@ -6,6 +6,18 @@ meaning on a path.
 """
 
 from neuralpath.graph.operations import activations, mixes, pools, selections, sums, views
-from neuralpath.graph.operations.table import OPERATIONS, REASONS
+from neuralpath.graph.operations.table import INNER_SOFTMAX, OPERATIONS, REASONS, SOFTMAXES, WITHOUT_PATHS
 
-__all__ = ["OPERATIONS", "REASONS", "activations", "mixes", "pools", "selections", "sums", "views"]
+__all__ = [
+    "INNER_SOFTMAX",
+    "OPERATIONS",
+    "REASONS",
+    "SOFTMAXES",
+    "WITHOUT_PATHS",
+    "activations",
+    "mixes",
+    "pools",
+    "selections",
+    "sums",
+    "views",
+]

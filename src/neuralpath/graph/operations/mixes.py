@@ -5,7 +5,7 @@ from typing import Any
 import torch
 
 from neuralpath.graph import nodes as n
-from neuralpath.graph.builder import Builder, Refused, Signal
+from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal
 from neuralpath.graph.geometry import Window
 from neuralpath.graph.operands import (
     Call,
@@ -15,14 +15,14 @@ from neuralpath.graph.operands import (
     per_channel,
     transposed,
 )
-from neuralpath.graph.operations.table import check_batched, for_each, label_of, reads
+from neuralpath.graph.operations.table import BOTH_DEPEND, check_batched, for_each, label_of, reads
 
 aten = torch.ops.aten
 
 
 def _weight(weight: Any, what: str) -> Operand:
     if not isinstance(weight, Operand):
-        raise Refused("multiplies two values that both depend on the input")
+        raise NoPaths(BOTH_DEPEND)
     if not parameters_of(weight):
         raise Refused(f"{what} with a fixed tensor as its weight; make it an nn.Parameter if it is a weight")
     return weight

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 
 from neuralpath.graph import nodes as n
-from neuralpath.graph.builder import Builder, Refused, Signal, is_operand
+from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal, is_operand
 from neuralpath.graph.operands import (
     Call,
     Literal,
@@ -15,7 +15,7 @@ from neuralpath.graph.operands import (
     floating,
     parameters_of,
 )
-from neuralpath.graph.operations.table import reads
+from neuralpath.graph.operations.table import BOTH_DEPEND, reads
 
 aten = torch.ops.aten
 
@@ -56,7 +56,7 @@ def _negate(build: Builder, x: Signal) -> Signal:
 @reads(aten.mul.Tensor, aten.mul.Scalar)
 def _multiply(build: Builder, a: Any, b: Any) -> Signal:
     if isinstance(a, Signal) and isinstance(b, Signal):
-        raise Refused("multiplies two values that both depend on the input")
+        raise NoPaths(BOTH_DEPEND)
     return build.scaled(a, b) if isinstance(a, Signal) else build.scaled(b, a)
 
 
@@ -66,7 +66,7 @@ def _divide(build: Builder, a: Any, b: Any) -> Signal:
         # Named by its label even in a module of its own: the module's name went to the |x| below it.
         return build.append(n.ActivationNode, a.shape, a, label="softsign", operation="softsign", function=F.softsign)
     if not is_operand(b):
-        raise Refused("divides by a value that depends on the input")
+        raise NoPaths("divides by a value that depends on the input")
     if not isinstance(b, int | float):
         return build.scaled(a, Call(torch.reciprocal, (Call(floating, (b,)),)))
     if b == 0:

@@ -47,20 +47,31 @@ def without(x: Signal, axes: Sequence[int]) -> n.Shape:
     return tuple(size for axis, size in enumerate(x.shape) if axis not in axes)
 
 
+BOTH_DEPEND = "multiplies two values that both depend on the input"
+INNER_SOFTMAX = "soft-max couples the units, and layers behind it read them"
 _SOFTMAX = "soft-max couples the units; return the logits and apply it outside"
-_OWN_STATISTICS = "it normalises by statistics of the example itself, so the network is not linear for fixed gates"
+_OWN_STATISTICS = "it divides by statistics of the example itself, so it is not linear for fixed gates"
 _DROPOUT = "it draws random numbers; if this is dropout, call `model.eval()` first"
 _TRANSPOSED = "transposed convolutions have no rule; an upsampling and a convolution can stand in"
 
+SOFTMAXES = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax"})
+"""Read apart: at the model's end they can be cut off, in front of other layers they cannot."""
+
 REASONS: dict[str, str] = {
-    **dict.fromkeys(("softmax", "_softmax", "log_softmax", "_log_softmax"), _SOFTMAX),
+    **dict.fromkeys(SOFTMAXES, _SOFTMAX),
     **dict.fromkeys(("layer_norm", "native_layer_norm", "rms_norm"), _OWN_STATISTICS),
     **dict.fromkeys(("group_norm", "native_group_norm", "instance_norm"), _OWN_STATISTICS),
     **dict.fromkeys(("dropout", "native_dropout", "bernoulli", "rand", "rand_like", "randn_like"), _DROPOUT),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _TRANSPOSED),
     "_native_batch_norm_legit": "batch norm with the batch's own statistics; keep running ones and call `model.eval()`",
     "scaled_dot_product_attention": "attention multiplies values that both depend on the input",
-    "bmm": "multiplies two values that both depend on the input",
+    "bmm": BOTH_DEPEND,
     "embedding": "it looks up rows by an integer input; only real-valued signals have paths",
 }
 """Why some well-known operations cannot be read, and what to do instead, by their names in torch."""
+
+WITHOUT_PATHS = frozenset(
+    {name for name, reason in REASONS.items() if reason == _OWN_STATISTICS}
+    | {"scaled_dot_product_attention", "bmm", "embedding"}
+)
+"""Operations that have no paths, however they are written."""

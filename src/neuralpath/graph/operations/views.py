@@ -50,7 +50,7 @@ def _view(build: Builder, x: Signal, size: Sequence[int]) -> Signal:
         known *= extent if extent >= 0 else 1
     sizes = [total // known if extent < 0 else extent for extent in size]
     if not sizes or sizes[0] != build.batch:
-        raise Refused(f"a view of {('batch', *x.shape)} as {tuple(sizes)} does not keep the batch as its first axis")
+        raise Refused(f"a view of examples of shape {x.shape} that does not keep the batch as its first axis")
     return build.reshaped(x, tuple(sizes[1:]))
 
 

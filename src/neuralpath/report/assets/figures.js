@@ -3,8 +3,10 @@ import { borrowLight, onThemeChange } from "neuralpath/theme.js";
 import { layoutOf } from "neuralpath/layouts.js";
 import { drawPictures } from "neuralpath/pictures.js";
 
-const CONFIG = { responsive: true, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
+// Not responsive by itself: plotly would forget the height that a figure has, and cut off what is below its axis.
+const CONFIG = { responsive: false, displaylogo: false, modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"] };
 const PAPER = 660; // pixels that fit between the margins of A4 and of letter paper
+const PAUSE = 120; // milliseconds without a change of size, after which figures are drawn in the new one
 const drawn = new Set();
 let isPrinting = false;
 
@@ -18,6 +20,11 @@ export function startFigures() {
   }, { rootMargin: "400px" });
   figures.forEach((figure) => observer.observe(figure));
   onThemeChange(() => drawn.forEach(draw));
+  let timer = null;
+  addEventListener("resize", () => {
+    clearTimeout(timer);
+    timer = setTimeout(() => drawn.forEach(draw), PAUSE);
+  });
   let giveBack = () => {};
   addEventListener("beforeprint", () => {
     isPrinting = true;
@@ -46,11 +53,17 @@ function draw(figure) {
     drawPictures(place, data.rows);
   } else {
     loadPlotly();
-    const { traces, layout } = layoutOf(data, isPrinting ? PAPER : place.clientWidth);
-    if (isPrinting) Object.assign(layout, { width: PAPER, autosize: false });
+    const width = isPrinting ? PAPER : contentWidth(place);
+    const { traces, layout } = layoutOf(data, width);
+    Object.assign(layout, { width, autosize: false });
     place.style.minHeight = `${layout.height}px`;
     Plotly.react(place, traces, layout, CONFIG);
   }
   drawn.add(figure);
   figure.dataset.drawn = "true";
+}
+
+function contentWidth(element) {
+  const style = getComputedStyle(element);
+  return element.clientWidth - parseFloat(style.paddingLeft) - parseFloat(style.paddingRight);
 }

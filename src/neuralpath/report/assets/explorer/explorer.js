@@ -4,7 +4,7 @@ import { makePad } from "neuralpath/explorer/drawing_pad.js";
 import { usualInk } from "neuralpath/explorer/fitting.js";
 import { drawGateGrids } from "neuralpath/explorer/gate_grids.js";
 import { makeImageList } from "neuralpath/explorer/image_list.js";
-import { nearestByPaths, nearestByPixels } from "neuralpath/explorer/neighbours.js";
+import { nearest, portrait } from "neuralpath/explorer/neighbours.js";
 import { largestIndex, readImages, readLayers, run, shares } from "neuralpath/explorer/network.js";
 import { bothCounts, logAllPaths, logPaths, openCounts } from "neuralpath/explorer/paths.js";
 import { percent, showOutputs, showPaths } from "neuralpath/explorer/readout.js";
@@ -63,7 +63,7 @@ export function startExplorer(network) {
     Object.assign(state, changes);
     const stage = stages[state.stage];
     const [first, second] = [firstImage(), images[state.secondSource][state.second]];
-    const reading = read(stage, first.pixels, second.pixels, images.train);
+    const reading = read(stage, first.pixels, second.pixels);
     // For scripts and the curious: the same numbers as on the screen, in full.
     globalThis.gateExplorer = { ...reading, stage: state.stage, pixels: Array.from(first.pixels), secondPixels: Array.from(second.pixels) };
     show(reading, first);
@@ -82,6 +82,8 @@ export function startExplorer(network) {
     showPaths(at("paths"), reading);
     drawGateGrids(at("gates"), reading.gates, reading.secondGates, reading.layers);
     const share = ({ value }) => percent(Math.exp(value - reading.logActive) || 0);
+    showNeighbours("near-kernel", reading.byKernel, ({ value }) => value.toFixed(3), reading.prediction);
+    showNeighbours("near-gates", reading.byGates, ({ value }) => value.toFixed(3), reading.prediction);
     showNeighbours("near-paths", reading.byPaths, share, reading.prediction);
     showNeighbours("near-pixels", reading.byPixels, ({ value }) => value.toFixed(2), reading.prediction);
   }
@@ -100,14 +102,15 @@ export function startExplorer(network) {
   }
 }
 
-/** A stage of the network with what does not depend on the image: all paths, and the training images' gates. */
+/** A stage of the network with what does not depend on the image: all paths, and the training images' portraits. */
 function prepare(layers, train) {
-  let gates = null;
-  return { layers, logAll: logAllPaths(layers), trainGates: () => (gates ??= train.map((image) => run(layers, image.pixels).gates)) };
+  let portraits = null;
+  const portrayed = ({ pixels }) => portrait(layers, pixels, run(layers, pixels).gates);
+  return { layers, logAll: logAllPaths(layers), trainPortraits: () => (portraits ??= train.map(portrayed)) };
 }
 
 /** All numbers for a pair of images. */
-function read(stage, pixels, secondPixels, train) {
+function read(stage, pixels, secondPixels) {
   const { layers, logAll } = stage;
   const { outputs, gates } = run(layers, pixels);
   const secondGates = run(layers, secondPixels).gates;
@@ -117,8 +120,7 @@ function read(stage, pixels, secondPixels, train) {
     secondGates: secondGates.map((layer) => Array.from(layer)), logAll,
     logActive: logPaths(layers, open), logActiveSecond: logPaths(layers, secondOpen), logShared: logPaths(layers, both),
     layers: open.map((first, index) => ({ first, second: secondOpen[index], both: both[index] })),
-    byPaths: nearestByPaths(layers, gates, stage.trainGates(), N_NEIGHBOURS),
-    byPixels: nearestByPixels(pixels, train, N_NEIGHBOURS),
+    ...nearest(layers, portrait(layers, pixels, gates), stage.trainPortraits(), N_NEIGHBOURS),
   };
 }
 

@@ -8,9 +8,9 @@
 
 /** Logarithm of the number of paths for given numbers of open gates, one for each hidden layer. */
 export function logPaths(layers, open) {
-  let count = logSum(Math.log(layers[0].inputs), startsOf(layers[0]));
+  let count = logSum(Math.log(layers[0].inputs), Math.log(starts(layers[0])));
   for (let index = 1; index < layers.length; index++) {
-    count = logSum(Math.log(open[index - 1]) + count, startsOf(layers[index]));
+    count = logSum(Math.log(open[index - 1]) + count, Math.log(starts(layers[index])));
   }
   return count;
 }
@@ -18,6 +18,22 @@ export function logPaths(layers, open) {
 /** Logarithm of the number of all paths into one output. */
 export function logAllPaths(layers) {
   return logPaths(layers, layers.slice(0, -1).map((layer) => layer.outputs));
+}
+
+/**
+ * The path kernel of two images over its size for open gates: the sum over paths active for both of the products of
+ * what they start from. It follows the recursion above, with the inner product of the pixels in place of the number of
+ * inputs. Every step is divided by the layer's width, since the sums soon pass the range of numbers; the factor is the
+ * same for all pairs.
+ */
+export function scaledKernel(layers, product, both) {
+  let [kernel, scale] = [product + starts(layers[0]), 1];
+  for (let index = 1; index < layers.length; index++) {
+    const width = layers[index].inputs;
+    scale *= width;
+    kernel = (both[index - 1] / width) * kernel + starts(layers[index]) / scale;
+  }
+  return kernel;
 }
 
 /** Open gates of each layer. */
@@ -35,8 +51,9 @@ export function bothCounts(gates, others) {
   });
 }
 
-function startsOf(layer) {
-  return layer.bias === null ? -Infinity : 0;
+/** Paths that start at a bias of a unit: none or one. */
+function starts(layer) {
+  return layer.bias === null ? 0 : 1;
 }
 
 function logSum(one, two) {

@@ -1,0 +1,114 @@
+"""What ``trace`` asks of a model as a whole: that it runs, in evaluation mode, and returns one tensor."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from neuralpath._checks import check_finite, describe
+from neuralpath.graph.replay import run
+from neuralpath.graph.support import Unreadable, first_line
+
+EXPORT_BATCH = 3
+"""Examples in the batch that is exported: torch bakes in 0 and 1, and 2 is common among other sizes."""
+
+_STATEFUL = (
+    nn.modules.batchnorm._BatchNorm,
+    nn.modules.dropout._DropoutNd,
+    nn.modules.instancenorm._InstanceNorm,
+)
+
+
+def check_arguments(model: Any, example: Any) -> None:
+    """Refuse what is not a module, or not a batch of real numbers."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}.")
+    expected = "a floating-point tensor with the batch as its first axis, such as x[:1]"
+    if not isinstance(example, Tensor):
+        raise TypeError(f"`example` must be {expected}, got {describe(example)}.")
+    if not example.is_floating_point():
+        raise TypeError(f"`example` must be {expected}, got {describe(example)}; convert it with `.float()`.")
+    if example.ndim < 2:
+        raise ValueError(f"`example` must be {expected}, got {describe(example)}; for one example use x[None].")
+    if example.shape[0] == 0:
+        raise ValueError(f"`example` has no examples (shape {tuple(example.shape)}): give a batch of at least one.")
+    check_finite("example", example)
+
+
+def repeated(example: Float[Tensor, "batch ..."]) -> Float[Tensor, "_repeats ..."]:
+    """The batch that is exported, made of the first example."""
+    return example.detach()[:1].expand(EXPORT_BATCH, *example.shape[1:]).contiguous()
+
+
+@contextmanager
+def in_evaluation(model: nn.Module) -> Iterator[list[Unreadable]]:
+    """What its training mode has against a model; within, it is in evaluation mode, so that the rest shows too.
+
+    A model without layers that depend on the mode is left as it is.
+    """
+    stateful = [name for name, module in model.named_modules() if module.training and isinstance(module, _STATEFUL)]
+    if not stateful:
+        yield []
+        return
+    reason = (
+        f"`model` is in training mode, where {', '.join(map(repr, stateful[:3]))}"
+        f"{' and others' if len(stateful) > 3 else ''} (batch norm or dropout) depend on the batch or on "
+        "chance: call `model.eval()` first"
+    )
+    training = [module for module in model.modules() if module.training]
+    try:
+        for module in training:
+            module.training = False
+        yield [Unreadable("training mode", reason)]
+    finally:
+        for module in training:
+            module.training = True
+
+
+def output_problems(model: nn.Module, example: Float[Tensor, "batch ..."]) -> list[Unreadable]:
+    """What is wrong with the model's output.
+
+    Raises: ValueError if the model does not run on the example.
+    """
+    try:
+        problem = _problem_of(model, example)
+    except ValueError:
+        if not (len(example) == 1 and _takes(model, repeated(example))):
+            raise
+        return []
+    # A model that squeezes drops the batch axis of a single example, and may fail for it (above).
+    if not problem or (len(example) == 1 and _takes(model, repeated(example))):
+        return []
+    return [Unreadable("output", problem)]
+
+
+def _takes(model: nn.Module, batch: Tensor) -> bool:
+    try:
+        return not _problem_of(model, batch)
+    except ValueError:
+        return False
+
+
+def _problem_of(model: nn.Module, example: Tensor) -> str:
+    try:
+        y = run(model, example)
+    except Exception as error:
+        raise ValueError(
+            f"`model` could not run on `example`, {describe(example)}; give an example of the shape and dtype that "
+            f"it takes. It said: {first_line(error)}"
+        ) from error
+    if not isinstance(y, Tensor):
+        return (
+            f"`model` must return one tensor, but it returned {describe(y)}; wrap it in a module that returns the "
+            "tensor of interest, for example its logits"
+        )
+    if y.ndim == 0 or y.shape[0] != example.shape[0]:
+        return f"`model` must return one row for each example, but for {describe(example)} it returned {describe(y)}"
+    if y.ndim > 2:
+        return (
+            f"`model` must return a shape (batch,) or (batch, outputs), but it returned {describe(y)}; flatten or "
+            "pool the output in a wrapping module"
+        )
+    return ""
