@@ -64,4 +64,4 @@ def test_a_folder_is_refused_before_the_search(folder, tmp_path, capsys):
 def test_without_matplotlib_the_extra_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert main([*ARGUMENTS, "--out", str(tmp_path / "n.png")]) == 1
-    assert "a picture needs the package matplotlib: pip install 'neuralpath[report]'" in capsys.readouterr().err
+    assert "a picture needs the package matplotlib: pip install matplotlib (from a clone: " in capsys.readouterr().err

@@ -59,7 +59,7 @@ def test_a_missing_extra(package, runs, tmp_path, monkeypatch, capsys):
 
     monkeypatch.setattr("neuralpath.report.assets.import_module", missing)
     error = complaint([runs, "--out", tmp_path / "page.html"], capsys)
-    assert f"the page needs the package {package}: pip install 'neuralpath[report]'" in error
+    assert f"the page needs the package {package}: pip install {package} (from a clone: " in error
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 1
     assert not (tmp_path / "demo" / "runs").exists()  # said before the training
 
