@@ -20,24 +20,25 @@ from neuralpath import KernelClassifier, SketchClassifier, data, nets
 from neuralpath.training import Adam, TrainingConfig, train
 
 WIDTH, DEPTH, EPOCHS = 128, 6, 10
+SMALL_WIDTH, SMALL_DEPTH = 32, 4  # of the sketches: each feature of each example is a pass through the network
 RIDGES = [10.0**power for power in range(-9, 1)]  # times the mean of the diagonal
 N_CHOICE = 3000  # examples on which the ridge is chosen
 BUDGET = 16 << 30
 
 
-def network():
-    return nets.FC((1, 28, 28), WIDTH, DEPTH, 10, generator=torch.Generator().manual_seed(0))
+def network(width=WIDTH, depth=DEPTH):
+    return nets.FC((1, 28, 28), width, depth, 10, generator=torch.Generator().manual_seed(0))
 
 
-def trained(mnist, n_train):
+def trained(mnist, n_train, width=WIDTH, depth=DEPTH):
     """A network with gates learnt on the first examples, those that the machines see, and its test accuracy."""
-    learnt = network()
+    learnt = network(width, depth)
     epochs = EPOCHS * len(mnist.train) // n_train // 2 if n_train < len(mnist.train) else EPOCHS
     config = TrainingConfig(epochs=epochs, optimiser=Adam(3e-4), threads=1)
     some = data.Split(mnist.train.images[:n_train], mnist.train.labels[:n_train])
     accuracy = train(learnt, some, mnist.test, config).last.test.accuracy
     print(f"the network itself, {n_train:,} examples, {epochs} epochs: {accuracy:.2%}", flush=True)
-    return learnt, {"accuracy": accuracy, "epochs": epochs, "width": WIDTH, "depth": DEPTH}
+    return learnt, {"accuracy": accuracy, "epochs": epochs, "width": width, "depth": depth}
 
 
 def flat(split, n=None):
@@ -115,7 +116,7 @@ def everything(mnist, n_train, n_test):
 
 
 def million(mnist, n_examples, n_features):
-    learnt, about = trained(mnist, len(mnist.train))
+    learnt, about = trained(mnist, len(mnist.train), SMALL_WIDTH, SMALL_DEPTH)
     test, labels = flat(mnist.test)
     machine = SketchClassifier(learnt, n_features, 1.0, input_shape=(1, 28, 28), normalise=True)
     rows = {}
@@ -138,7 +139,7 @@ def main():
     parser.add_argument("--n-all", type=int, default=60_000)
     parser.add_argument("--n-test", type=int, default=10_000)
     parser.add_argument("--n-million", type=int, default=1_000_000)
-    parser.add_argument("--features", type=int, default=2048)
+    parser.add_argument("--features", type=int, default=256)
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     set_threads(arguments.threads)
