@@ -1,3 +1,6 @@
+import os
+import shutil
+
 import jaxtyping
 import pytest
 from hypothesis import settings
@@ -11,3 +14,22 @@ settings.load_profile("repeatable")
 def without_type_checks(monkeypatch):
     """Users have no type checks at run time, and meet the package's own messages."""
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)
+
+
+@pytest.fixture(scope="session")
+def browser():
+    """Headless Chromium of the system; without it the tests skip, or fail where it is required."""
+    names = ("chromium", "chromium-browser", "google-chrome")
+    path = next((found for found in map(shutil.which, names) if found), None)
+    if path is None:
+        reason = "tests in a browser need chromium: apt-get install chromium"
+        if os.environ.get("NEURALPATH_REQUIRE_BROWSER") == "1":
+            pytest.fail(reason)
+        print(f"skipped: {reason}")
+        pytest.skip(reason)
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()

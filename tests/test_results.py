@@ -20,10 +20,6 @@ from neuralpath.runs.work import canonical, with_needs
 RESULTS = Path(__file__).parents[1] / "results"
 RECORDS = sorted(path for path in (RESULTS / "runs").glob("*.json") if not path.name.endswith(".about.json"))
 
-pytestmark = pytest.mark.skipif(
-    not (RESULTS / SWEEPS).is_dir(), reason="no results are kept yet: `neuralpath collect runs --records results`"
-)
-
 
 @pytest.fixture(scope="module")
 def sweeps():

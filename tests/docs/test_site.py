@@ -2,7 +2,6 @@
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from html.parser import HTMLParser
@@ -99,25 +98,18 @@ def test_links_lead_to_pages_and_anchors(site):
 
 
 @pytest.mark.slow
-def test_search_works_from_the_disk(site):
+def test_search_works_from_the_disk(site, browser):
     """In a browser, with the page opened as a file: no server, and no worker that a browser would start for it."""
-    sync_api = pytest.importorskip("playwright.sync_api")
-    if (program := shutil.which("chromium")) is None:
-        assert os.environ.get("NEURALPATH_REQUIRE_BROWSER") != "1", "the search needs chromium to be tested"
-        pytest.skip("no chromium")
     _, folder = site
-    with sync_api.sync_playwright() as play:
-        browser = play.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        for name in ("index.html", "api/kernels.html"):
-            page = browser.new_page(viewport={"width": 1300, "height": 900})
-            failed = []
-            page.on("pageerror", lambda error, failed=failed: failed.append(error))
-            page.goto((folder / name).as_uri())
-            page.locator(".md-search__input").click()
-            page.keyboard.type("jitter")
-            found = page.locator(".md-search-result__link").first
-            found.wait_for()
-            assert (folder.as_uri() + "/") in found.get_attribute("href")
-            assert not failed
-            page.close()
-        browser.close()
+    for name in ("index.html", "api/kernels.html"):
+        page = browser.new_page(viewport={"width": 1300, "height": 900})
+        failed = []
+        page.on("pageerror", lambda error, failed=failed: failed.append(error))
+        page.goto((folder / name).as_uri())
+        page.locator(".md-search__input").click()
+        page.keyboard.type("jitter")
+        found = page.locator(".md-search-result__link").first
+        found.wait_for()
+        assert (folder.as_uri() + "/") in found.get_attribute("href")
+        assert not failed
+        page.close()
