@@ -9,6 +9,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from neuralpath import nets
+from neuralpath.bits.compiled import compiled
+from neuralpath.bits.transposed import transpose
 from neuralpath.tangent import threads, winograd
 from neuralpath.tangent.convolution import run_fast
 from neuralpath.tangent.geometry import Geometry
@@ -59,7 +61,7 @@ def torch_gradients(x, weight, delta, padding):
 
 @given(
     size=st.tuples(st.integers(1, 14), st.integers(1, 14)),
-    channels=st.tuples(st.integers(1, 9), st.integers(1, 9)),
+    channels=st.tuples(st.integers(1, 17), st.integers(1, 17)),  # some in blocks of 8, some left over
     padding=st.tuples(st.integers(0, 2), st.integers(0, 2)),
     batch=st.tuples(st.integers(1, 3), st.integers(1, 2)),
     seed=st.integers(0, 2**31 - 1),
@@ -75,11 +77,27 @@ def test_equals_torch(size, channels, padding, batch, seed):
     by_signal, by_weight = torch_gradients(x, weight, delta, padding)
     found = winograd.convolved(x, weight, padding)
     assert found.is_contiguous()  # as torch's own: what follows may want a view
-    # Sums of at most 9 * 9 * 36 terms, against terms of the size of the largest result.
+    # Sums of at most 9 * 17 * 36 terms, against terms of the size of the largest result.
     assert_close(found, expected, 1e-12)
     assert_close(winograd.signal_gradients(delta[:, 0], weight, padding), by_signal, 1e-12)
     gradients = winograd.weight_gradients(x, delta, padding).unflatten(2, (3, 3, *weight.shape[:2]))
     assert_close(gradients.permute(0, 1, 4, 5, 2, 3), by_weight, 1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_block_is_transposed(dtype):
+    @compiled()
+    def call(out, out_places, values, places):
+        transpose(out, 3, out_places, 1, values, 2, places, 1)
+
+    places = np.array([-1, 40, 0, 9, 70, 20, 30, 50, 60])  # the first is not read
+    out_places = np.array([-1, 0, 10, 90, 20, 30, 50, 40, 70])
+    values, out = np.arange(80, dtype=dtype), np.full(110, -1, dtype)
+    call(out, out_places, values, places)
+    rows = np.stack([values[2 + place : 10 + place] for place in places[1:]])
+    written = 3 + out_places[1:, None] + np.arange(8)
+    np.testing.assert_array_equal(out[written], rows.T)
+    assert np.all(np.delete(out, written.ravel()) == -1)
 
 
 def test_many_examples_are_taken_in_parts(monkeypatch):

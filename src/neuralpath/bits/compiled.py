@@ -15,7 +15,8 @@ def compiled(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..
     A ``parallel`` function is called from Python only, and runs on as many threads as torch is set to.
 
     With ``cache=True`` the result is kept on disk. Numba looks for changes in the function's own file only, so a cached
-    function must call no compiled function of another file but the population count; and it can be no closure.
+    function must call no compiled function of another file but the instructions of this package (`popcount`,
+    `transpose`); and it can be no closure.
 
     The function is unwrapped first: checks of annotations, which the tests put around every function of the
     package, cannot be compiled.

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from neuralpath.bits.compiled import compiled
+from neuralpath.bits.transposed import SIDE, transpose
 
 STEP = 4
 """Rows and columns of results in a tile."""
@@ -89,6 +90,30 @@ def _order(count: int, pad: int, columns: int, channels: int) -> Any:
     return order
 
 
+@compiled()
+def _read_line(out: Any, image: Any, planes: Any, first: int, begin: int, order: Any) -> None:
+    """A line of some channels, the first ``SIDE`` from ``first`` on, in the order of the tiles."""
+    count, last = order.shape[0], min(first + SIDE, planes.shape[0])
+    whole = count // SIDE * SIDE if last == first + SIDE else 0
+    for x in range(0, whole, SIDE):
+        transpose(out, 0, order, x, image, begin + x, planes, first)
+    for c in range(first, last):
+        for x in range(whole, count):
+            out[order[x] + c - first] = image[planes[c] + begin + x]
+
+
+@compiled()
+def _write_line(image: Any, planes: Any, first: int, begin: int, values: Any, order: Any) -> None:
+    """The other way round."""
+    count, last = order.shape[0], min(first + SIDE, planes.shape[0])
+    whole = count // SIDE * SIDE if last == first + SIDE else 0
+    for x in range(0, whole, SIDE):
+        transpose(image, begin + x, planes, first, values, 0, order, x)
+    for c in range(first, last):
+        for x in range(whole, count):
+            image[planes[c] + begin + x] = values[order[x] + c - first]
+
+
 @compiled(cache=True)
 def to_points(out: Any, images: Any, reach: int, pad_y: int, pad_x: int, down: int, across: int, terms: Any,
               factors: Any) -> None:  # fmt: skip
@@ -103,7 +128,7 @@ def to_points(out: Any, images: Any, reach: int, pad_y: int, pad_x: int, down: i
     read, half = np.zeros(reach * length, images.dtype), np.empty(POINTS * length, images.dtype)
     rows, places = np.empty(reach, np.int64), np.empty(reach, np.int64)
     inside = min(width, STEP * columns - pad_x)
-    order = _order(inside, pad_x, columns, channels)
+    order, planes = _order(inside, pad_x, columns, channels), np.arange(channels) * (height * width)
     for job in range(images.shape[0] * down):
         image, top, below = images[job // down], STEP * (job % down) - pad_y, job % down
         for i in range(reach):
@@ -114,11 +139,9 @@ def to_points(out: Any, images: Any, reach: int, pad_y: int, pad_x: int, down: i
                 for k in range(rows[i], rows[i] + length):
                     read[k] = 0
         start, stop = max(kept, -top), min(reach, height - top)
-        for c in range(channels):  # first, since a channel's rows follow each other in memory
+        for c in range(0, channels, SIDE):  # first, since a channel's rows follow each other in memory
             for i in range(start, stop):
-                line, values = image[c, top + i], read[rows[i] + c :]
-                for x in range(inside):
-                    values[order[x]] = line[x]
+                _read_line(read[rows[i] + c :], image.reshape(-1), planes, c, (top + i) * width, order)
         for r in range(POINTS):
             _apply_row(half[r * length : (r + 1) * length], read, rows, terms[r], factors[r])
         for r in range(POINTS):
@@ -136,7 +159,7 @@ def from_points(images: Any, points: Any, down: int, across: int, terms: Any, fa
     length = STEP * run
     half, results = np.empty(POINTS * length, images.dtype), np.empty(STEP * length, images.dtype)
     rows, places = np.arange(POINTS) * length, np.empty(POINTS, np.int64)
-    order = _order(width, 0, across, channels)
+    order, planes = _order(width, 0, across, channels), np.arange(channels) * (height * width)
     for job in range(images.shape[0] * down):
         image, top = images[job // down], STEP * (job % down)
         for r in range(POINTS):
@@ -148,11 +171,9 @@ def from_points(images: Any, points: Any, down: int, across: int, terms: Any, fa
         count = min(STEP, height - top)
         for i in range(count):
             _apply_row(results[i * length : (i + 1) * length], half, rows, terms[i], factors[i])
-        for c in range(channels):
+        for c in range(0, channels, SIDE):
             for i in range(count):
-                line, of_channel = image[c, top + i], results[i * length + c :]
-                for x in range(width):
-                    line[x] = of_channel[order[x]]
+                _write_line(image.reshape(-1), planes, c, (top + i) * width, results[i * length + c :], order)
 
 
 @compiled(cache=True)
