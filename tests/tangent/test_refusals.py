@@ -100,4 +100,4 @@ def test_a_model_that_reads_its_parameters_otherwise_for_other_batches():
     def function(m, x):
         return F.linear(x, m.a.weight) if len(x) < 3 else F.linear(x, 1 * m.a.weight)
 
-    _refuses(RuntimeError, "reads 'a.weight' otherwise for this batch of 4", Net(function, a=nn.Linear(3, 2)))
+    _refuses(RuntimeError, "reads 'a.weight' otherwise for this batch of 4", Net(function, a=nn.Linear(3, 2)), X, X)

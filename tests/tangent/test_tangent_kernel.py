@@ -33,6 +33,34 @@ def test_equals_explicit_jacobians(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_a_batch_with_itself_equals_explicit_jacobians(name):
+    model, x = build(name)
+    full = kernel_by_jacobians(model, x)
+    assert_close(tangent_kernel(model, x, outputs="full"), full)
+    assert_close(tangent_kernel(model, x), mean_of(full))
+    last = full.shape[2] - 1
+    assert_close(tangent_kernel(model, x, outputs=last), full[:, :, last, last])
+
+
+@pytest.mark.parametrize(("run_bytes", "sizes"), [(2**20, [6, 1, 1]), (4 * 400, [6, 2, 1, 1, *(3, 3)]), (0, None)])
+def test_a_small_batch_is_run_once(monkeypatch, run_bytes, sizes):
+    """As a whole, which is looked at too; one whose values take too much is left, and run in parts."""
+    seen = []
+
+    def function(m, x):
+        seen.append(len(x))
+        return m.b(torch.tanh(m.a(x)))
+
+    model = Net(function, a=nn.Linear(2, 4), b=nn.Linear(4, 1)).double()
+    x = torch.randn(6, 2, dtype=F64)
+    expected = mean_of(kernel_by_jacobians(model, x))
+    seen.clear()
+    monkeypatch.setattr("neuralpath.tangent.tiled.RUN_BYTES", run_bytes)
+    assert_close(tangent_kernel(model, x), expected)
+    assert seen == (sizes or [2, 1, 1, *(1,) * 6])
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_the_general_way_is_taken_where_it_must_be_and_nowhere_else(name):
     model, x = build(name)
     assert set(tangent_kernel_tiles(model, x).general) == set(MODELS[name][2])
@@ -260,7 +288,15 @@ def test_a_rule_that_is_wrong_is_found_and_not_used(monkeypatch, caplog):
     tiles = tangent_kernel_tiles(model, x)
     assert set(tiles.general) == {"0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias"}
     assert "do not replay" in caplog.text
-    assert_close(tiles.filled(), mean_of(kernel_by_jacobians(model, x)))
+    expected = mean_of(kernel_by_jacobians(model, x))
+    assert_close(tiles.filled(), expected)
+    assert_close(tangent_kernel(model, x), expected)
+
+
+def test_an_axis_of_the_size_of_the_batch_does_not_pass_for_it():
+    model = Net(lambda m, x: (m.a.weight @ x.T).T, a=nn.Linear(4, 3, bias=False)).double()
+    x = torch.randn(3, 4, dtype=F64)  # the weight, read first, has as many rows as there are examples
+    assert_close(tangent_kernel(model, x), mean_of(kernel_by_jacobians(model, x)))
 
 
 @pytest.mark.slow

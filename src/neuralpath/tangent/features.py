@@ -97,8 +97,20 @@ def features_of(
             f"`model` reads {', '.join(map(repr, sorted(recording.unread)))} otherwise for this batch of {len(x)} than "
             "for another one, so its gradients by layer are not known; make its forward pass the same for all inputs."
         )
+    return recorded_features(recording, recorded_terms(recording, outputs), paired)
+
+
+def recorded_terms(recording: Recording, outputs: Sequence[int]) -> dict[str, list[Gradients]]:
+    """The terms of the gradients of some outputs, each by itself."""
     deltas = output_gradients(recording, [_one_hot(recording.outputs, output) for output in outputs])
-    return assembled(terms_of(recording.calls, deltas), paired, _biases(recording.calls, paired))
+    return terms_of(recording.calls, deltas)
+
+
+def recorded_features(
+    recording: Recording, terms: Mapping[str, Sequence[Gradients]], paired: frozenset[str]
+) -> Features:
+    """Features from the terms of all parameters that were recorded."""
+    return assembled(terms, paired, _biases(recording.calls, paired))
 
 
 def output_gradients(recording: Recording, cotangents: Sequence[Tensor]) -> list[Float[Tensor, "batch output ..."]]:

@@ -205,6 +205,15 @@ def some_examples(gradients: AnyGradients, rows: slice) -> AnyGradients:
     return replace(gradients, delta=gradients.delta[rows], signal=gradients.signal[rows])
 
 
+def combined(gradients: AnyGradients, factors: Float[Tensor, " output"]) -> AnyGradients:
+    """The gradients of one output in place of all: their sum, each times a factor."""
+    values = gradients.values if isinstance(gradients, Written) else gradients.delta
+    total = torch.tensordot(values, factors, dims=([1], [0])).unsqueeze(1)
+    if isinstance(gradients, Written):
+        return replace(gradients, values=total)
+    return replace(gradients, delta=total)
+
+
 def difference(one: AnyGradients, two: AnyGradients) -> AnyGradients:
     """Gradients of the difference of two outputs that pass the layer with the same signals."""
     if isinstance(one, Written):

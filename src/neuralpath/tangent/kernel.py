@@ -11,7 +11,7 @@ from neuralpath.tangent.layout import Size
 from neuralpath.tangent.network import ModuleNetwork
 from neuralpath.tangent.probe import Probe, probe_network
 from neuralpath.tangent.selection import Parameters, check_batches, check_model, check_outputs, selected
-from neuralpath.tangent.tiled import Kinds, make_job, make_way
+from neuralpath.tangent.tiled import Kinds, make_job, make_way, run_room
 from neuralpath.tangent.tiles import TangentTiles, as_tiles
 from neuralpath.tiles.kernel import refuse_overflow
 from neuralpath.tiles.memory import memory_budget
@@ -67,7 +67,7 @@ def tangent_kernel(
     >>> bool(torch.equal(tangent_kernel(model, x), x @ x.T + 1))
     True
     """
-    tiles = tangent_kernel_tiles(model, x1, x2, outputs=outputs, params=params, memory=memory)
+    tiles = _planned(model, x1, x2, outputs, params, memory, at_once=True)
     kernel = tiles.filled(progress)
     refuse_overflow(kernel, tiles.what, WAY_OUT)
     return by_outputs(kernel, tiles.job.n_outputs) if outputs == "full" else kernel
@@ -91,6 +91,14 @@ def tangent_kernel_tiles(
     >>> [tuple(values.shape) for tile, values in tiles]
     [(10, 10)]
     """
+    return _planned(model, x1, x2, outputs, params, memory, at_once=False)
+
+
+def _planned(
+    model: nn.Module, x1: Tensor, x2: Tensor | None, outputs: str | int, params: Parameters | None,
+    memory: int | None, *, at_once: bool,
+) -> TangentTiles:  # fmt: skip
+    """The tiles; with ``at_once``, because all will be asked for, a small batch is looked at as a whole."""
     check_model(model)
     output = check_outputs(outputs)
     check_batches(x1, x2)
@@ -99,11 +107,14 @@ def tangent_kernel_tiles(
     network = ModuleNetwork(model)
     x1, x2 = x1.detach(), None if x2 is None else x2.detach()
     with torch.inference_mode(False), torch.enable_grad():
-        probe = probe_network(network, x1, x2, names, output, outputs == "full")
+        room = run_room(budget) if at_once else 0
+        probe = probe_network(network, x1, x2, names, output, outputs == "full", room=room)
     size = kernel_size(x1, x2, probe, output, outputs == "full")
     way = make_way(network, probe, size, chosen_outputs(probe, output), budget)
     kinds = Kinds(1, lambda x: (way.features(network, x),))
     job = make_job(probe, way, size, (x1, x2), kinds, budget)
+    if probe.features is not None:
+        job.store.give(probe.features)
     if probe.general:
         _log.info("tangent kernel: gradients the general way for %s", ", ".join(probe.general))
     return as_tiles("tangent kernel", job, way)

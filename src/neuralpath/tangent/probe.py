@@ -1,6 +1,6 @@
 """What must hold before a tangent kernel is computed, found on two examples: the check by replay.
 
-The network runs on the examples together and alone: outputs that differ mean that it mixes examples or depends on
+The network runs on the examples together (a small batch as a whole) and alone: outputs that differ mean that it mixes examples or depends on
 chance. Each parameter's inner products from layer factors are compared with those of autograd's own gradients, and a
 parameter for which they differ goes the general way.
 """
@@ -16,11 +16,19 @@ from torch import Tensor
 
 from neuralpath._checks import describe
 from neuralpath.tangent.contraction import add_inner_products
-from neuralpath.tangent.features import assembled, output_gradients, terms_of
+from neuralpath.tangent.features import (
+    Features,
+    assembled,
+    output_gradients,
+    recorded_features,
+    recorded_terms,
+    terms_of,
+)
+from neuralpath.tangent.gradients import combined, some_examples
 from neuralpath.tangent.layout import Size as KernelSize
 from neuralpath.tangent.layout import Terms, paired_parameters
 from neuralpath.tangent.network import Network, double, flat_outputs
-from neuralpath.tangent.recording import Recording, record
+from neuralpath.tangent.recording import Recording, TooLarge, record
 
 _log = logging.getLogger("neuralpath")
 
@@ -35,31 +43,53 @@ class Probe:
     dtype: torch.dtype
     terms: Terms  # of the known parameters
     run_bytes: int  # of all values of an example on the way through the network
+    features: Features | None = None  # of the whole first batch, where that was looked at and all is known
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sample:
+    """A run on some examples, the first and the last in question among them."""
+
+    recording: Recording
+    pair: slice  # where those two are
+    is_whole: bool  # whether it is the whole first batch
 
 
 def probe_network(
-    network: Network, x1: Tensor, x2: Tensor | None, names: Sequence[str], output: int | None, joint: bool
-) -> Probe:
+    network: Network, x1: Tensor, x2: Tensor | None, names: Sequence[str], output: int | None, joint: bool,
+    *, room: int = 0,
+) -> Probe:  # fmt: skip
     """Look at a network on the first and the last example.
+
+    A single batch whose values on the way take no more than ``room`` bytes is run as a whole, so that the gradients
+    that are checked are the very ones that the kernel is made of.
 
     Raises: TypeError or ValueError where the network cannot run on them, mixes examples or depends on chance.
     """
     last = x1 if x2 is None else x2
-    x = torch.cat([x1[:1], last[-1:]])
-    if len(x1) == 2 or len(last) == 2:
-        x = torch.cat([x, x[:1]])  # a size that no block has: an axis of that size cannot pass for the batch
-    recording = _recorded(network, x, names)
-    alone = [_alone(network, x[i : i + 1], recording.outputs) for i in range(2)]
-    _check_examples_apart(network, x, recording.outputs, alone)
-    n_outputs = recording.outputs.shape[1]
+    examples = x1[:1], last[-1:]
+    sample = _whole_sample(network, x1, names, room) if x2 is None else None
+    if sample is None:
+        x = torch.cat(examples)
+        if len(x1) == 2 or len(last) == 2:
+            x = torch.cat([x, x[:1]])  # a size that no block has: an axis of that size cannot pass for the batch
+        sample = _Sample(_recorded(network, x, names), slice(0, 2), is_whole=False)
+    recording = sample.recording
+    together = recording.outputs[sample.pair]
+    if not bool(torch.isfinite(together).all()):
+        raise ValueError("`model` gives NaN or infinity for finite inputs, so it has no gradient there.")
+    alone = [_alone(network, x, together) for x in examples]
+    _check_examples_apart(network, torch.cat(examples), together, alone)
+    n_outputs = together.shape[1]
     if output is not None and not 0 <= output < n_outputs:
         raise ValueError(f"`outputs` must be 'mean', 'full' or an index from 0 to {n_outputs - 1}, got {output}.")
-    size = KernelSize(len(x1), len(last), n_outputs if output is None else 1, joint)
-    cotangent = _cotangent(recording.outputs, output)
-    terms = terms_of(recording.calls, output_gradients(recording, [cotangent]))
+    factors = _factors(together, output)
     known = [name for name in names if name not in recording.unread]
+    terms, tested = _terms(sample, factors, output)
     terms = {name: parts for name, parts in terms.items() if name in known}
-    differing = _differing(network, terms, paired_parameters(terms, size), alone, cotangent, known)
+    size = KernelSize(len(x1), len(last), n_outputs if output is None else 1, joint)
+    paired = paired_parameters(terms, size)
+    differing = _differing(network, tested, paired, alone, factors, known)
     for name in differing:
         _log.warning("gradients of %r by layer do not replay; they are found the general way", name)
     general = tuple(name for name in names if name in recording.unread or name in differing)
@@ -70,7 +100,36 @@ def probe_network(
         recording.outputs.dtype,
         {name: parts for name, parts in terms.items() if name not in differing},
         recording.bytes_per_example,
+        recorded_features(recording, terms, paired) if sample.is_whole and not general else None,
     )
+
+
+def _whole_sample(network: Network, x: Tensor, names: Sequence[str], room: int) -> _Sample | None:
+    """A run on a whole batch, or nothing if that takes too much memory or cannot be done."""
+    if len(x) < 2 or x.nbytes > room:
+        return None
+    try:
+        return _Sample(record(network, x, names, room), slice(0, None, len(x) - 1), is_whole=True)
+    except TooLarge:
+        return None
+    except Exception as error:  # two examples will show it too, or some later part of the batch
+        _log.debug("the whole batch does not run: %s", error)
+        return None
+
+
+def _terms(sample: _Sample, factors: Float[Tensor, " output"], output: int | None) -> tuple[Terms, Terms]:
+    """The terms of what was run, and those of the two examples for the outputs combined."""
+    recording = sample.recording
+    if not sample.is_whole:
+        cotangent = factors.expand_as(recording.outputs)
+        terms = terms_of(recording.calls, output_gradients(recording, [cotangent]))
+        return terms, {name: [some_examples(part, sample.pair) for part in parts] for name, parts in terms.items()}
+    chosen = list(range(len(factors))) if output is None else [output]
+    terms = recorded_terms(recording, chosen)
+    return terms, {
+        name: [combined(some_examples(part, sample.pair), factors[chosen]) for part in parts]
+        for name, parts in terms.items()
+    }
 
 
 def _recorded(network: Network, x: Tensor, names: Sequence[str]) -> Recording:
@@ -84,8 +143,6 @@ def _recorded(network: Network, x: Tensor, names: Sequence[str]) -> Recording:
             f"`model` could not run on two examples, {describe(x)}; give inputs of the shape and dtype that it takes. "
             f"It said: {type(error).__name__}: {lines[0] if lines else 'no message'}"
         ) from error
-    if not bool(torch.isfinite(recording.outputs).all()):
-        raise ValueError("`model` gives NaN or infinity for finite inputs, so it has no gradient there.")
     return recording
 
 
@@ -103,11 +160,11 @@ def _alone(network: Network, x: Tensor, like: Tensor) -> Tensor:
 def _check_examples_apart(network: Network, x: Tensor, together: Tensor, alone: Sequence[Tensor]) -> None:
     """Refuse a network whose output for an example depends on the other examples, or on chance."""
     separate = torch.cat([y.detach() for y in alone])
-    if _close(together.detach()[:2], separate):
+    if _close(together.detach(), separate):
         return
     with torch.no_grad():
-        again = flat_outputs(network.run(x), len(x), x)
-    if not _close(together.detach(), again):
+        one, two = (flat_outputs(network.run(x), len(x), x) for _ in range(2))
+    if not _close(one, two):
         _refuse_chance()
     try:
         # Large terms may cancel: rounding then looks like mixing, but not in double precision.
@@ -140,41 +197,41 @@ def _refuse_mixing() -> NoReturn:
     )
 
 
-def _cotangent(y: Tensor, output: int | None) -> Float[Tensor, "batch output"]:
+def _factors(y: Tensor, output: int | None) -> Float[Tensor, " output"]:
     """How outputs are combined for the comparison: the one in question, or all with random factors."""
     row = torch.zeros(y.shape[1], dtype=torch.float64)
     if output is None:
         row = torch.randn(row.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     else:
         row[output] = 1
-    return row.to(y).expand_as(y)
+    return row.to(y)
 
 
 def _differing(
-    network: Network, terms: Terms, paired: frozenset[str], alone: Sequence[Tensor], cotangent: Tensor,
+    network: Network, terms: Terms, paired: frozenset[str], alone: Sequence[Tensor], factors: Tensor,
     known: Sequence[str],
 ) -> list[str]:  # fmt: skip
     """The parameters for which factors and autograd's own gradients have other inner products."""
     parameters = network.parameters
     gradients = [
-        torch.autograd.grad(y, [parameters[name] for name in known], cotangent[:1], allow_unused=True)
+        torch.autograd.grad(y, [parameters[name] for name in known], factors[None], allow_unused=True)
         if y.requires_grad and known else [None] * len(known)
         for y in alone
     ]  # fmt: skip
     grams = {}
     for name, one, two in zip(known, *gradients, strict=True):
-        exact = cotangent.new_zeros(2, 2)
+        exact = factors.new_zeros(2, 2)
         if one is not None and two is not None:
             a, b = one.flatten(), two.flatten()
             mixed = a @ b
-            exact = torch.stack([a @ a, mixed, mixed, b @ b]).view(2, 2).to(cotangent)
+            exact = torch.stack([a @ a, mixed, mixed, b @ b]).view(2, 2).to(factors)
         elif one is not None or two is not None:
             exact = exact.fill_(torch.nan)  # read for one example only: nothing by layer equals it
-        found = cotangent.new_zeros(len(cotangent), len(cotangent))
+        found = factors.new_zeros(2, 2)
         if name in terms:
             features = assembled({name: terms[name]}, paired)
             add_inner_products(found, features, features, joint=False)
-        grams[name] = exact, found[:2, :2]
+        grams[name] = exact, found
     return _unequal(grams)
 
 

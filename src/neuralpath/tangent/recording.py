@@ -19,6 +19,10 @@ from neuralpath.tangent.network import Network, flat_outputs
 from neuralpath.tangent.rules import SAME_ORDER, Form, Matrix, is_transpose, needs_signal, read_call
 
 
+class TooLarge(Exception):
+    """The values of a run take more memory than they may."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Call:
     """One operation that reads parameters: what went in, where the gradient comes back, and the form of each."""
@@ -57,8 +61,9 @@ class _Source:
 class _Recorder(TorchFunctionMode):
     """Takes down the calls that read some parameters of a network, for a batch of a known size."""
 
-    def __init__(self, parameters: Mapping[str, Tensor], n_examples: int) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], n_examples: int, room: int | None) -> None:
         super().__init__()
+        self._room = room
         self._sources = {id(tensor): _Source(name, tensor) for name, tensor in parameters.items()}
         self._n_examples = n_examples
         self.calls: list[Call] = []
@@ -78,8 +83,13 @@ class _Recorder(TorchFunctionMode):
             if len(sources) == 1 and isinstance(out, Tensor) and out.requires_grad:
                 self._note_view(func, args, sources[0], out)
         if isinstance(out, Tensor) and not sources:
-            self.bytes += out.nbytes
+            self._count(out)
         return out
+
+    def _count(self, out: Tensor) -> None:
+        self.bytes += out.nbytes
+        if self._room is not None and self.bytes > self._room:
+            raise TooLarge
 
     def _note_view(self, func: Any, args: Any, source: _Source, out: Tensor) -> None:
         if func in SAME_ORDER and not source.transposed and out.numel() == source.tensor.numel():
@@ -117,14 +127,17 @@ class _Recorder(TorchFunctionMode):
         self.calls.append(
             Call(signal, version, get_gradient_edge(out), out.new_empty(()).expand(out.shape), tuple(forms))
         )
-        self.bytes += out.nbytes
+        self._count(out)
         return out
 
 
-def record(network: Network, x: Tensor, names: Iterable[str]) -> Recording:
-    """Run a network on a batch and take down how the named parameters are read."""
+def record(network: Network, x: Tensor, names: Iterable[str], room: int | None = None) -> Recording:
+    """Run a network on a batch and take down how the named parameters are read.
+
+    Raises: TooLarge if the values on the way take more than ``room`` bytes.
+    """
     parameters = {name: network.parameters[name] for name in names}
-    recorder = _Recorder(parameters, len(x))
+    recorder = _Recorder(parameters, len(x), room)
     with recorder:
         y = network.run(x)
     outputs = flat_outputs(y, len(x), x)

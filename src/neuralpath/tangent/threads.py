@@ -5,9 +5,9 @@ import math
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import Any
 
 import torch
-from torch import Tensor
 
 from neuralpath.bits.compiled import n_threads
 
@@ -23,7 +23,7 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(wanted)
 
 
-def side_by_side(run: Callable[..., None], n_examples: int, step: int, rooms: Callable[[], tuple[Tensor, ...]]) -> None:
+def side_by_side(run: Callable[..., None], n_examples: int, step: int, rooms: Callable[[], tuple[Any, ...]]) -> None:
     """Call ``run(examples, *rooms)`` for all blocks of ``step`` examples, each thread with memory of its own.
 
     Not torch's threads, which share each operation: between small operations they wait for each other, and for long

@@ -89,6 +89,11 @@ class Store:
             self._kept[second] = self.made(x)
         return tuple(features[rows] for features in self._kept[second])
 
+    def give(self, features: Features) -> None:
+        """Features of the whole first batch, of the only kind, that are known already."""
+        if self.keep:
+            self._kept[False] = (features,)
+
     def made(self, x: Tensor) -> tuple[Features, ...]:
         """Features of any batch, of each kind."""
         with torch.inference_mode(False), torch.enable_grad():
@@ -148,6 +153,11 @@ def _examples(rows: slice, ways: int) -> slice:
 
 def _within(rows: slice, examples: slice, ways: int) -> slice:
     return slice(rows.start - examples.start * ways, rows.stop - examples.start * ways)
+
+
+def run_room(budget: int) -> int:
+    """Bytes that all values on the way through a network may take, for all examples that it runs on at once."""
+    return min(RUN_BYTES, budget // 4) // RUN_COPIES
 
 
 def make_way(network: Network, probe: Probe, size: Size, outputs: Sequence[int], budget: int) -> Way:

@@ -95,29 +95,51 @@ class _Tiles:
     def count(self) -> int:
         return self.down * self.across
 
-    def signals(self, images: Tensor, padding: Pair, memory: Tensor) -> Float[Tensor, "point tile channel"]:
+    def signals(self, images: Tensor, padding: Pair, room: "_Room") -> Float[Tensor, "point tile channel"]:
         """V of what went in."""
-        return self._points(images, POINTS, padding, "B", memory)
+        return self._points(images, POINTS, padding, "B", room)
 
-    def deltas(self, images: Tensor, memory: Tensor) -> Float[Tensor, "point tile channel"]:
+    def deltas(self, images: Tensor, room: "_Room") -> Float[Tensor, "point tile channel"]:
         """The points of what came back."""
-        return self._points(images, STEP, (0, 0), "A", memory)
+        return self._points(images, STEP, (0, 0), "A", room)
 
-    def _points(self, images: Tensor, reach: int, padding: Pair, name: str, memory: Tensor) -> Tensor:
-        out = _shaped(memory, POINTS**2, len(images) * self.count, images.shape[1])
+    def _points(self, images: Tensor, reach: int, padding: Pair, name: str, room: "_Room") -> Tensor:
+        out = room.shaped(len(images) * self.count, images.shape[1])
         to_points(
-            out.flatten(1).numpy(), images.numpy(), reach, *padding, self.down, self.across,
+            out.flatten(1).numpy(), images.numpy(), room.image.numpy(), reach, *padding, self.down, self.across,
             *_sparse_rows(name, images.dtype),
         )  # fmt: skip
         return out
 
-    def memory(self, n_examples: int, channels: int, like: Tensor) -> Float[Tensor, " number"]:
-        """Room for the points of some examples: used again and again, since fresh pages cost more than transforms."""
-        return like.new_empty(POINTS**2 * n_examples * self.count * channels)
+    def results(self, images: Tensor, points: Float[Tensor, "point tile channel"], room: "_Room") -> None:
+        """Put the results that belong to some points into images."""
+        from_points(
+            images.numpy(), points.flatten(1).numpy(), room.image.numpy(), self.down, self.across,
+            *_sparse_rows("A.T", images.dtype),
+        )  # fmt: skip
+
+    def room(self, n_examples: int, channels: int, like: Tensor) -> "_Room":
+        """Room for so many examples."""
+        image = POINTS + STEP * (self.down - 1), STEP * (self.across + 1) * channels
+        return _Room(
+            like.new_empty(POINTS**2 * n_examples * self.count * channels), like.new_zeros(torch.Size(image).numel())
+        )
 
     def at_once(self, channels: int, dtype: torch.dtype, entries: int = 0) -> int:
         """Examples whose points, with so many channels in all, and points of weights are held at once."""
         return max(1, BLOCK_BYTES // (POINTS**2 * (self.count * channels + entries) * dtype.itemsize))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Room:
+    """Memory for one transform: used again and again, since fresh pages cost more than transforms."""
+
+    points: Float[Tensor, " number"]  # of some examples
+    image: Float[Tensor, " entry"]  # what all tiles of an image read or give
+
+    def shaped(self, *shape: int) -> Float[Tensor, "point ..."]:
+        """The points of fewer examples too."""
+        return _shaped(self.points, POINTS**2, *shape)
 
 
 def _result_tiles(signal: Tensor, padding: Pair) -> _Tiles:
@@ -168,15 +190,14 @@ def convolved(
     out = large_empty((len(images), d_out, tiles.height, tiles.width), images.dtype, images.device)
     step = min(len(images), tiles.at_once(d_in + d_out, signal.dtype))
 
-    def rooms() -> tuple[Tensor, ...]:
-        return tuple(tiles.memory(step, channels, images) for channels in (d_in, d_out))
+    def rooms() -> tuple[_Room, ...]:
+        return tuple(tiles.room(step, channels, images) for channels in (d_in, d_out))
 
-    def run(some: slice, room: Tensor, product_room: Tensor) -> None:
-        points = tiles.signals(images[some], padding, room)
-        products = _shaped(product_room, POINTS**2, points.shape[1], d_out)
+    def run(some: slice, into: _Room, back: _Room) -> None:
+        points = tiles.signals(images[some], padding, into)
+        products = back.shaped(points.shape[1], d_out)
         torch.bmm(points, filters, out=products)
-        rows = _sparse_rows("A.T", signal.dtype)
-        from_points(out[some].numpy(), products.flatten(1).numpy(), tiles.down, tiles.across, *rows)
+        tiles.results(out[some], products, back)
 
     side_by_side(run, len(images), step, rooms)
     return out
@@ -206,15 +227,15 @@ def weight_gradients(
     step = min(n, tiles.at_once(d_in + d_out, signal.dtype, d_in * d_out))
     images = signal.detach().contiguous()
 
-    def rooms() -> tuple[Tensor, ...]:
-        points = (tiles.memory(step, channels, images) for channels in (d_in, d_out))
-        return *points, images.new_empty(POINTS**2 * step * d_out * d_in)
+    def rooms() -> tuple[_Room, _Room, Tensor]:
+        signals, deltas = (tiles.room(step, channels, images) for channels in (d_in, d_out))
+        return signals, deltas, images.new_empty(POINTS**2 * step * d_out * d_in)
 
-    def run(some: slice, room: Tensor, delta_room: Tensor, product_room: Tensor) -> None:
-        into = tiles.signals(images[some], padding, room).view(-1, tiles.count, d_in)
+    def run(some: slice, signals: _Room, deltas: _Room, product_room: Tensor) -> None:
+        into = tiles.signals(images[some], padding, signals).view(-1, tiles.count, d_in)
         products = _shaped(product_room, len(into), d_out, d_in)
         for o in range(n_outputs):
-            back = tiles.deltas(delta[some, o].contiguous(), delta_room).view(-1, tiles.count, d_out)
+            back = tiles.deltas(delta[some, o].contiguous(), deltas).view(-1, tiles.count, d_out)
             torch.bmm(back.mT, into, out=products)
             by_point = products.view(POINTS**2, -1, d_out * d_in)
             to_windows(out[o, some].numpy(), by_point.numpy(), *_sparse_rows("G.T", signal.dtype))

@@ -115,33 +115,29 @@ def _write_line(image: Any, planes: Any, first: int, begin: int, values: Any, or
 
 
 @compiled(cache=True)
-def to_points(out: Any, images: Any, reach: int, pad_y: int, pad_x: int, down: int, across: int, terms: Any,
+def to_points(out: Any, images: Any, read: Any, reach: int, pad_y: int, pad_x: int, down: int, across: int, terms: Any,
               factors: Any) -> None:  # fmt: skip
     """The 36 points of each tile, (point, image and tile and channel), of tiles that begin 4 rows and columns apart.
 
     There are ``down`` times ``across`` tiles in an image, each reads ``reach`` rows and columns, the first begins
-    ``pad_y`` rows and ``pad_x`` columns outside the image, and what is outside is 0.
+    ``pad_y`` rows and ``pad_x`` columns outside the image, and what is outside is 0. ``read`` is room for all that the
+    tiles of an image read, in rows as above; it is 0 at first, and stays so outside.
     """
     _, channels, height, width = images.shape
     columns = across + (reach - 1) // STEP  # of tiles, and what the last of them reads beyond itself
-    length, run = STEP * columns * channels, across * channels
-    read, half = np.zeros(reach * length, images.dtype), np.empty(POINTS * length, images.dtype)
-    rows, places = np.empty(reach, np.int64), np.empty(reach, np.int64)
+    length, run, n_rows = STEP * columns * channels, across * channels, STEP * (down - 1) + reach
+    half, rows, places = np.empty(POINTS * length, images.dtype), np.empty(reach, np.int64), np.empty(reach, np.int64)
     inside = min(width, STEP * columns - pad_x)
     order, planes = _order(inside, pad_x, columns, channels), np.arange(channels) * (height * width)
     for job in range(images.shape[0] * down):
-        image, top, below = images[job // down], STEP * (job % down) - pad_y, job % down
+        below = job % down
+        if below == 0:
+            image = images[job // down].reshape(-1)
+            for c in range(0, channels, SIDE):  # first: memory is read from its beginning to its end
+                for y in range(min(height, n_rows - pad_y)):
+                    _read_line(read[(pad_y + y) * length + c :], image, planes, c, y * width, order)
         for i in range(reach):
-            rows[i] = (STEP * below + i) % reach * length
-        kept = reach - STEP if below > 0 else 0  # rows that the tiles above have read too stay where they are
-        for i in range(kept, reach):
-            if top + i < 0 or top + i >= height:
-                for k in range(rows[i], rows[i] + length):
-                    read[k] = 0
-        start, stop = max(kept, -top), min(reach, height - top)
-        for c in range(0, channels, SIDE):  # first, since a channel's rows follow each other in memory
-            for i in range(start, stop):
-                _read_line(read[rows[i] + c :], image.reshape(-1), planes, c, (top + i) * width, order)
+            rows[i] = (STEP * below + i) * length
         for r in range(POINTS):
             _apply_row(half[r * length : (r + 1) * length], read, rows, terms[r], factors[r])
         for r in range(POINTS):
@@ -152,28 +148,32 @@ def to_points(out: Any, images: Any, reach: int, pad_y: int, pad_x: int, down: i
 
 
 @compiled(cache=True)
-def from_points(images: Any, points: Any, down: int, across: int, terms: Any, factors: Any) -> None:
-    """The 4 x 4 results of each tile from its points, in their places of the images."""
+def from_points(images: Any, points: Any, results: Any, down: int, across: int, terms: Any, factors: Any) -> None:
+    """The 4 x 4 results of each tile from its points, in their places of the images.
+
+    ``results`` is room for those of one image, in rows as above.
+    """
     _, channels, height, width = images.shape
     run, stride, values = across * channels, points.shape[1], points.reshape(-1)
     length = STEP * run
-    half, results = np.empty(POINTS * length, images.dtype), np.empty(STEP * length, images.dtype)
-    rows, places = np.arange(POINTS) * length, np.empty(POINTS, np.int64)
+    half, rows, places = np.empty(POINTS * length, images.dtype), np.arange(POINTS) * length, np.empty(POINTS, np.int64)
     order, planes = _order(width, 0, across, channels), np.arange(channels) * (height * width)
     for job in range(images.shape[0] * down):
-        image, top = images[job // down], STEP * (job % down)
+        below = job % down
         for r in range(POINTS):
             for s in range(POINTS):
                 places[s] = (POINTS * r + s) * stride + job * run
             for k in range(STEP):
                 start = r * length + k * run
                 _apply_row(half[start : start + run], values, places, terms[k], factors[k])
-        count = min(STEP, height - top)
-        for i in range(count):
-            _apply_row(results[i * length : (i + 1) * length], half, rows, terms[i], factors[i])
-        for c in range(0, channels, SIDE):
-            for i in range(count):
-                _write_line(image.reshape(-1), planes, c, (top + i) * width, results[i * length + c :], order)
+        for i in range(STEP):
+            start = (STEP * below + i) * length
+            _apply_row(results[start : start + length], half, rows, terms[i], factors[i])
+        if below == down - 1:
+            image = images[job // down].reshape(-1)
+            for c in range(0, channels, SIDE):
+                for y in range(height):
+                    _write_line(image, planes, c, y * width, results[y * length + c :], order)
 
 
 @compiled(cache=True)
