@@ -1,8 +1,8 @@
 """What must hold before a tangent kernel is computed, found on two examples: the check by replay.
 
-The network runs on the examples together (a small batch as a whole) and alone: outputs that differ mean that it mixes examples or depends on
-chance. Each parameter's inner products from layer factors are compared with those of autograd's own gradients, and a
-parameter for which they differ goes the general way.
+The network runs on the examples together (a small batch as a whole) and alone: outputs that differ mean that it mixes
+examples or depends on chance. Each parameter's inner products from layer factors are compared with those of autograd's
+own gradients, and a parameter for which they differ goes the general way.
 """
 
 import logging

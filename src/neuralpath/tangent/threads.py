@@ -2,9 +2,11 @@
 
 import ctypes
 import math
+import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import torch
@@ -45,14 +47,27 @@ def side_by_side(run: Callable[..., None], n_examples: int, step: int, rooms: Ca
         work()
         return
     end_idle_openmp_threads()
+    others: list[Future[None]] = []
     try:
-        with ThreadPoolExecutor(count - 1) as pool:
-            others = [pool.submit(work_alone) for _ in range(count - 1)]
-            work_alone()  # this thread too: one that waits for another to begin waits for milliseconds
-            for other in others:
-                other.result()
+        others = [_pool().submit(work_alone) for _ in range(count - 1)]
+        work_alone()  # this thread too: one that waits for another to begin waits for milliseconds
     finally:
+        for _ in starts:  # nothing is left, unless there was an error: then no other block is begun
+            pass
+        wait(others)
         torch.set_num_threads(wanted)  # also what threads that begin later start with
+    for other in others:
+        other.result()
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    """Threads that are kept, since to start one takes as long as to transform some images."""
+    return ThreadPoolExecutor(os.cpu_count(), "neuralpath")
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)  # a process that is forked has none of the threads
 
 
 def end_idle_openmp_threads() -> None:
