@@ -27,10 +27,12 @@ def collect(sweeps: list[Sweep], store: Store, records: Path) -> Collected:
     """Copy what is finished: records, what is true of the machine, arrays of pictures, and weights that others read.
 
     Weights are only kept while some run that reads them may still be done: those of every run in the sweeps that
-    another one reads. What is there already stays as it is.
+    another one reads. What is there already stays as it is. A sweep of some parts of a preset is kept as that of all of
+    them, so that the records show what is still to be done.
 
     Raises: RunError if the folder cannot be written to.
     """
+    sweeps = [sweep.whole for sweep in sweeps]
     n_records, n_weights, too_big = 0, 0, []
     try:
         for folder in ("runs", "weights", "arrays"):

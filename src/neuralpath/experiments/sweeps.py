@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +34,16 @@ class Sweep:
     def name(self) -> str:
         """Name of the sweep's file: the experiment, and a part of the hash of its config."""
         return f"{self.experiment.name}-{hashlib.sha256(canonical(as_json(self.config))).hexdigest()[:10]}"
+
+    @property
+    def whole(self) -> "Sweep":
+        """The sweep of all parts of its preset where this one has only some of them, else the sweep itself."""
+        preset: Any = next((config for name, config in self.experiment.presets.items() if name == self.preset), None)
+        if preset is None or self.config == preset or not hasattr(preset, "only"):
+            return self
+        if replace(self.config, only=preset.only) != preset:
+            return self
+        return replace(self, config=preset, command=f"neuralpath run {self.experiment.name} --preset {self.preset}")
 
     @property
     def works(self) -> tuple[Work, ...]:

@@ -1,0 +1,29 @@
+"""Sweeps and the files they are kept in."""
+
+from dataclasses import replace
+
+import pytest
+
+from neuralpath.experiments.registry import get
+from neuralpath.experiments.sweeps import Sweep
+
+
+@pytest.mark.parametrize(("name", "part"), [("regimes", "mnist-fc-adam"), ("kernels", "widened")])
+def test_some_parts_of_a_preset_stand_for_all_of_them(name, part):
+    experiment = get(name)
+    whole = experiment.presets["cpu"]
+    some = Sweep(experiment, replace(whole, only=(part,)), "cpu", f"neuralpath run {name} --preset cpu --only {part}")
+    assert some.whole.config == whole
+    assert some.whole.command == f"neuralpath run {name} --preset cpu"
+    assert set(some.works) < set(some.whole.works)
+    assert some.whole.whole == some.whole
+
+
+def test_other_settings_are_a_sweep_of_their_own():
+    experiment = get("regimes")
+    whole = experiment.presets["cpu"]
+    other = Sweep(experiment, replace(whole, only=("mnist-fc-adam",), beta=4.0), "cpu")
+    assert other.whole == other
+    assert replace(other, preset="").whole == replace(other, preset="")
+    plain = Sweep(get("theorem"), get("theorem").presets["cpu"], "cpu")
+    assert plain.whole == plain
