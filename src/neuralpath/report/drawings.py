@@ -122,7 +122,7 @@ def _pictures(figure: Pictures) -> Any:
 def _finish(axes: Any, x_label: str, y_label: str, lines: Any) -> None:
     for name, value in (lines or {}).items():
         axes.axhline(value, color="#666", linestyle="--", linewidth=1)
-        axes.annotate(name, (0.005, value), xycoords=("axes fraction", "data"), va="bottom", fontsize=7, color="#444")
+        axes.annotate(name, (1.005, value), xycoords=("axes fraction", "data"), va="center", fontsize=7, color="#444")
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.spines[["top", "right"]].set_visible(False)
