@@ -2,6 +2,7 @@
 
 import csv
 import json
+import shutil
 
 import pytest
 
@@ -49,9 +50,17 @@ def test_collected_records_count_as_finished_and_can_be_shown(out, tmp_path, cap
     assert not list(fresh.glob("*/record.json"))
 
 
-def test_status_names_what_failed(out, tmp_path, capsys):
-    import shutil
+def test_weights_of_a_run_that_is_not_finished_are_left(out, tmp_path, capsys):
+    runs, records = tmp_path / "runs", tmp_path / "results"
+    shutil.copytree(out, runs)
+    [folder] = [path for path in runs.iterdir() if "-relu-" in path.name]
+    (folder / "record.json").unlink()
+    assert list((folder / "weights").glob("*.safetensors"))
+    assert main(["collect", str(runs), "--records", str(records)]) == 0
+    assert "1 new records, 0 new files of weights" in capsys.readouterr().out
 
+
+def test_status_names_what_failed(out, tmp_path, capsys):
     copy = tmp_path / "runs"
     shutil.copytree(out, copy)
     [folder] = [path for path in copy.iterdir() if "-FL-" in path.name]

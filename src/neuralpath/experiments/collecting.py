@@ -26,6 +26,8 @@ class Collected:
 def collect(sweeps: list[Sweep], store: Store, records: Path) -> Collected:
     """Copy what is finished: records, what is true of the machine, arrays of pictures, and weights that others read.
 
+    A run that is still on its way has weights too, the best so far: they are left.
+
     Weights are only kept while some run that reads them may still be done: those of every run in the sweeps that
     another one reads. What is there already stays as it is. A sweep of some parts of a preset is kept as that of all of
     them, so that the records show what is still to be done.
@@ -40,9 +42,10 @@ def collect(sweeps: list[Sweep], store: Store, records: Path) -> Collected:
         for sweep in sweeps:
             sweep.write(records)
         works = with_needs(tuple(work for sweep in sweeps for work in sweep.works))
-        for work in results_of(works, store):
+        finished = results_of(works, store)
+        for work in finished:
             n_records += _copy_run(work, store, records)
-        for weights in {weights for work in works for weights in work.weights_read}:
+        for weights in {weights for work in works for weights in work.weights_read if weights.work in finished}:
             source = store.folder(weights.work) / "weights" / f"{weights.which}.safetensors"
             if not source.exists():
                 continue
