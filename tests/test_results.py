@@ -7,10 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from neuralpath.experiments.claims.analyses import ANALYSES, analysis
 from neuralpath.experiments.claims.costs import Costs
 from neuralpath.experiments.claims.evidence import gather
 from neuralpath.experiments.claims.judging import judge_all
-from neuralpath.experiments.claims.markdown import ANALYSES, analysis, claims_markdown
+from neuralpath.experiments.claims.markdown import claims_markdown
 from neuralpath.experiments.collecting import LARGEST_WEIGHTS
 from neuralpath.experiments.registry import NAMES
 from neuralpath.experiments.sweeps import SWEEPS, read_sweeps

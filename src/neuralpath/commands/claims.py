@@ -33,10 +33,11 @@ class Claims:
         if not self.folder.is_dir():
             raise UserError(f"there is no folder {self.folder}.")
         from neuralpath._atomic import write_atomically
+        from neuralpath.experiments.claims.analyses import ANALYSES
         from neuralpath.experiments.claims.costs import Costs
         from neuralpath.experiments.claims.evidence import gather
         from neuralpath.experiments.claims.judging import judge_all
-        from neuralpath.experiments.claims.markdown import ANALYSES, claims_markdown, summary
+        from neuralpath.experiments.claims.markdown import claims_markdown, summary
         from neuralpath.experiments.sweeps import read_sweeps
         from neuralpath.runs.store import RunError, Store
 

@@ -21,6 +21,8 @@ class ClaimVerdict:
     verdict: Verdict
     reason: str
     """Why, with the runs or the test behind it."""
+    analysis: str = ""
+    """Why ours differs, where it does: a text in Markdown, by hand."""
 
     def __post_init__(self) -> None:
         if self.verdict not in VERDICTS:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from neuralpath.experiments.claim_verdict import VERDICTS, ClaimVerdict
 from neuralpath.experiments.shown import Shown, Table
+from neuralpath.report.analyses import analysis_html
 from neuralpath.report.contents import Contents, RunState, SweepContents, settings_of, versions_of
 from neuralpath.report.guide import guide_html
 from neuralpath.report.markup import json_script, plural, prose, slug, text
@@ -73,7 +74,7 @@ def _claim_html(claim: ClaimVerdict) -> str:
     return (
         f'<li id="claim-{slug(claim.number)}"><h3><span class="claim-number">{text(claim.number)}</span> '
         f"<span>{text(claim.claim)}</span> {_badge(claim.verdict)}</h3><dl>{figures}</dl>"
-        f"<details><summary>why</summary><p>{text(claim.reason)}</p></details></li>"
+        f"<details><summary>why</summary>{analysis_html(claim.reason)}{analysis_html(claim.analysis)}</details></li>"
     )
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 
 from neuralpath.experiments.claim_verdict import ClaimVerdict, Verdict
+from neuralpath.experiments.claims.analyses import ANALYSES, analysis
 from neuralpath.experiments.claims.checks import Aspect, Check, Claim
 from neuralpath.experiments.claims.compared import counted
 from neuralpath.experiments.claims.costs import Costs
@@ -69,7 +70,7 @@ def judge_all(evidence: Evidence) -> tuple[Judged, ...]:
 
 
 def claim_verdicts(store: Store) -> tuple[ClaimVerdict, ...]:
-    """The verdicts on all claims from the runs of a folder, with the costs that it keeps, for the page.
+    """The verdicts on all claims from the runs of a folder, with the costs and analyses that it keeps, for the page.
 
     None where all its sweeps only try the machinery out.
 
@@ -79,7 +80,8 @@ def claim_verdicts(store: Store) -> tuple[ClaimVerdict, ...]:
     evidence = gather(sweeps, store, Costs.read(store.out))
     if not evidence.found:
         return ()
-    return tuple(judged.row for judged in judge_all(evidence))
+    folder = store.out / ANALYSES
+    return tuple(replace(one.row, analysis=analysis(one.claim.number, folder)) for one in judge_all(evidence))
 
 
 def _cell(aspect: Aspect, name: str) -> str:

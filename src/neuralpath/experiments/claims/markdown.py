@@ -6,14 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from neuralpath.experiments.claim_verdict import VERDICTS
+from neuralpath.experiments.claims.analyses import analysis
 from neuralpath.experiments.claims.checks import Aspect, Check
 from neuralpath.experiments.claims.evidence import Evidence
 from neuralpath.experiments.claims.judging import EXACT, Judged
 from neuralpath.experiments.claims.rules import MIN_ORDERS, MIN_SEEDS, SIGMAS, SINGLE_SEED_ERROR
 from neuralpath.experiments.registry import NAMES, get
-
-ANALYSES = "analyses"
-"""Folder with a text `C9.md` for each claim that ours does not bear out."""
 
 _WHERE_OPTIONS = ("--jobs", "--cluster", "--records", "--data-dir", "--out")
 
@@ -100,12 +98,6 @@ def _section(one: Judged, evidence: Evidence, analyses: Path | None) -> str:
     if text:
         lines += ["Why ours differs:", "", text, ""]
     return "\n".join(lines)
-
-
-def analysis(number: str, folder: Path | None) -> str:
-    """The text on a claim, written by hand, if there is one."""
-    path = None if folder is None else folder / f"{number}.md"
-    return path.read_text().strip() if path is not None and path.exists() else ""
 
 
 def _row(aspect: Aspect, check: Check) -> tuple[str, ...]:
