@@ -394,6 +394,15 @@ def runs(tmp_path_factory):
     return folder / "runs"
 
 
+def test_no_claim_holds_while_runs_are_missing():
+    [claim] = [claim for claim in CLAIMS if claim.number == "C9"]
+    on_mnist = evidence("regimes", accuracies(None), keep=lambda work: work.data.name == "mnist")
+    judged = judge(claim, on_mnist)
+    assert judged.verdict == "holds in part"
+    assert {outcome for aspect in judged.aspects for outcome in aspect.outcomes} == {"yes"}
+    assert "`regimes` is not finished" in judged.reason
+
+
 def test_real_runs_are_judged(runs):
     rows = {row.number: row for row in claim_verdicts(Store(runs, runs))}
     assert len(rows) == 38

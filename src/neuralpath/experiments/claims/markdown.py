@@ -41,8 +41,8 @@ ours are smaller.
 - With a single seed, as on CIFAR-10, the error of a difference is taken as {SINGLE_SEED_ERROR:g} points.
 - Checks with fewer than {MIN_SEEDS} seeds (CIFAR-10 excepted, where the number is told) or {MIN_ORDERS} orders of gates
   are shown and do not decide.
-- A claim **holds** if all its parts were checked and all checks that decide say yes, **does not hold** if all say no,
-  **holds in part** in between, and is **not tested here** if none decides.
+- A claim **holds** if all its parts were checked, all checks that decide say yes and no run of its experiments is
+  missing, **does not hold** if all say no, **holds in part** in between, and is **not tested here** if none decides.
 """
 
 
