@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from torch import nn
 
 from neuralpath import nets
+from neuralpath.bits import threads
 from neuralpath.bits.compiled import compiled
 from neuralpath.bits.transposed import transpose
-from neuralpath.tangent import threads, winograd
+from neuralpath.tangent import winograd
 from neuralpath.tangent.convolution import run_fast
 from neuralpath.tangent.geometry import Geometry
 from neuralpath.tangent.kernel import tangent_kernel, tangent_kernel_tiles

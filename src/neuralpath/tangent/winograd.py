@@ -27,8 +27,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath.bits.packed import use_bits
+from neuralpath.bits.threads import one_thread, side_by_side
 from neuralpath.tangent.geometry import Geometry, Pair
-from neuralpath.tangent.threads import one_thread, side_by_side
 from neuralpath.tangent.winograd_loops import POINTS, STEP, from_points, to_points, to_windows
 from neuralpath.tiles.workspace import large_empty
 

@@ -22,8 +22,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath.bits.packed import use_bits
+from neuralpath.bits.threads import in_threads
 from neuralpath.readings.limit.fused_loops import bend_of, run_tiles
-from neuralpath.readings.limit.fused_threads import in_threads
 
 TILE = 128
 """Rows and columns of a tile: its two values for each pair stay in the second-level cache."""

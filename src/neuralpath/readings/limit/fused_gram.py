@@ -12,6 +12,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from neuralpath.bits.threads import in_threads
 from neuralpath.readings.limit.fused_dense import (
     TILE,
     DenseStep,
@@ -24,7 +25,6 @@ from neuralpath.readings.limit.fused_dense import (
     squares,
 )
 from neuralpath.readings.limit.fused_loops import run_tiles_in_place
-from neuralpath.readings.limit.fused_threads import in_threads
 
 STRIPE_PAIRS = 2**23
 """Pairs of a stripe: some tenths of a second, after which a progress bar moves."""

@@ -22,6 +22,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from neuralpath.bits.compiled import n_threads
+from neuralpath.bits.threads import in_threads
 from neuralpath.readings.limit import fused_loops as loops
 from neuralpath.readings.limit.fused_chain import (
     ConvolutionStep,
@@ -35,7 +36,6 @@ from neuralpath.readings.limit.fused_chain import (
     segments_of,
 )  # fmt: skip
 from neuralpath.readings.limit.fused_dense import LimitKernels, apply_dense_steps, check_fusible, spreads
-from neuralpath.readings.limit.fused_threads import in_threads
 
 __all__ = [
     "ConvolutionStep", "LimitChain", "PoolStep", "PreparedImages", "fused_image_kernels", "position_pairs",

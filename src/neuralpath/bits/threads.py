@@ -1,4 +1,7 @@
-"""Blocks of examples side by side, each by a thread that does all of its work alone."""
+"""Work side by side, in threads of Python's own, each of which does all of its work alone.
+
+Not numba's threads, which go on waiting in a circle after a loop, in the way of torch's, and take long to compile for.
+"""
 
 import ctypes
 import math
@@ -13,6 +16,9 @@ import torch
 
 from neuralpath.bits.compiled import n_threads
 
+SHARES = 16
+"""Shares of the work for each thread: small enough that one which is held up does not keep the others waiting."""
+
 
 @contextmanager
 def one_thread() -> Iterator[None]:
@@ -23,6 +29,13 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(wanted)
+
+
+def in_threads(run: Callable[[slice], None], n_jobs: int) -> None:
+    """Call a function, which must let go of Python's lock, with slices of so many jobs, on as many threads as torch."""
+    count = min(n_threads(), n_jobs)
+    step = math.ceil(n_jobs / (SHARES * count)) if count > 1 else max(n_jobs, 1)
+    side_by_side(run, n_jobs, step, tuple)
 
 
 def side_by_side(run: Callable[..., None], n_examples: int, step: int, rooms: Callable[[], tuple[Any, ...]]) -> None:
