@@ -22,6 +22,7 @@ from neuralpath.training.config import as_json
         (TrainingConfig, {"threads": 0}, "`threads` must be an integer of at least 1"),
         (TrainingConfig, {"gate_memory": 0}, "`gate_memory`"),
         (TrainingConfig, {"loss": "hinge"}, "`loss` must be one of cross-entropy, squared, got 'hinge'"),
+        (TrainingConfig, {"precision": "half"}, "`precision` must be one of full, bfloat16, got 'half'"),
         (TrainingConfig, {"train_metrics": "none"}, "`train_metrics` must be one of"),
         (TrainingConfig, {"stop_at_train_accuracy": 99.0}, "is a share above 0 and up to 1, got 99.0"),
         (Adam, {"rate": math.nan}, "`rate` must be a finite number of at least 0, got nan"),

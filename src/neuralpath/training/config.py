@@ -75,6 +75,11 @@ class RMSprop:
 
 Optimiser = Adam | SGD | RMSprop
 
+Precision = Literal["full", "bfloat16"]
+
+ADDED = {"added": True}
+"""Metadata of fields that came after records had been written."""
+
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -111,6 +116,10 @@ class TrainingConfig:
     gate_memory: int | None = None
     """Bytes that fixed gates may take; by default half of what is free. Gates that do not fit are computed
     anew for each batch, which may round a pre-activation near 0 to the other side."""
+    precision: Precision = field(default="full", metadata=ADDED)
+    """Of the passes through a float32 network, for training and for measuring: full, or with products rounded to
+    bfloat16 (torch's autocast), about twice as fast for convolutions on processors with instructions for it. Weights,
+    steps and losses are full in both, and so are fixed gates, where they are kept."""
 
     def __post_init__(self) -> None:
         for name, least in (
@@ -122,14 +131,11 @@ class TrainingConfig:
             if getattr(self, name) is not None:
                 _check_integer(name, getattr(self, name), 1)
         _check_choice("loss", self.loss, ("cross-entropy", "squared"))
+        _check_choice("precision", self.precision, ("full", "bfloat16"))
         _check_choice("train_metrics", self.train_metrics, ("running", "evaluated"))
         target = self.stop_at_train_accuracy
         if target is not None and not 0 < target <= 1:
             raise ValueError(f"`stop_at_train_accuracy` is a share above 0 and up to 1, got {target!r}.")
-
-
-ADDED = {"added": True}
-"""Metadata of fields that came after records had been written."""
 
 
 def as_json(value: Any) -> Any:

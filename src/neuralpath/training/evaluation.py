@@ -10,8 +10,7 @@ from neuralpath.training.batches import Batch, Loader, pair_of
 from neuralpath.training.fixed_gates import KeptGates
 from neuralpath.training.metrics import Measurement, Sums
 from neuralpath.training.objectives import Objective
-
-Forward = Callable[[Batch], Float[Tensor, "batch n_outputs"]]
+from neuralpath.training.passes import Forward
 
 
 class TensorExamples:

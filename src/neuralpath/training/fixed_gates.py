@@ -119,8 +119,11 @@ def keep_gates(
     *,
     block: int,
     budget: int | None,
+    dtype: torch.dtype | None = None,
 ) -> KeptGates | None:
     """The gates of all images, computed in blocks; None if they would take more memory than a budget.
+
+    Hard gates of a batch come as 0 and 1 of ``dtype``, by default that of the images.
 
     Blocks are copies, in memory that torch aligns: on other alignments a pre-activation near 0 may be rounded to the
     other side, and a run that goes on in another process would have other gates.
@@ -129,7 +132,7 @@ def keep_gates(
         first = compute(images[:block].clone())
         if not first.layers:
             return None
-        kept = KeptGates(first, len(images), images.dtype)
+        kept = KeptGates(first, len(images), dtype or images.dtype)
         if budget is not None and kept.n_bytes > budget:
             return None
         kept.allocate()

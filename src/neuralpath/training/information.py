@@ -3,7 +3,6 @@
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -25,7 +24,7 @@ from neuralpath.training.evaluation import TensorExamples, evaluate
 from neuralpath.training.label_energies import LabelEnergies, label_energies
 from neuralpath.training.loop import train
 from neuralpath.training.seeds import derive_seed
-from neuralpath.training.setting_up import check_task, forward
+from neuralpath.training.setting_up import check_task
 
 Change = Literal["random", "permuted", "open"]
 CHANGES: tuple[Change, ...] = ("random", "permuted", "open")
@@ -217,7 +216,7 @@ def _accuracy(model: nn.Module, data: Split, config: TrainingConfig) -> float:
     task = check_task(model.requires_grad_(True), data, None, config)
     assert isinstance(task.train, Split)
     examples = TensorExamples(task.train.images, task.targets["train"], config.evaluation_batch_size)
-    return evaluate(model, partial(forward, model), examples, task.objective).accuracy
+    return evaluate(model, task.forward, examples, task.objective).accuracy
 
 
 def _generator(config: TrainingConfig, use: str) -> torch.Generator:

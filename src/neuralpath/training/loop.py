@@ -4,7 +4,6 @@ import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,7 @@ from neuralpath.training.progress import TrainingBar
 from neuralpath.training.records import Hook, SaveEvery, TrainingDiverged, TrainingMoment, TrainingResult
 from neuralpath.training.saving import Saver
 from neuralpath.training.seeds import derive_seed
-from neuralpath.training.setting_up import Data, Sources, Task, check_task, describe_data, forward, make_sources
+from neuralpath.training.setting_up import Data, Sources, Task, check_task, describe_data, make_sources
 from neuralpath.training.snapshot import RunState, check_versions, restore, set_generator_states
 from neuralpath.training.surroundings import generators_kept, modes_kept, threads_kept
 
@@ -138,7 +137,7 @@ class _Run:
 
     def _train_epoch(self, bar: TrainingBar) -> None:
         state, model, optimiser, objective = self._state, self._task.model, self._state.optimiser, self._task.objective
-        interrupts, saver = self._interrupts, self._saver
+        interrupts, saver, forward = self._interrupts, self._saver, self._task.forward
         model.train()
         # Every epoch has a stream of its own, so that nothing done between two epochs can change the run.
         torch.manual_seed(derive_seed(self._config.seed, "network", state.epoch))
@@ -153,7 +152,7 @@ class _Run:
                     set_rate(optimiser, rate)
                     used_rate = rate
                 optimiser.zero_grad()
-                outputs = forward(model, batch)
+                outputs = forward(batch)
                 loss = objective.loss(outputs, batch.targets)
                 state.sums.add(loss, outputs, batch.targets)
                 loss.backward()
@@ -195,7 +194,7 @@ class _Run:
     def _evaluate(self, what: str, examples: Examples) -> Measurement:
         task = self._task
         try:
-            return evaluate(task.model, partial(forward, task.model), examples, task.objective, self._stop_if_asked)
+            return evaluate(task.model, task.forward, examples, task.objective, self._stop_if_asked)
         except NonFiniteLoss as error:
             raise self._diverged(f"the {what} loss is {error.value}") from None
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any
 
 import torch
 from jaxtyping import Float, Shaped
@@ -10,11 +10,9 @@ from torch import Tensor, nn
 
 from neuralpath._checks import describe
 from neuralpath.data import Split
-from neuralpath.graph.forward import Gates
 from neuralpath.tiles.memory import memory_budget
 from neuralpath.training.batches import (
     Augment,
-    Batch,
     Batches,
     Loader,
     LoaderBatches,
@@ -26,25 +24,11 @@ from neuralpath.training.config import TrainingConfig
 from neuralpath.training.evaluation import Examples, LoaderExamples, TensorExamples
 from neuralpath.training.fixed_gates import KeptGates, keep_gates, warn_recomputed
 from neuralpath.training.objectives import Objective, objective_for
+from neuralpath.training.passes import Forward, Gated, forward_of, gate_dtype
 from neuralpath.training.snapshot import fingerprint
 from neuralpath.training.surroundings import modes_kept
 
 Data = Split | Loader
-
-
-@runtime_checkable
-class Gated(Protocol):
-    """A model whose gates can be computed apart from its output, such as ``GatedNetwork``."""
-
-    @property
-    def gates_fixed(self) -> bool:
-        """Whether training leaves the gates of every example as they are."""
-
-    def gates(self, x: Float[Tensor, "batch ..."]) -> Gates:
-        """The gates of a batch."""
-
-    def value_output(self, x: Float[Tensor, "batch ..."], gates: Gates) -> Float[Tensor, "batch n_outputs"]:
-        """Output with given gates; hard gates may come as 0 and 1 in the dtype of the model."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +44,8 @@ class Task:
     targets: Mapping[str, Shaped[Tensor, "_examples ..."]]
     """Targets of the parts, "train" and "test", that are in memory."""
     device: torch.device
+    forward: Forward
+    """From a batch to outputs, in the precision of the config."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +79,7 @@ def check_task(model: nn.Module, train: Data, test: Data | None, config: Trainin
         raise TypeError(f"`train` has {describe(labels)} of labels, but `test` has {describe(test.labels)}.")
     parts = {name: data for name, data in (("train", train), ("test", test)) if isinstance(data, Split)}
     targets = {name: objective.targets(data.labels, probe, f"{name}.labels") for name, data in parts.items()}
-    return Task(model, train, test, objective, probe, targets, device)
+    return Task(model, train, test, objective, probe, targets, device, forward_of(model, config.precision))
 
 
 def _probe(model: nn.Module, example: Float[Tensor, "_example ..."]) -> Any:
@@ -129,7 +115,10 @@ def make_sources(
         if kept_before is not None and not kept_before[name]:
             continue
         limit = budget if kept_before is None else None
-        kept[name] = found = keep_gates(gated.gates, data.images, block=config.evaluation_batch_size, budget=limit)
+        kept[name] = found = keep_gates(
+            gated.gates, data.images, block=config.evaluation_batch_size, budget=limit,
+            dtype=gate_dtype(data.images.dtype, config.precision),
+        )  # fmt: skip
         if found is None:
             warn_recomputed(name, budget)
         else:
@@ -140,12 +129,6 @@ def make_sources(
         test_examples=None if task.test is None else _examples(task, "test", task.test, config, kept["test"]),
     )
     return sources, {name: gates is not None for name, gates in kept.items()}
-
-
-def forward(model: nn.Module, batch: Batch) -> Float[Tensor, "batch n_outputs"]:
-    """Outputs for a batch; the feature network is left out where its gates were kept."""
-    # Gates are kept for `Gated` models only; asking here whether this is one would cost more than a layer.
-    return model(batch.images) if batch.gates is None else cast(Gated, model).value_output(batch.images, batch.gates)
 
 
 def describe_data(data: Data | None) -> Any:

@@ -1,0 +1,108 @@
+"""Passes in bfloat16: rounded products, everything else full."""
+
+import copy
+import dataclasses
+
+import pytest
+import torch
+from torch import nn
+
+from neuralpath import nets
+from neuralpath.gating.regimes import decouple
+from neuralpath.training import TrainingConfig, train
+from neuralpath.training.batches import Batch
+from neuralpath.training.config import as_json
+from neuralpath.training.passes import forward_of
+from neuralpath.training.setting_up import check_task, make_sources
+
+REGIMES = ("relu", "FR-II", "DL")
+
+
+@pytest.fixture
+def rounded(config):
+    return dataclasses.replace(config, precision="bfloat16")
+
+
+def convolutional(regime: str = "relu") -> nn.Module:
+    model = nets.GCONV((1, 4, 4), n_outputs=3, channels=(8, 8), generator=torch.Generator().manual_seed(0))
+    return model if regime == "relu" else decouple(model, regime, generator=torch.Generator().manual_seed(1))
+
+
+def test_products_are_rounded_and_outputs_are_not_bfloat16(blobs):
+    model, data = convolutional(), blobs(20)
+    batch = Batch(data.images, data.labels, None)
+    full, ours = forward_of(model)(batch), forward_of(model, "bfloat16")(batch)
+    assert torch.equal(full, model(data.images))
+    assert ours.dtype == torch.float32
+    assert not torch.equal(ours, full)
+    torch.testing.assert_close(ours, full, rtol=0, atol=0.05 * float(full.detach().abs().max()))
+
+
+def test_weights_are_rounded_anew_for_every_batch(blobs):
+    """Autocast keeps rounded copies while it is on, which must not outlive a step."""
+    model, data = convolutional(), blobs(20)
+    batch = Batch(data.images, data.labels, None)
+    forward = forward_of(model, "bfloat16")
+    before = forward(batch)
+    with torch.no_grad():
+        next(model.parameters()).mul_(2)
+    assert not torch.equal(before, forward(batch))
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_training_ends_near_full_precision(regime, blobs, config, rounded):
+    data = blobs(200), blobs(300, seed=1)
+    longer = {"epochs": 8, "batch_size": 20}
+    full, ours = (
+        train(convolutional(regime), *data, dataclasses.replace(settings, **longer)) for settings in (config, rounded)
+    )
+    assert ours.last.train.loss != full.last.train.loss
+    assert ours.last.train.loss == pytest.approx(full.last.train.loss, rel=0.05)
+    assert ours.last.test.accuracy == pytest.approx(full.last.test.accuracy, abs=0.05)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_weights_and_their_steps_stay_full(regime, data, rounded):
+    model = convolutional(regime)
+    before = copy.deepcopy(model.state_dict())
+    train(model, *data, rounded)
+    assert {tensor.dtype for tensor in model.state_dict().values()} == {torch.float32}
+    moved = [tensor for name, tensor in model.state_dict().items() if not torch.equal(tensor, before[name])]
+    assert moved
+    assert not any(torch.equal(tensor, tensor.bfloat16().float()) for tensor in moved)
+
+
+def test_fixed_gates_are_those_of_full_precision(data, rounded):
+    model = convolutional("FR-II")
+    sources, kept = make_sources(check_task(model, *data, rounded), rounded, None, None)
+    assert kept == {"train": True, "test": True}
+    begin = 0
+    for batch in sources.test_examples:
+        exact = model.gates(data[1].images[begin : begin + len(batch.images)])
+        for ours, expected in zip(batch.gates.layers, exact.layers, strict=True):
+            assert ours.dtype == torch.bfloat16  # no product has to convert them
+            assert torch.equal(ours.bool(), expected)
+        begin += len(batch.images)
+    assert begin == len(data[1].images)
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_rounded_runs_resume_exactly(regime, data, rounded, tmp_path, interrupt_at, same_state):
+    whole = convolutional(regime)
+    expected = train(whole, *data, rounded, augment=interrupt_at(-1))
+    with pytest.raises(KeyboardInterrupt):
+        train(convolutional(regime), *data, rounded, folder=tmp_path, augment=interrupt_at(9))
+    model = convolutional(regime)
+    assert train(model, *data, rounded, folder=tmp_path, augment=interrupt_at(-1)) == expected
+    same_state(model, whole)
+
+
+def test_double_precision_cannot_be_rounded(blobs, rounded):
+    data = blobs(20, dtype=torch.float64)
+    with pytest.raises(TypeError, match=r"`precision` bfloat16 needs a model of float32, .* are torch\.float64"):
+        train(convolutional().double(), data, data, rounded)
+
+
+def test_records_of_full_precision_are_as_they_were_before_there_was_another(rounded):
+    assert "precision" not in as_json(TrainingConfig())
+    assert as_json(rounded)["precision"] == "bfloat16"
