@@ -234,7 +234,7 @@ _FC = Part("fc", DataSpec("mnist"), NetSpec("fc", 128, 5), Recipe(epochs=10), so
 CIFAR_CNN = NetSpec("gconv", channels=(32,) * 4, hidden=())
 """Four convolutions of 32 filters: the papers' 4x128 for two cores."""
 CIFAR_PART = DataSpec("cifar10", n_train=10_000)
-_CNN = Part("cnn", CIFAR_PART, CIFAR_CNN, Recipe(epochs=10), source_epochs=30, n_orders=12)
+_CNN = Part("cnn", CIFAR_PART, CIFAR_CNN, Recipe(epochs=10, precision="bfloat16"), source_epochs=30, n_orders=12)
 _EVERY: tuple[GatedRegime, ...] = ("FL", "FR-II", "FR-DI", "DL")
 _PAPER_FC = replace(_FC, recipe=Recipe(epochs=200), source_epochs=100, regimes=_EVERY, more_regimes=(), seeds=(0,),
                     stop_at=0.999)  # fmt: skip
@@ -264,7 +264,7 @@ EXPERIMENT = Experiment(
     reduced={
         "smoke": "digits, three small layers of gates, a few orders and epochs",
         "cpu": "10 epochs (papers: to about 100 % training accuracy); FC: DL and FR-DI on 6 of 24 orders; CNN: 32 "
-        "filters (128), 10,000 images (50,000), 12 orders (24), FL and FR-II only",
+        "filters (128), 10,000 images (50,000), 12 orders (24), FL and FR-II only, products in bfloat16",
     },
     works=works,
     shown=shown,

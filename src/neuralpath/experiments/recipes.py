@@ -1,10 +1,10 @@
 """How the papers train, as a few plain values, and the data that a seed sees."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from neuralpath.experiments.specs import DataSpec
-from neuralpath.training.config import SGD, Adam, TrainingConfig
+from neuralpath.training.config import ADDED, SGD, Adam, Precision, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -15,6 +15,8 @@ class Recipe:
     rate: float = 3e-4
     batch_size: int = 32
     epochs: int = 40
+    precision: Precision = field(default="full", metadata=ADDED)
+    """The papers' is full; bfloat16 makes convolutions twice as fast."""
 
     def __post_init__(self) -> None:
         if self.optimiser not in ("adam", "sgd"):
@@ -29,7 +31,7 @@ class Recipe:
     def training(self) -> TrainingConfig:
         """For all epochs; the training accuracy is that of the epoch's own passes."""
         made = Adam(self.rate) if self.optimiser == "adam" else SGD(self.rate)
-        return TrainingConfig(epochs=self.epochs, batch_size=self.batch_size, optimiser=made)
+        return TrainingConfig(epochs=self.epochs, batch_size=self.batch_size, optimiser=made, precision=self.precision)
 
     def training_until(self, accuracy: float, epochs: int) -> TrainingConfig:
         """Until the training accuracy, measured by a pass of its own after each epoch, reaches a share."""

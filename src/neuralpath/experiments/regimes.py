@@ -225,7 +225,7 @@ _RANDOM: tuple[Variant, ...] = ("true", "random-labels", "random-pixels")
 _OTHER_FC = tuple(NetSpec("fc", width, depth) for width, depth in ((128, 10), (256, 6), (256, 10)))
 _NARROW = NetSpec("gconv", channels=(16, 16, 32, 32), hidden=(64, 64))
 NARROW_GCONV = Part(
-    "cifar10-gconv", _CIFAR, (_NARROW,), replace(_ADAM, epochs=30), seeds=(0,),
+    "cifar10-gconv", _CIFAR, (_NARROW,), replace(_ADAM, epochs=30, precision="bfloat16"), seeds=(0,),
     keep=(1, 2, 4, 8, 16, 30),
 )  # fmt: skip
 """The CIFAR-10 network of two cores; `stages` shares it."""
@@ -283,7 +283,8 @@ EXPERIMENT = Experiment(
     reduced={
         "smoke": "400 digits, FC w=32 d=4, a few epochs; the networks on random data are not trained to the end",
         "cpu": "40 epochs on MNIST (papers: 100 with Adam, 300 with SGD) and 3 seeds (5), 1 seed for the other sizes; "
-        "CIFAR-10 with 16-16-32-32 channels and dense 64, 64 (64-64-128-128 and 256, 256), 30 epochs, 1 seed, Adam",
+        "CIFAR-10 with 16-16-32-32 channels and dense 64, 64 (64-64-128-128 and 256, 256), 30 epochs, 1 seed, Adam, "
+        "products in bfloat16",
     },
     works=works,
     shown=shown,

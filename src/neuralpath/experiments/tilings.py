@@ -145,7 +145,7 @@ EXPERIMENT = Experiment(
             Recipe("adam", 1e-2, epochs=1), source_epochs=2, shifts=((0,), (1, 3)), tiles=(1, 2), regimes=("FL",),
         ),
         "cpu": Config(
-            CIFAR_PART, CIFAR_CNN, Recipe(epochs=10), source_epochs=30,
+            CIFAR_PART, CIFAR_CNN, Recipe(epochs=10, precision="bfloat16"), source_epochs=30,
             shifts=((0,), (4,), (16,), (4, 12, 20, 28)), seeds=(0,),
         ),
         "paper": Config(
@@ -156,7 +156,8 @@ EXPERIMENT = Experiment(
     },
     reduced={
         "smoke": "200 digits, two convolutions of 6 filters, FL only",
-        "cpu": "32 filters (papers: 128), 10,000 images (50,000), 10 epochs behind the gates, 1 seed",
+        "cpu": "32 filters (papers: 128), 10,000 images (50,000), 10 epochs behind the gates, 1 seed, products "
+        "in bfloat16",
     },
     works=works,
     shown=shown,

@@ -261,9 +261,10 @@ def seeded(seed: int, use: str) -> "torch.Generator":
 
 
 def optimiser_label(training: TrainingConfig) -> str:
-    """Name and rate of the optimiser, and the epochs, for the names of runs."""
+    """Name and rate of the optimiser, the epochs, and a precision that is not full, for the names of runs."""
     kinds = {Adam: "adam", SGD: "sgd", RMSprop: "rmsprop"}
-    return f"{kinds[type(training.optimiser)]}{training.optimiser.rate:g} e{training.epochs}"
+    rounded = "" if training.precision == "full" else f" {training.precision}"
+    return f"{kinds[type(training.optimiser)]}{training.optimiser.rate:g} e{training.epochs}{rounded}"
 
 
 def training_seconds(
@@ -300,6 +301,7 @@ def training_seconds(
             return lambda: train(model, split, None, short, progress=False)
 
         kind = f"{what} {data.shape} batch {batch} {training.loss} {type(training.optimiser).__name__}"
+        kind += "" if training.precision == "full" else f" {training.precision}"
         return calibration.seconds(f"train {kind} {epochs} x {n_steps}", prepare, repeats)
 
     least = min(training.batch_size, _LEAST_BATCH)
