@@ -5,6 +5,7 @@ import dataclasses
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 from neuralpath import nets
@@ -72,18 +73,48 @@ def test_weights_and_their_steps_stay_full(regime, data, rounded):
     assert not any(torch.equal(tensor, tensor.bfloat16().float()) for tensor in moved)
 
 
-def test_fixed_gates_are_those_of_full_precision(data, rounded):
+def test_kept_gates_are_those_of_full_precision(data, rounded):
     model = convolutional("FR-II")
     sources, kept = make_sources(check_task(model, *data, rounded), rounded, None, None)
     assert kept == {"train": True, "test": True}
-    begin = 0
-    for batch in sources.test_examples:
-        exact = model.gates(data[1].images[begin : begin + len(batch.images)])
-        for ours, expected in zip(batch.gates.layers, exact.layers, strict=True):
-            assert ours.dtype == torch.bfloat16  # no product has to convert them
-            assert torch.equal(ours.bool(), expected)
-        begin += len(batch.images)
-    assert begin == len(data[1].images)
+    for examples, split, dtype in (
+        (sources.train_examples, data[0], torch.bfloat16),  # as what they are multiplied with in training
+        (sources.test_examples, data[1], torch.float32),
+    ):
+        begin = 0
+        for batch in examples:
+            exact = model.gates(split.images[begin : begin + len(batch.images)])
+            for ours, expected in zip(batch.gates.layers, exact.layers, strict=True):
+                assert ours.dtype == dtype
+                assert torch.equal(ours.bool(), expected)
+            begin += len(batch.images)
+        assert begin == len(split.images)
+
+
+def test_fixed_gates_that_are_not_kept_are_full_too(data, rounded, monkeypatch):
+    """Under augmentation they are computed anew for every batch."""
+    model, seen = convolutional("FR-II"), []
+    plain = type(model).gates
+
+    def gates(self, x):
+        seen.append(torch.is_autocast_enabled("cpu"))
+        return plain(self, x)
+
+    monkeypatch.setattr(type(model), "gates", gates)
+    train(model, *data, rounded, augment=lambda x, generator: x)
+    assert len(seen) > len(data[0].images) // rounded.batch_size
+    assert not any(seen)
+
+
+def test_what_is_measured_is_of_full_precision(data, rounded):
+    """The outputs of bfloat16 often tie, and the lowest class would win."""
+    model = convolutional()
+    result = train(model, *data, dataclasses.replace(rounded, train_metrics="evaluated"))
+    for split, measured in zip(data, (result.last.train, result.last.test), strict=True):
+        with torch.no_grad():
+            outputs = model.eval()(split.images)
+        assert measured.loss == pytest.approx(float(F.cross_entropy(outputs, split.labels)), rel=1e-5)
+        assert measured.accuracy == pytest.approx(float((outputs.argmax(1) == split.labels).double().mean()))
 
 
 @pytest.mark.parametrize("regime", REGIMES)

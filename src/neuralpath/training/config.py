@@ -117,9 +117,9 @@ class TrainingConfig:
     """Bytes that fixed gates may take; by default half of what is free. Gates that do not fit are computed
     anew for each batch, which may round a pre-activation near 0 to the other side."""
     precision: Precision = field(default="full", metadata=ADDED)
-    """Of the passes through a float32 network, for training and for measuring: full, or with products rounded to
-    bfloat16 (torch's autocast), about twice as fast for convolutions on processors with instructions for it. Weights,
-    steps and losses are full in both, and so are fixed gates, where they are kept."""
+    """Of the passes that a float32 network is trained by: full, or with products rounded to bfloat16 (torch's
+    autocast), about twice as fast for convolutions on processors with instructions for it. Weights, steps, fixed gates
+    and all that is measured are full in both; the training loss and accuracy of ``running`` are those of the passes."""
 
     def __post_init__(self) -> None:
         for name, least in (

@@ -216,7 +216,7 @@ def _accuracy(model: nn.Module, data: Split, config: TrainingConfig) -> float:
     task = check_task(model.requires_grad_(True), data, None, config)
     assert isinstance(task.train, Split)
     examples = TensorExamples(task.train.images, task.targets["train"], config.evaluation_batch_size)
-    return evaluate(model, task.forward, examples, task.objective).accuracy
+    return evaluate(model, task.measured_forward, examples, task.objective).accuracy
 
 
 def _generator(config: TrainingConfig, use: str) -> torch.Generator:

@@ -194,7 +194,7 @@ class _Run:
     def _evaluate(self, what: str, examples: Examples) -> Measurement:
         task = self._task
         try:
-            return evaluate(task.model, task.forward, examples, task.objective, self._stop_if_asked)
+            return evaluate(task.model, task.measured_forward, examples, task.objective, self._stop_if_asked)
         except NonFiniteLoss as error:
             raise self._diverged(f"the {what} loss is {error.value}") from None
 

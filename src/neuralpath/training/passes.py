@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from neuralpath.graph.forward import Gates
 from neuralpath.training.batches import Batch
 from neuralpath.training.config import Precision
+from neuralpath.training.surroundings import modes_kept
 
 Forward = Callable[[Batch], Float[Tensor, "batch n_outputs"]]
 
@@ -30,6 +31,13 @@ class Gated(Protocol):
         """Output with given gates; hard gates may come as 0 and 1 in the dtype of the model."""
 
 
+def with_fixed_gates(model: nn.Module) -> Gated | None:
+    """The model, if training leaves the gates of every example as they are."""
+    with modes_kept(model):
+        model.train()  # what training will do to it
+        return model if isinstance(model, Gated) and model.gates_fixed else None
+
+
 def forward_of(model: nn.Module, precision: Precision = "full") -> Forward:
     """From a batch to outputs; the feature network is left out where its gates were kept.
 
@@ -40,7 +48,7 @@ def forward_of(model: nn.Module, precision: Precision = "full") -> Forward:
     first = next(model.parameters())
     if first.dtype != torch.float32:
         raise TypeError(f"`precision` bfloat16 needs a model of float32, the weights of this one are {first.dtype}.")
-    return partial(_mixed_forward, model, first.device.type)
+    return partial(_mixed_forward, model, with_fixed_gates(model), first.device.type)
 
 
 def gate_dtype(images: torch.dtype, precision: Precision) -> torch.dtype:
@@ -53,7 +61,11 @@ def _forward(model: nn.Module, batch: Batch) -> Float[Tensor, "batch n_outputs"]
     return model(batch.images) if batch.gates is None else cast(Gated, model).value_output(batch.images, batch.gates)
 
 
-def _mixed_forward(model: nn.Module, device: str, batch: Batch) -> Float[Tensor, "batch n_outputs"]:
+def _mixed_forward(
+    model: nn.Module, fixed: Gated | None, device: str, batch: Batch
+) -> Float[Tensor, "batch n_outputs"]:
+    if fixed is not None and batch.gates is None:
+        batch = batch._replace(gates=fixed.gates(batch.images))  # fixed means: not rounded to the other side either
     # Left after every batch, since it keeps rounded copies of the weights until then.
     with torch.autocast(device, torch.bfloat16):
         outputs = _forward(model, batch)

@@ -24,7 +24,7 @@ from neuralpath.training.config import TrainingConfig
 from neuralpath.training.evaluation import Examples, LoaderExamples, TensorExamples
 from neuralpath.training.fixed_gates import KeptGates, keep_gates, warn_recomputed
 from neuralpath.training.objectives import Objective, objective_for
-from neuralpath.training.passes import Forward, Gated, forward_of, gate_dtype
+from neuralpath.training.passes import Forward, forward_of, gate_dtype, with_fixed_gates
 from neuralpath.training.snapshot import fingerprint
 from neuralpath.training.surroundings import modes_kept
 
@@ -45,7 +45,9 @@ class Task:
     """Targets of the parts, "train" and "test", that are in memory."""
     device: torch.device
     forward: Forward
-    """From a batch to outputs, in the precision of the config."""
+    """From a batch to outputs, as training takes them, in the precision of the config."""
+    measured_forward: Forward
+    """The same in full precision: rounded outputs tie, and the first of equal ones would be taken for the answer."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +81,9 @@ def check_task(model: nn.Module, train: Data, test: Data | None, config: Trainin
         raise TypeError(f"`train` has {describe(labels)} of labels, but `test` has {describe(test.labels)}.")
     parts = {name: data for name, data in (("train", train), ("test", test)) if isinstance(data, Split)}
     targets = {name: objective.targets(data.labels, probe, f"{name}.labels") for name, data in parts.items()}
-    return Task(model, train, test, objective, probe, targets, device, forward_of(model, config.precision))
+    return Task(
+        model, train, test, objective, probe, targets, device, forward_of(model, config.precision), forward_of(model)
+    )
 
 
 def _probe(model: nn.Module, example: Float[Tensor, "_example ..."]) -> Any:
@@ -106,7 +110,7 @@ def make_sources(
     A run that is taken up keeps what it kept before, whatever memory is free now: gates computed in other batches
     may round differently.
     """
-    gated = _with_fixed_gates(task.model)
+    gated = with_fixed_gates(task.model)
     kept: dict[str, KeptGates | None] = {"train": None, "test": None}
     budget = memory_budget(config.gate_memory)
     for name, data in (("train", task.train), ("test", task.test)):
@@ -117,7 +121,7 @@ def make_sources(
         limit = budget if kept_before is None else None
         kept[name] = found = keep_gates(
             gated.gates, data.images, block=config.evaluation_batch_size, budget=limit,
-            dtype=gate_dtype(data.images.dtype, config.precision),
+            dtype=gate_dtype(data.images.dtype, config.precision if name == "train" else "full"),
         )  # fmt: skip
         if found is None:
             warn_recomputed(name, budget)
@@ -136,12 +140,6 @@ def describe_data(data: Data | None) -> Any:
     if data is None:
         return None
     return {"sha256": fingerprint(data.images, data.labels)} if isinstance(data, Split) else {"batches": len(data)}
-
-
-def _with_fixed_gates(model: nn.Module) -> Gated | None:
-    with modes_kept(model):
-        model.train()  # what training will do to it
-        return model if isinstance(model, Gated) and model.gates_fixed else None
 
 
 def _check_data(name: str, data: Data, device: torch.device, dtype: torch.dtype) -> Data:
