@@ -43,7 +43,8 @@ class SignedForward(Forward):
         return mixed.reshape(len(z), *node.shape)
 
     def bias(self, node: n.BiasNode, z: Tensor) -> Tensor:
-        shift = self._weights[node.name].reshape(-1, 1, *node.value_shape)
+        missing = (1,) * (len(node.shape) - len(node.value_shape))
+        shift = self._weights[node.name].reshape(-1, 1, *missing, *node.value_shape)
         return (z.reshape(len(shift), -1, *node.shape) + shift).reshape(z.shape)
 
 

@@ -49,6 +49,17 @@ class PerPosition(nn.Module):
         return self.c(F.relu(self.b(F.relu(self.a(x) + self.shift))).mean(2))
 
 
+class Shift(nn.Module):
+    """A bias of any shape that broadcasts."""
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        self.value = nn.Parameter(torch.randn(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.value
+
+
 def _norm(layer: nn.modules.batchnorm._BatchNorm) -> nn.Module:
     nn.init.uniform_(layer.running_mean, -0.5, 0.5)
     nn.init.uniform_(layer.running_var, 0.5, 2.0)
@@ -106,6 +117,31 @@ def flat_parts(m, x):
     z = F.relu(m.a(x)).flatten(1)
     w = F.relu(m.b(x).flatten(1))
     return m.c(torch.cat([z[:, 1:], w, x.flatten(1)[:, :1]], 1))
+
+
+def flat_halves_added(m, x):
+    z = m.a(x).flatten(1)
+    return m.c(F.relu(z[:, :2]) + z[:, 2:])
+
+
+def flat_units_flipped(m, x):
+    z = m.s(m.a(x).flatten(1))
+    return m.c(F.relu(z) + z.flip(1))
+
+
+def pooled_units_flipped(m, x):
+    z = F.max_pool1d(m.a(x), 2, 1).flatten(1)
+    return m.c(F.relu(z) + z.flip(1))
+
+
+def one_channel_rolled(m, x):
+    z = F.relu(m.a(x))[:, 0]
+    return m.c(z + z.roll(1, 1))
+
+
+def shared_bias_met(m, x):
+    one, two = m.s(m.a(x)).chunk(2, 1)
+    return m.c((F.relu(one) + two).flatten(1))
 
 
 def two_max_pools(m, x):
@@ -223,6 +259,19 @@ NETS = {
         ), (1, 3)),
     "constants": (lambda: Net(normalised_input, a=dense(2, 3, True), b=dense(3, 1, True)), (2,)),
     "bias-per-position": (PerPosition, (1, 3)),
+    "flat-halves-added": (lambda: Net(flat_halves_added, a=conv1(1, 1, 2, True), c=dense(2, 1)), (1, 5)),
+    "flat-units-flipped": (
+        lambda: Net(flat_units_flipped, a=conv1(1, 1, 2), s=Shift(3), c=dense(3, 1)), (1, 4)),
+    "flat-units-flipped-with-one-bias": (
+        lambda: Net(flat_units_flipped, a=conv1(1, 1, 2), s=Shift(1), c=dense(3, 1)), (1, 4)),
+    "flat-units-of-groups-flipped": (
+        lambda: Net(flat_units_flipped, a=conv1(2, 2, 2, True, groups=2), s=nn.Identity(), c=dense(4, 1)), (2, 3)),
+    "pooled-units-flipped": (lambda: Net(pooled_units_flipped, a=conv1(1, 2, 2, True), c=dense(4, 1)), (1, 4)),
+    "one-channel-rolled": (lambda: Net(one_channel_rolled, a=conv1(1, 2, 2), c=dense(3, 1)), (1, 4)),
+    "bias-of-all-channels": (
+        lambda: Net(shared_bias_met, a=dense(2, 4), s=Shift(1), c=dense(2, 1)), (2,)),
+    "bias-of-all-channels-per-position": (
+        lambda: Net(shared_bias_met, a=conv1(1, 2, 2), s=Shift(3), c=dense(3, 1)), (1, 4)),
     "squeezed": (
         lambda: Net(lambda m, x: m.c(F.relu(m.b(F.relu(m.a(x)).flatten(2))).mean(2)).squeeze(1),
                     a=conv2(1, 2, (1, 2)), b=conv1(2, 2, 2), c=dense(2, 1)), (1, 2, 3)),

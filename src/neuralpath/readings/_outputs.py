@@ -2,6 +2,7 @@
 
 from neuralpath._checks import describe
 from neuralpath.graph import nodes as n
+from neuralpath.graph.free_weights import bound_weight
 from neuralpath.graph.path_graph import PathGraph, check_graph
 
 
@@ -49,7 +50,7 @@ def _shared(graph: PathGraph, node: n.Node) -> bool:
             return False
 
 
-def refuse_tied(graph: PathGraph, quantity: str) -> None:
+def refuse_repeated(graph: PathGraph, quantity: str) -> None:
     """Refuse a parameter that is a weight at one node and used at another: the output is not multilinear in it."""
     check_graph(graph)
     if (tied := graph.tied_parameter()) is not None:
@@ -57,4 +58,17 @@ def refuse_tied(graph: PathGraph, quantity: str) -> None:
         raise ValueError(
             f"{quantity} is not defined for tied weights: the parameter {name!r} is used at {first!r} and at "
             f"{second!r}, so it stands twice on a path; untie it, or use the tangent kernel, which handles tying."
+        )
+
+
+def refuse_tied(graph: PathGraph, quantity: str) -> None:
+    """Refuse weights that cannot be drawn one by one: repeated at another node, or bound where they are computed."""
+    refuse_repeated(graph, quantity)
+    if (bound := bound_weight(graph.nodes, graph.state)) is not None:
+        name, reason = bound
+        raise ValueError(
+            f"{quantity} is that of a network whose weights are free, and those of {name!r} are computed from "
+            f"parameters: {reason}. Put a constant factor on the layer's output or its input, make each weight a "
+            "parameter of its own (`torch.nn.utils.prune.remove`, `parametrize.remove_parametrizations`), or use the "
+            "tangent kernel, which takes them as they are."
         )

@@ -13,7 +13,7 @@ from neuralpath.graph.forward import Gates
 from neuralpath.graph.operands import State
 from neuralpath.graph.path_graph import PathGraph, check_gates, check_input
 from neuralpath.graph.walk import walk
-from neuralpath.readings._outputs import chosen_output, refuse_tied
+from neuralpath.readings._outputs import chosen_output, refuse_repeated
 
 PATH_LIMIT = 100_000
 """Paths times outputs that are listed unless the caller raises the limit: about a second and 100 MB."""
@@ -217,7 +217,7 @@ def path_features(
     (torch.Size([5, 48]), True)
     """
     check_input("x", x, graph)
-    refuse_tied(graph, "the path feature")
+    refuse_repeated(graph, "the path feature")
     if gates is not None:
         check_gates("gates", gates, graph, len(x))
     unit = chosen_output(graph, output)
@@ -250,7 +250,7 @@ def path_values(
     >>> bool(torch.allclose(output, model(x)[:, 0]))
     True
     """
-    refuse_tied(graph, "the path value")
+    refuse_repeated(graph, "the path value")
     first = chosen_output(graph, output)
     like = next(iter(graph.params.values()), torch.zeros(()))
     x = torch.zeros(1, *graph.input_shape, dtype=like.dtype, device=like.device)

@@ -5,12 +5,14 @@ from typing import Any
 import torch
 
 from neuralpath.graph import nodes as n
-from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal
+from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal, is_operand
 from neuralpath.graph.geometry import Window
 from neuralpath.graph.operands import (
     Call,
+    Literal,
     Operand,
     as_row,
+    floating,
     parameters_of,
     per_channel,
     transposed,
@@ -28,10 +30,52 @@ def _weight(weight: Any, what: str) -> Operand:
     return weight
 
 
+def _without_factors(build: Builder, weight: Operand) -> tuple[Operand, list[Operand | float]]:
+    """A weight without the constant numbers that it is multiplied with, and these numbers.
+
+    Constants belong to the signal, not to the weight: so a layer that scales its weight while it runs, to have one
+    learning rate for all layers, is read as the layer and a scale.
+    """
+    factors: list[Operand | float] = []
+    while isinstance(weight, Call) and not weight.kwargs and len(weight.args) == 2:
+        one, two = weight.args
+        if weight.function in _MULTIPLY and _is_weight(two) and _is_number(build, one):
+            one, two = two, one
+        if weight.function not in (*_MULTIPLY, *_DIVIDE) or not (_is_weight(one) and _is_number(build, two)):
+            break
+        if weight.function in _DIVIDE:
+            two = Call(torch.reciprocal, (Call(floating, (two if isinstance(two, Operand) else Literal(two),)),))
+        factors.append(two)
+        weight = one
+    return weight, factors
+
+
+_MULTIPLY = (aten.mul.Tensor, aten.mul.Scalar)
+_DIVIDE = (aten.div.Tensor, aten.div.Scalar)
+
+
+def _is_weight(value: Any) -> bool:
+    return isinstance(value, Operand) and bool(parameters_of(value))
+
+
+def _is_number(build: Builder, value: Any) -> bool:
+    """Whether a value is one constant number."""
+    if isinstance(value, Operand):
+        return not parameters_of(value) and value.evaluate(build.state).numel() == 1
+    return is_operand(value)
+
+
+def _scaled(build: Builder, mixed: Signal, factors: list[Operand | float]) -> Signal:
+    for factor in factors:
+        mixed = build.scaled(mixed, Call(torch.reshape, (factor, ())) if isinstance(factor, Operand) else factor)
+    return mixed
+
+
 def _dense(build: Builder, x: Any, weight: Operand, bias: Any, *, inputs_first: bool) -> Signal:
     """A dense layer; the weight is a matrix, or a vector for one output without an axis of its own."""
     if not isinstance(x, Signal):
         raise Refused("multiplies a constant by a matrix that depends on the input")
+    weight, factors = _without_factors(build, weight)
     n_axes = weight.evaluate(build.state).ndim
     if n_axes > 2:
         raise Refused(f"a product with a weight of {n_axes} axes: only matrices and vectors are read")
@@ -46,6 +90,7 @@ def _dense(build: Builder, x: Any, weight: Operand, bias: Any, *, inputs_first: 
         weight = Call(transposed, (weight,))
     shape = tuple(weight.evaluate(build.state).shape)
     mixed = build.append(n.MixNode, shape[:1], x, label=label_of(build, "linear"), weight=weight, weight_shape=shape)
+    mixed = _scaled(build, mixed, factors)
     if n_axes == 1:
         mixed = build.reshaped(mixed, ())
     return mixed if bias is None else build.added(mixed, bias)
@@ -82,7 +127,7 @@ def _convolution(
     dilation: Any = 1,
     groups: int = 1,
 ) -> Signal:
-    weight = _weight(weight, "a convolution")
+    weight, factors = _without_factors(build, _weight(weight, "a convolution"))
     shape = tuple(weight.evaluate(build.state).shape)
     n_space = len(shape) - 2
     check_batched(x, n_space, "a convolution")
@@ -108,4 +153,5 @@ def _convolution(
         windows=windows,
         groups=groups,
     )
+    mixed = _scaled(build, mixed, factors)
     return mixed if bias is None else build.added(mixed, Call(per_channel, (bias, n_space)))

@@ -147,10 +147,14 @@ class Entry:
         return replace(plain, sides=sides, space=space)
 
     def as_units(self) -> "Entry":
-        """The entry after flattening, every unit a channel of its own, in the order of a flattened tensor."""
+        """The entry after flattening, every unit a channel of its own, in the order of a flattened tensor.
+
+        Positions of one source channel share its weights, so their units keep it as their origin: where two of them
+        are added later, they have a covariance.
+        """
         n_positions = math.prod(self.out_space)
         at = (self.at[:, None] * n_positions + torch.arange(n_positions)).reshape(-1)
-        origin = (self.origin[:, None] * n_positions + torch.arange(n_positions)).reshape(-1)
+        origin = self.origin.repeat_interleave(n_positions)
         group = None if self.group is None else self.group.repeat_interleave(n_positions)
         plain = self.densified() if self.axes is not None else self
         sides = _both(lambda side: _side_of_units(side, plain), plain.sides)

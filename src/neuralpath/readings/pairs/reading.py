@@ -125,13 +125,17 @@ class PairReading:
         return measured(torch.stack([variance * values[0], derivative]), sums.top)
 
     def bias(self, node: n.BiasNode, state: PairState) -> PairState:
-        entry = self._known(node.name, _spatial(state, node), (None, None), self._bias_variance, 1.0)
+        if state.flat:  # a flattened bias has a parameter for each unit, not for each channel
+            state = state.as_units()
+        entry = self._known(node.name, node.shape or state.shape, (None, None), self._bias_variance, 1.0)
         value_shape = (1,) * (len(node.shape) - len(node.value_shape)) + node.value_shape
-        if node.shape and not state.flat and any(size > 1 for size in value_shape[1:]):
+        if node.shape and value_shape[0] == 1:  # one parameter for all channels
+            entry = replace(entry, origin=torch.zeros_like(entry.origin))
+        if node.shape and any(size > 1 for size in value_shape[1:]):
             entry = replace(entry, pairs=(self._by_position(node, value_shape, entry.constant),))
         if entry.pairs is None and not any(entry.constant):
             return state
-        return PairState((*state.entries, entry), state.shape, state.flat)
+        return PairState((*state.entries, entry), state.shape)
 
     def _by_position(self, node: n.BiasNode, value_shape: n.Shape, constant: tuple[float, ...]) -> Scaled:
         """Pair values of a bias with a parameter of its own at each position of some axes: only equal ones meet."""
@@ -217,10 +221,6 @@ class PairReading:
         """The mean over the outputs of their second moments."""
         sums = contracted_units(state.entries, self._frame) if state.flat else pooled(state.entries, self._frame)
         return replace(sums, gain=sums.gain / math.prod(state.shape))
-
-
-def _spatial(state: PairState, node: n.BiasNode) -> n.Shape:
-    return state.shape if state.flat or not node.shape else node.shape
 
 
 def _of_channels(entries: tuple[Entry, ...], start: int, size: int) -> tuple[Entry, ...]:
