@@ -1,5 +1,6 @@
 """Plans, budgets, and memory that is lent again."""
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -40,12 +41,15 @@ def test_the_smallest_budget_works():
     assert make_plan(5, 5, cost, 1020, symmetric=True).block1 == 1
 
 
-@pytest.mark.parametrize(("text", "size"), [("8GiB", 8 * 2**30), ("1.5 mb", 1_500_000), ("100", 100), ("2k", 2000)])
+@pytest.mark.parametrize(
+    ("text", "size"),
+    [("8GiB", 8 * 2**30), ("1.5 mb", 1_500_000), ("100", 100), ("2k", 2000), (".5GB", 500_000_000), ("2.k", 2000)],
+)
 def test_sizes_of_memory(text, size):
     assert parse_memory(text) == size
 
 
-@pytest.mark.parametrize("text", ["much", "8 TB", "", "1.2.3GB", "-4GB"])
+@pytest.mark.parametrize("text", ["much", "8 TB", "", "1.2.3GB", "-4GB", ".", ". GB"])
 def test_sizes_that_are_none(text):
     with pytest.raises(ValueError, match="a number with a unit, such as 8GiB"):
         parse_memory(text)
@@ -54,6 +58,30 @@ def test_sizes_that_are_none(text):
 def test_default_budget_is_a_share_of_what_is_free():
     assert 0 < memory_budget() < available_memory() * 0.75
     assert format_memory(12) == "12 bytes"
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize(
+    ("memory", "error", "message"),
+    [
+        ("1GiB", TypeError, "`memory` must be a number of bytes, such as .* got a str; text such as '8GiB' is for the"),
+        (True, TypeError, "got a bool"),
+        ([1], TypeError, "got a list"),
+        (0, ValueError, "`memory` must be a positive number of bytes, got 0"),
+        (-1.0, ValueError, "positive number of bytes"),
+        (float("nan"), ValueError, "positive number of bytes, got nan"),
+        (float("inf"), ValueError, "positive number of bytes, got inf"),
+    ],
+)
+def test_budgets_that_are_none(memory, error, message):
+    with pytest.raises(error, match=message):
+        memory_budget(memory)
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize("memory", [1024, 1024.0, np.int64(1024), np.float32(1024)])
+def test_budgets_are_numbers_of_any_kind(memory):
+    assert memory_budget(memory) == 1024
 
 
 def test_workspace_lends_memory_again_only_when_no_view_is_left():

@@ -1,5 +1,8 @@
 """Checks of arguments at the public boundary, with messages that say what to do."""
 
+import math
+from numbers import Real
+
 import torch
 from jaxtyping import Shaped
 from torch import Tensor
@@ -36,13 +39,37 @@ def check_batch(name: str, x: object, shape: tuple[int, ...], *, dtype: torch.dt
 
 def check_finite(name: str, x: Shaped[Tensor, "batch ..."]) -> None:
     """Refuse NaN and infinity, naming the first example that has one."""
-    if bool(torch.isfinite(x.sum())):
-        return  # one pass without a copy; large finite numbers can have no finite sum, and need the closer look
-    finite = torch.isfinite(x).flatten(1).all(1) if x.ndim > 1 else torch.isfinite(x)
-    if not bool(finite.all()):
-        index = int(torch.nonzero(~finite)[0, 0])
-        count = int((~finite).sum())
-        raise ValueError(
-            f"`{name}` has NaN or infinity in {count} of {x.shape[0]} examples, the first at index {index}; "
-            "remove or mend them."
-        )
+    if is_finite(x):
+        return
+    values = torch.func.debug_unwrap(x)
+    if values.shape != x.shape:  # of a batch of batches, inside of `vmap`
+        raise ValueError(f"`{name}` has NaN or infinity; remove or mend them.")
+    finite = torch.isfinite(values).reshape(len(values), -1).all(1)
+    index = int(torch.nonzero(~finite)[0, 0])
+    count = int((~finite).sum())
+    raise ValueError(
+        f"`{name}` has NaN or infinity in {count} of {x.shape[0]} examples, the first at index {index}; "
+        "remove or mend them."
+    )
+
+
+def is_finite(x: Shaped[Tensor, "..."]) -> bool:
+    """Whether a tensor has neither NaN nor infinity, in one pass without a copy."""
+    if not x.is_floating_point() or not x.numel():
+        return bool(torch.isfinite(x).all())
+    # The least and the largest value are NaN where any is. Inside of `torch.func` transforms no value can be looked
+    # at, so the tensor behind is taken, which has the values of all examples.
+    return all(math.isfinite(end) for end in torch.func.debug_unwrap(x).detach().aminmax())
+
+
+def check_number(name: str, value: object, hint: str = "", *, or_zero: bool = False) -> float:
+    """A positive finite number, or 0 where that is allowed; ``hint`` says what else may be given.
+
+    Raises: TypeError for what is no real number; ValueError for one that is not positive or not finite.
+    """
+    if not isinstance(value, Real) or isinstance(value, bool):
+        raise TypeError(f"`{name}` must be a number{hint}, got {describe(value)}.")
+    number = float(value)
+    if not math.isfinite(number) or number < 0 or (number == 0 and not or_zero):
+        raise ValueError(f"`{name}` must be {'0 or ' if or_zero else ''}positive and finite{hint}, got {value}.")
+    return number

@@ -1,5 +1,7 @@
 """`neuralpath kernel` with stores: gone on with, verified, and refused with one line."""
 
+import errno
+import os
 import sys
 from typing import get_args
 
@@ -68,7 +70,7 @@ def test_a_store_is_gone_on_with_and_verified(folder, capsys):
         (["--store", "a.zarr", "--threads", "0"], "--threads must be 1 or more"),
         (["--store", "a.zarr", "--cluster", "x.json"], "'x.json' is neither the address of a scheduler"),
         (["--verify", "{folder}", "--tiles", "-1"], "--tiles must be 0 or more"),
-        (["--out", "{folder}/zarr.json/K.npy"], "cannot be written: "),
+        (["--out", "{folder}/zarr.json/K.npy"], "cannot be written: {folder}/zarr.json is not a folder"),
         (["--store", "a.zarr", "--kernel", "tangent", "--normalise"], "normalising is for the kernel 'path'"),
     ],
 )
@@ -76,9 +78,32 @@ def test_mistakes_are_one_line(more, message, folder, capsys, monkeypatch, tmp_p
     monkeypatch.chdir(tmp_path)
     assert main([*ARGUMENTS, *(word.format(folder=folder) for word in more)]) == 1
     error = capsys.readouterr().err
-    assert message in error
+    assert message.format(folder=folder) in error
     assert error.count("\n") == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["K.zarr"]
+
+
+@pytest.mark.parametrize(
+    ("place", "message"),
+    [
+        ("K.npy", "K.npy cannot be written: it is a folder; give --out the name of a file.\n"),
+        ("file/deeper/K.npy", "file/deeper/K.npy cannot be written: file is not a folder.\n"),
+    ],
+)
+def test_a_place_that_no_file_can_be_put_at_is_refused_before_any_work(place, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "K.npy").mkdir()
+    (tmp_path / "file").touch()
+
+    def work(*_, **__):
+        raise AssertionError
+
+    monkeypatch.setattr(command, "load_examples", work)
+    monkeypatch.setattr(command, "load_model", work)
+    assert main([*ARGUMENTS, "--out", place]) == 1
+    assert capsys.readouterr().err.endswith(message)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["K.npy", "file"]
+    assert list((tmp_path / "K.npy").iterdir()) == []
 
 
 @pytest.mark.parametrize(("n_tiles", "how"), [(0, "begins with the first"), (4, "goes on from them")])
@@ -119,4 +144,18 @@ def test_without_the_extra_nothing_is_left(tmp_path, capsys, monkeypatch):
         'stored kernels need the package zarr: pip install zarr (from a clone: pip install -c constraints.txt "'
         '.[scale]").' in capsys.readouterr().err
     )
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_full_disk_is_told_before_the_work(tmp_path, capsys, monkeypatch):
+    """Through a mapped file the process would be killed by a signal, in the middle."""
+
+    def full(descriptor, offset, size):
+        assert size > 40 * 40 * 4
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    monkeypatch.setattr(TiledKernel, "__iter__", lambda self: pytest.fail("the work was begun"))
+    assert main([*ARGUMENTS, "--out", str(tmp_path / "K.npy")]) == 1
+    assert capsys.readouterr().err == f"neuralpath: {tmp_path / 'K.npy'} cannot be written: No space left on device.\n"
     assert list(tmp_path.iterdir()) == []

@@ -431,6 +431,29 @@ def test_bad_input_is_refused_with_a_reason():
         (ValueError, "`variance` must be positive", lambda: tangent(graph, x, variance=0.0)),
         (ValueError, "`bias_variance` must be 0 or positive", lambda: tangent(graph, x, bias_variance=-1.0)),
         (ValueError, "`memory` must be a positive number", lambda: kernel(graph, x, memory=0)),
+        (TypeError, r"`variance` must be a number \(or a rule .* got a str", lambda: tangent(graph, x, variance="he")),
+        (
+            TypeError,
+            r"`variance` must be a number \(or a rule .* got a NoneType",
+            lambda: tangent(graph, x, variance=None),
+        ),
+        (TypeError, "`variance` must be a number .* got a bool", lambda: tangent(graph, x, variance=True)),
+        (ValueError, r"`variance` must be positive and finite", lambda: tangent(graph, x, variance=float("nan"))),
+        (
+            TypeError,
+            r"`variance\['layers.linear1'\]` must be a number, got a str",
+            lambda: tangent(graph, x, variance={node.name: "2" for node in graph.nodes if isinstance(node, n.MixNode)}),
+        ),
+        (TypeError, "`bias_variance` must be a number, got a str", lambda: tangent(graph, x, bias_variance="a")),
+        (TypeError, "`bias_variance` must be a number, got a NoneType", lambda: tangent(graph, x, bias_variance=None)),
+        (TypeError, "`scale` must be a number, got a str", lambda: npath.FanVariance("he")),
+        (ValueError, "`scale` must be positive and finite, got inf", lambda: npath.FanVariance(float("inf"))),
+        (
+            TypeError,
+            r"`memory` must be a number of bytes, such as 8 \* 2\*\*30 for 8 GiB, got a str; text such as "
+            "'8GiB' is for the command line",
+            lambda: kernel(graph, x, memory="1GiB"),
+        ),
     ]
     for error, message, call in cases:
         with pytest.raises(error, match=message):

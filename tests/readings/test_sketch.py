@@ -71,3 +71,24 @@ def test_refusals():
     softplus = npath.trace(nn.Sequential(nn.Linear(2, 3), nn.Softplus(), nn.Linear(3, 1)).double(), x[:1])
     with pytest.raises(ValueError, match="the activation softplus"):
         npath.path_sketch(softplus, x, 2, generator=_generator())
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"n_features": 10.5}, "`n_features` must be a number of features, an integer, got a float"),
+        ({"n_features": "10"}, "`n_features` must be a number of features, an integer, got a str"),
+        ({"n_features": True}, "`n_features` must be .* got a bool"),
+        (
+            {"generator": 0},
+            r"`generator` must be a torch.Generator, such as `torch.Generator\(\).manual_seed\(0\)`, got a int",
+        ),
+        ({"generator": None}, "`generator` must be a torch.Generator, .* got a NoneType"),
+    ],
+)
+def test_arguments_of_another_kind(arguments, message):
+    model, x = tiny.build("dense")
+    graph = npath.trace(model, x[:1])
+    with pytest.raises(TypeError, match=message):
+        npath.path_sketch(graph, x, **{"n_features": 2, "generator": _generator(), **arguments})

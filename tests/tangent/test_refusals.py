@@ -50,6 +50,75 @@ def test_examples_that_are_mixed():
     _refuses(ValueError, "mixes the examples of a batch", functional)
 
 
+MIXING = {
+    "mean": lambda m, x: m.a(x - x.mean(0)),
+    "batch norm": lambda m, x: F.batch_norm(m.a(x), None, None, training=True),
+    "softmax over the batch": lambda m, x: m.a(x).softmax(0),
+}
+
+
+@pytest.mark.parametrize("kind", MIXING)
+@pytest.mark.parametrize(
+    ("x1", "x2"),
+    [
+        (X, X.flip(0)),  # the last of the second is the first of the first
+        (X, X[:1]),  # all of the second are
+        (X[:1].expand(3, 3), torch.cat([X, X[:1], X[:1]])),
+        (torch.cat([X, X[:1]]), None),  # the last is the first again
+        (torch.cat([X[:1], X[1:2], X[:1]]), X[:1].expand(4, 3)),
+    ],
+)
+@pytest.mark.parametrize("compared", [2**20, 1, 6])
+def test_examples_that_are_mixed_and_partly_equal(kind, x1, x2, compared, monkeypatch):
+    monkeypatch.setattr("neuralpath.tangent.probe.COMPARED_AT_ONCE", compared)
+    mixing = Net(MIXING[kind], a=nn.Linear(3, 4))
+    _refuses(ValueError, "mixes the examples of a batch", mixing, x1, x2)
+
+
+@pytest.mark.parametrize("room", [0, 2**20])
+def test_equal_examples_are_expected(room, monkeypatch):
+    """Whatever is equal, the kernel is that of each pair; the batch is run in parts, or as a whole."""
+    monkeypatch.setattr("neuralpath.tangent.tiled.RUN_BYTES", room)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    x = X.double()
+    whole = tangent_kernel(model, x)
+    again = x[[0, 1, 0, 0]]
+    torch.testing.assert_close(tangent_kernel(model, again), whole[[0, 1, 0, 0]][:, [0, 1, 0, 0]])
+    torch.testing.assert_close(tangent_kernel(model, x, x.flip(0)), whole.flip(1))
+    torch.testing.assert_close(tangent_kernel(model, x[[2, 2]], x[[2, 2, 2]]), whole[2, 2].expand(2, 3))
+    torch.testing.assert_close(tangent_kernel(model, x[[2, 2, 2]]), whole[2, 2].expand(3, 3))
+
+
+def test_an_example_that_differs_is_looked_for_only_where_the_last_does_not(monkeypatch):
+    from neuralpath.tangent.probe import _last_other
+
+    first, other = X[:1], X[1:2]
+    assert _last_other(first, torch.cat([other, first, other]))[1] == 2
+    batch, place = _last_other(torch.cat([first, other]), torch.cat([other, other, first, first]))
+    assert (len(batch), place) == (4, 1)
+    batch, place = _last_other(torch.cat([first, other, first]), torch.cat([first, first]))
+    assert (len(batch), place) == (3, 1)
+    assert _last_other(first, torch.cat([first, first]))[1] == 1
+
+    def no_search(*_):
+        raise AssertionError
+
+    monkeypatch.setattr(torch, "nonzero", no_search)
+    assert _last_other(X, X)[1] == 3
+
+
+@pytest.mark.parametrize("n_outputs", [2, 3, 4])
+@pytest.mark.parametrize("n_examples", [2, 3, 4])
+@pytest.mark.parametrize("scale", [0.0, 1.0])
+def test_outputs_first_are_not_taken_for_mixing_whatever_their_number(n_outputs, n_examples, scale):
+    model = Net(lambda m, x: (scale * m.a(x)).T, a=nn.Linear(3, n_outputs))
+    text = "one row for each example, the batch first"
+    for x2 in (None, X[:n_examples] + 1):
+        _refuses(ValueError, text, model, X[:n_examples], x2)
+    squeezed = Net(lambda m, x: m.a(x).T.squeeze(), a=nn.Linear(3, 2))
+    _refuses(ValueError, text, squeezed, X[:n_examples], X + 1)
+
+
 def test_outputs_that_are_not_batch_first():
     _refuses(ValueError, "one row for each example, the batch first", Net(lambda m, x: m.a(x).T, a=nn.Linear(3, 5)))
     _refuses(ValueError, "one row for each example", Net(lambda m, x: m.a(x).sum(), a=nn.Linear(3, 2)))

@@ -11,6 +11,7 @@ import tyro
 from neuralpath.commands.errors import UserError
 from neuralpath.commands.examples import load_examples
 from neuralpath.commands.models import load_model, load_weights
+from neuralpath.commands.seeds import check_seed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -74,6 +75,7 @@ class Kernel:
         from neuralpath.tiles.memory import memory_budget, parse_memory
 
         store = self._store()
+        check_seed(self.seed)
         try:
             memory = None if self.memory is None else memory_budget(parse_memory(self.memory))
             x = load_examples(self.data, self.split, self.count, self.data_dir).images
@@ -107,6 +109,8 @@ class Kernel:
         store = self.out if self.out is not None and self.out.suffix == ".zarr" else self.store
         if self.out is not None and self.out.suffix not in (".npy", ".zarr"):
             raise UserError(f"--out must end in .npy or .zarr, got {self.out}.")
+        if self.out is not None and store is None:
+            _check_place(self.out)
         if store is None and (self.cluster is not None or self.threads is not None):
             raise UserError("--cluster and --threads are for --store.")
         if self.threads is not None and self.threads < 1:
@@ -153,6 +157,15 @@ class Kernel:
                 part.unlink()
 
 
+def _check_place(out: Path) -> None:
+    """Refuse a place that no file can be put at, before any work."""
+    if out.is_dir():
+        raise UserError(f"{out} cannot be written: it is a folder; give --out the name of a file.")
+    above = next((folder for folder in out.parents if folder.exists()), None)
+    if above is not None and not above.is_dir():
+        raise UserError(f"{out} cannot be written: {above} is not a folder.")
+
+
 def _kept(store: Path) -> str:
     """What an interrupted command leaves."""
     from neuralpath.tiles.store import find_kernel
@@ -180,6 +193,9 @@ def _write_npy(tiled: "TiledKernel", part: Path, name: str) -> None:
     part.parent.mkdir(parents=True, exist_ok=True)
     dtype = str(tiled.dtype).removeprefix("torch.")
     array = np.lib.format.open_memmap(part, mode="w+", dtype=dtype, shape=(plan.n1, plan.n2))
+    if hasattr(os, "posix_fallocate"):  # a mapped file has holes; the process would die where the disk cannot fill one
+        with part.open("r+b") as file:
+            os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
     _say(f"{plan}; {tiled.estimate()}")
     with progress_bar(plan.n_pairs, name, None if sys.stderr.isatty() else False) as step:
         for tile, values in tiled:

@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from neuralpath._checks import check_batch, describe
 from neuralpath.graph import nodes as n
 from neuralpath.graph.counting import ExactCounts
+from neuralpath.graph.finite import FiniteForward, check_tensors
 from neuralpath.graph.forward import Forward, Gates
+from neuralpath.graph.given_gates import check_layer
 from neuralpath.graph.table import graph_table
 from neuralpath.graph.tying import own_names, tied_parameter
 from neuralpath.graph.walk import walk
@@ -120,14 +122,16 @@ class PathGraph:
     def gates(self, x: Float[Tensor, "batch *shape"]) -> Gates:
         """The gates that each example opens: one tensor for each node of ``gate_names``.
 
-        Raises: ValueError if ``x`` does not fit the network or is not finite; TypeError for another dtype.
+        Raises: ValueError if ``x`` does not fit the network, or if it, the model's tensors or what they give is not
+        finite; TypeError for another dtype.
         """
         check_input("x", x, self)
         state = self.state
+        check_tensors(self.nodes, state)
         recorded: dict[str, list[Shaped[Tensor, "batch ..."]]] = {name: [] for name in self.gate_names}
         # A node and the one before it are held at once.
         for chunk in x.split(min(GATES_CHUNK, max(1, CHUNK_BYTES // (2 * self.widest * x.element_size())))):
-            walk(self, Forward(chunk, state, record=lambda name, gate: recorded[name].append(gate)))
+            walk(self, FiniteForward(self.nodes, chunk, state, lambda name, gate: recorded[name].append(gate)))
         layers = tuple(torch.cat(parts) if len(parts) > 1 else parts[0] for parts in recorded.values())
         return Gates(self.gate_names, layers)
 
@@ -172,22 +176,7 @@ def check_gates(name: str, gates: object, graph: PathGraph, n_examples: int | No
             f"{', '.join(graph.gate_names) or '(none)'}."
         )
     for node, layer in zip(graph.gate_nodes, gates.layers, strict=True):
-        if tuple(layer.shape[1:]) != node.shape:
-            raise ValueError(
-                f"`{name}` at {node.name!r} has the shape {tuple(layer.shape[1:])} for each example, "
-                f"but the graph has {node.shape} there."
-            )
-        is_pool = isinstance(node, n.MaxPoolNode)
-        if is_pool != (layer.dtype == torch.int64):
-            expected = "int64 positions of a max pool" if is_pool else "boolean or floating-point gates"
-            raise TypeError(f"`{name}` at {node.name!r} must be {expected}, got {describe(layer)}.")
-        if isinstance(node, n.MaxPoolNode) and layer.numel():
-            low, high = (int(end) for end in layer.aminmax())
-            if low < 0 or high >= prod(node.in_space):
-                raise ValueError(
-                    f"`{name}` at {node.name!r} must be positions from 0 to {prod(node.in_space) - 1}, the flat "
-                    f"positions that the max pool reads, got {low} to {high}."
-                )
+        check_layer(name, node, layer)
     if n_examples is not None and len(gates) and gates.n_examples != n_examples:
         raise ValueError(
             f"`{name}` has {gates.n_examples} examples but its input has {n_examples}; they must be of one batch."

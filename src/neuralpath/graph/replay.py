@@ -8,6 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
+from neuralpath.graph.finite import check_operands
 from neuralpath.graph.forward import Forward
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.support import ReplayMismatch
@@ -42,8 +43,9 @@ def check_replay(graph: PathGraph, model: nn.Module, example: Float[Tensor, "bat
     Once as given, and once more, where a wrong graph cannot hide behind zeros, rounding or one batch size: in
     double precision, with parameters and input drawn at random, at several batch sizes.
 
-    Raises: ReplayMismatch.
+    Raises: ValueError for a model whose tensors are not finite, which nothing can be compared with; ReplayMismatch.
     """
+    check_operands(graph.nodes, graph.state)
     difference, size = _as_given(graph, model, example)
     if difference > _tolerance(example.dtype) * size:
         raise _mismatch(model, difference, size, "on `example`")

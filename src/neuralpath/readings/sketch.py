@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Integral
 
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from neuralpath._checks import describe
 from neuralpath.graph import linear
 from neuralpath.graph import nodes as n
 from neuralpath.graph.counting import no_paths_through
@@ -62,8 +64,8 @@ def path_sketch(
     of one seed.
 
     Cost: ``n_features`` forward passes; memory for a chunk of them, and for the gates of ``x``. Raises: ValueError for
-    inputs or gates that do not fit, tied weights and activations that are not gates; OverflowError past the range of
-    the dtype.
+    inputs or gates that do not fit, tied weights and activations that are not gates; TypeError for what is no number of
+    features or no generator; OverflowError past the range of the dtype.
 
     >>> import neuralpath as npath
     >>> x = torch.randn(3, 4, dtype=torch.float64)
@@ -76,8 +78,15 @@ def path_sketch(
     """
     check_input("x", x, graph)
     refuse_tied(graph, "the path sketch")
+    if not isinstance(n_features, Integral) or isinstance(n_features, bool):
+        raise TypeError(f"`n_features` must be a number of features, an integer, got {describe(n_features)}.")
     if n_features < 1:
         raise ValueError(f"`n_features` must be at least 1, got {n_features}.")
+    if not isinstance(generator, torch.Generator):
+        raise TypeError(
+            "`generator` must be a torch.Generator, such as `torch.Generator().manual_seed(0)`, got "
+            f"{describe(generator)}."
+        )
     if gates is not None:
         check_gates("gates", gates, graph, len(x))
     variances = mix_variances(graph, FanVariance(1.0) if normalise else 1.0)

@@ -32,6 +32,9 @@ from neuralpath.tangent.recording import Recording, TooLarge, record
 
 _log = logging.getLogger("neuralpath")
 
+COMPARED_AT_ONCE = 2**20
+"""Entries of examples that are compared with another example at once, so that no copy of a batch is made."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
@@ -48,7 +51,7 @@ class Probe:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Sample:
-    """A run on some examples, the first and the last in question among them."""
+    """A run on some examples, the two in question among them."""
 
     recording: Recording
     pair: slice  # where those two are
@@ -59,7 +62,9 @@ def probe_network(
     network: Network, x1: Tensor, x2: Tensor | None, names: Sequence[str], output: int | None, joint: bool,
     *, room: int = 0,
 ) -> Probe:  # fmt: skip
-    """Look at a network on the first and the last example.
+    """Look at a network on the first and the last example, or the last that differs from the first.
+
+    Of two equal examples a network that mixes them gives what each has alone, so that nothing would show.
 
     A single batch whose values on the way take no more than ``room`` bytes is run as a whole, so that the gradients
     that are checked are the very ones that the kernel is made of.
@@ -67,8 +72,9 @@ def probe_network(
     Raises: TypeError or ValueError where the network cannot run on them, mixes examples or depends on chance.
     """
     last = x1 if x2 is None else x2
-    examples = x1[:1], last[-1:]
-    sample = _whole_sample(network, x1, names, room) if x2 is None else None
+    batch, place = _last_other(x1, last)
+    examples = x1[:1], batch[place : place + 1]
+    sample = _whole_sample(network, x1, place, names, room) if x2 is None else None
     if sample is None:
         x = torch.cat(examples)
         if len(x1) == 2 or len(last) == 2:
@@ -78,7 +84,7 @@ def probe_network(
     together = recording.outputs[sample.pair]
     if not bool(torch.isfinite(together).all()):
         raise ValueError("`model` gives NaN or infinity for finite inputs, so it has no gradient there.")
-    alone = [_alone(network, x, together) for x in examples]
+    alone = [_alone(network, x, together, len(recording.outputs)) for x in examples]
     _check_examples_apart(network, torch.cat(examples), together, alone)
     n_outputs = together.shape[1]
     if output is not None and not 0 <= output < n_outputs:
@@ -104,12 +110,30 @@ def probe_network(
     )
 
 
-def _whole_sample(network: Network, x: Tensor, names: Sequence[str], room: int) -> _Sample | None:
-    """A run on a whole batch, or nothing if that takes too much memory or cannot be done."""
+def _last_other(x1: Tensor, last: Tensor) -> tuple[Tensor, int]:
+    """Where the last example is that differs from the first one: in ``last``, else in ``x1``, else the last one."""
+    first = x1[0]
+    if not torch.equal(last[-1], first):
+        return last, len(last) - 1
+    n_rows = max(1, COMPARED_AT_ONCE // max(1, first.numel()))
+    for batch in (last, x1) if last is not x1 else (x1,):
+        for stop in range(len(batch), 0, -n_rows):
+            part = batch[max(0, stop - n_rows) : stop]
+            others = torch.nonzero((part != first).reshape(len(part), -1).any(1))
+            if len(others):
+                return batch, stop - len(part) + int(others[-1, 0])
+    return last, len(last) - 1
+
+
+def _whole_sample(network: Network, x: Tensor, place: int, names: Sequence[str], room: int) -> _Sample | None:
+    """A run on a whole batch, or nothing if that takes too much memory or cannot be done.
+
+    The two examples in question are the first one and that at ``place``.
+    """
     if len(x) < 2 or x.nbytes > room:
         return None
     try:
-        return _Sample(record(network, x, names, room), slice(0, None, len(x) - 1), is_whole=True)
+        return _Sample(record(network, x, names, room), slice(0, place + 1, place), is_whole=True)
     except TooLarge:
         return None
     except Exception as error:  # two examples will show it too, or some later part of the batch
@@ -146,23 +170,36 @@ def _recorded(network: Network, x: Tensor, names: Sequence[str]) -> Recording:
     return recording
 
 
-def _alone(network: Network, x: Tensor, like: Tensor) -> Tensor:
-    """The output for one example by itself, or, for a network that cannot, for the example twice."""
+def _alone(network: Network, x: Tensor, like: Tensor, n_together: int) -> Tensor:
+    """The output for one example by itself, or, for a network that cannot, for copies of it.
+
+    Their number is not that of the examples that ran together: an output whose first axis is another one, and only was
+    of that size, shows itself.
+
+    Raises: ValueError if the batch is not the first axis of the output.
+    """
     try:
         y = flat_outputs(network.run(x), 1, x)
         if y.shape[1] == like.shape[1]:
             return y
     except Exception as error:
         _log.debug("a batch of one does not run: %s", error)
-    return flat_outputs(network.run(torch.cat([x, x])), 2, x)[:1]
+    copies = torch.cat([x] * (3 if n_together == 2 else 2))
+    return flat_outputs(network.run(copies), len(copies), copies)[:1]
 
 
 def _check_examples_apart(network: Network, x: Tensor, together: Tensor, alone: Sequence[Tensor]) -> None:
-    """Refuse a network whose output for an example depends on the other examples, or on chance."""
+    """Refuse a network whose output for an example depends on the other examples, or on chance.
+
+    Raises: ValueError, also if the batch is not the first axis of the output.
+    """
     separate = torch.cat([y.detach() for y in alone])
     if _close(together.detach(), separate):
         return
+    more = torch.cat([x, x[:1]])
     with torch.no_grad():
+        # An output that is not batch-first may look like one on two examples, and then like mixing; not on three.
+        flat_outputs(network.run(more), len(more), more)
         one, two = (flat_outputs(network.run(x), len(x), x) for _ in range(2))
     if not _close(one, two):
         _refuse_chance()

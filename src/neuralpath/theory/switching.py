@@ -18,7 +18,8 @@ from torch import Tensor
 
 from neuralpath._checks import describe
 from neuralpath.bits.packed import Words, pack, use_bits
-from neuralpath.graph.forward import Forward, Gates
+from neuralpath.graph.finite import FiniteForward, check_tensors
+from neuralpath.graph.forward import Gates
 from neuralpath.graph.path_graph import GATES_CHUNK, PathGraph, check_input
 from neuralpath.graph.walk import walk
 
@@ -218,7 +219,8 @@ def _tensors_of(graph: PathGraph, checkpoint: Mapping[str, Tensor], number: int)
 
 
 def _gates_at(graph: PathGraph, x: Float[Tensor, "batch *shape"], state: dict[str, Tensor]) -> Gates:
+    check_tensors(graph.nodes, state)
     recorded: dict[str, list[Shaped[Tensor, "batch ..."]]] = {name: [] for name in graph.gate_names}
     for chunk in x.split(GATES_CHUNK):
-        walk(graph, Forward(chunk, state, record=lambda name, gate: recorded[name].append(gate)))
+        walk(graph, FiniteForward(graph.nodes, chunk, state, record=lambda name, gate: recorded[name].append(gate)))
     return Gates(graph.gate_names, tuple(torch.cat(parts) for parts in recorded.values()))

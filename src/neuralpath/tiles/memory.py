@@ -2,6 +2,7 @@
 
 import os
 import re
+from numbers import Real
 
 DEFAULT_SHARE = 0.5
 """Share of the free memory that a computation takes unless told otherwise."""
@@ -24,11 +25,15 @@ def available_memory() -> int:
 def memory_budget(memory: int | None = None) -> int:
     """The budget in bytes: the given one, or a share of what is free.
 
-    Raises: ValueError if it is not positive.
+    Raises: TypeError if it is no number; ValueError if it is not positive.
     """
     if memory is None:
         return int(DEFAULT_SHARE * available_memory())
-    if memory <= 0:
+    if not isinstance(memory, Real) or isinstance(memory, bool):
+        hint = "; text such as '8GiB' is for the command line" if isinstance(memory, str) else ""
+        kind = type(memory).__name__
+        raise TypeError(f"`memory` must be a number of bytes, such as 8 * 2**30 for 8 GiB, got a {kind}{hint}.")
+    if not 0 < memory < float("inf"):
         raise ValueError(f"`memory` must be a positive number of bytes, got {memory}.")
     return int(memory)
 
@@ -39,8 +44,8 @@ def parse_memory(text: str) -> int:
     >>> parse_memory("8GiB"), parse_memory("500 MB")
     (8589934592, 500000000)
     """
-    match = re.fullmatch(r"\s*([0-9.]+)\s*([kmg]i?)?b?\s*", text.lower())
-    if match is None or match[1].count(".") > 1:
+    match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([kmg]i?)?b?\s*", text.lower())
+    if match is None:
         raise ValueError(f"a size of memory is a number with a unit, such as 8GiB or 500MB; got {text!r}.")
     return int(float(match[1]) * _UNITS[match[2] or ""])
 

@@ -178,8 +178,66 @@ def test_inputs_that_do_not_fit(net, without_type_checks):
 def test_parts_and_paths_need_gates():
     graph, x = _graph(nn.Sequential(dense(3, 4), nn.Softplus(), dense(4, 1)), 3)
     for kernel in (limit_tangent_parts, limit_path_kernel):
-        with pytest.raises(ValueError, match=r"Softplus\(beta=1.0\) is not of the form q \* gate"):
+        with pytest.raises(ValueError, match=r"Softplus\(beta=1.0\) at '1' is not of the form q \* gate"):
             kernel(graph, x)
+
+
+@pytest.mark.parametrize(
+    ("layer", "activation", "message"),
+    [
+        (nn.Tanh(), None, "^tanh at '1' is not of the form"),
+        (nn.ReLU(), torch.sin, "^the activation sin at '1' is not of the form"),
+        (nn.ReLU(), {"1": npath.ByQuadrature(torch.sin, name="a sine")}, "^a sine at '1' is not of the form"),
+    ],
+)
+def test_activations_without_gates_are_named_with_their_node(layer, activation, message):
+    graph, x = _graph(nn.Sequential(dense(3, 4), layer, dense(4, 1)), 3)
+    for kernel in (limit_tangent_parts, limit_path_kernel):
+        with pytest.raises(ValueError, match=message):
+            kernel(graph, x, activation=activation)
+
+
+def _named(q):
+    return q.sum(-1, keepdim=True)
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize(
+    ("activation", "message"),
+    [
+        (lambda q: q.sum(), r"^the activation <lambda> must be an elementwise function, .* it gave a float64 tensor of "
+                            r"shape \(\)"),
+        (_named, r"^the activation _named must be an elementwise function, which gives a tensor of the shape"),
+        (lambda q: None, "it gave a NoneType"),
+        (lambda q: 0.5, "it gave a float"),
+        (npath.ByQuadrature(lambda q: q.mean(), name="my mean"), "^my mean must be an elementwise function"),
+    ],
+)  # fmt: skip
+def test_functions_that_are_not_elementwise(activation, message):
+    graph, x = _graph(nn.Sequential(dense(3, 4), nn.ReLU(), dense(4, 1)), 3)
+    for kernel in (limit_tangent_kernel, limit_output_kernel):
+        with pytest.raises(ValueError, match=message):
+            kernel(graph, x, activation=activation)
+
+
+def test_a_function_of_the_input_that_is_not_elementwise():
+    graph, x = _graph(nn.Sequential(nn.ReLU(), dense(3, 4), nn.ReLU(), dense(4, 1)), 3)
+    with pytest.raises(ValueError, match=r"^the activation <lambda> must be an elementwise function"):
+        limit_output_kernel(graph, x, activation={"0": lambda q: q[:, :2]})
+
+
+@pytest.mark.parametrize("function", [lambda q: torch.tanh(q.detach()), torch.ones_like])
+def test_a_function_that_hides_its_derivative(function):
+    graph, x = _graph(nn.Sequential(dense(3, 4), nn.ReLU(), dense(4, 1)), 3)
+    with pytest.raises(ValueError, match="has no derivative: write it in torch operations, without `detach`"):
+        limit_tangent_kernel(graph, x, activation=function)
+
+
+def test_a_gate_that_is_not_elementwise():
+    graph, x = _graph(nn.Sequential(dense(3, 4), nn.ReLU(), dense(4, 1)), 3)
+    wrong = npath.ByQuadrature(torch.nn.functional.silu, lambda q: torch.sigmoid(q).mean(-1))
+    with pytest.raises(ValueError, match=r"^the activation must be an elementwise function"):
+        limit_path_kernel(graph, x, activation=wrong)
 
 
 def test_kinks_are_refused_with_the_accuracy_reached():

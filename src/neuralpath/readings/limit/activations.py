@@ -90,10 +90,13 @@ def split_slopes(activation: Activation, v: Numbers, w: Numbers, c: Numbers) -> 
     return SlopeSplit(gates, slopes - left - right + gates, left + right - 2 * gates)
 
 
-def check_gated(activation: Activation) -> None:
-    """Refuse an activation that has no gate."""
+def check_gated(activation: Activation, node: str | None = None) -> None:
+    """Refuse an activation that has no gate, by the name of its node where it stands at one."""
     if not activation.gated:
-        raise ValueError(f"{activation} is not of the form q * gate(q), so its slope has no value and feature part.")
+        what = str(activation)
+        if node is not None and repr(node) not in what:  # one that was made for a node has its name already
+            what = f"{what} at {node!r}"
+        raise ValueError(f"{what} is not of the form q * gate(q), so its slope has no value and feature part.")
 
 
 def sine_and_angle(v: Numbers, w: Numbers, c: Numbers) -> tuple[Numbers, Numbers]:

@@ -10,6 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from neuralpath._checks import describe
 from neuralpath.readings.limit.activations import Function, Numbers, Pair
 
 REACH, WIDER_REACH = 8.6, 10.6
@@ -37,7 +38,8 @@ class ByQuadrature:
     ``accuracy`` for the variances at hand, relative to the activation's own size there. ``gate``, with chi(q) = q
     gate(q), is needed for value and feature parts only. Values are computed in float64.
 
-    Raises: ValueError (on use) where the accuracy is not reached, as for functions with kinks or jumps.
+    Raises: ValueError (on use) where the accuracy is not reached, as for functions with kinks or jumps, and for what is
+    no elementwise function.
 
     >>> import neuralpath as npath
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64)
@@ -54,17 +56,20 @@ class ByQuadrature:
     normaliser: float = 2.0
     name: str = "the activation"
 
+    def __str__(self) -> str:
+        return self.name
+
     @property
     def gated(self) -> bool:
         return self.gate is not None
 
     def __call__(self, q: Numbers) -> Numbers:
-        return self.function(q)
+        return self._applied(self.function, q)
 
     def mean(self, v: Numbers) -> Numbers:
         n_nodes = self._nodes_for(v.double().reshape(-1), (Pair.SIGNALS,))
         nodes, weights = _axis(n_nodes, REACH)
-        values = self.function(v.double().sqrt()[..., None] * nodes.to(v.device))
+        values = self._applied(self.function, v.double().sqrt()[..., None] * nodes.to(v.device))
         return (values * weights.to(v.device)).sum(-1).to(v.dtype)
 
     def moments(self, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
@@ -100,16 +105,29 @@ class ByQuadrature:
         if "slope" in needed:
             with torch.enable_grad():
                 q = q.detach().requires_grad_()
-                signal = self.function(q)
-                (values["slope"],) = torch.autograd.grad(signal.sum(), q)
+                signal = self._applied(self.function, q)
+                slopes = torch.autograd.grad(signal.sum(), q, allow_unused=True) if signal.requires_grad else (None,)
+            if slopes[0] is None:
+                raise ValueError(f"{self.name} has no derivative: write it in torch operations, without `detach`.")
+            values["slope"] = slopes[0]
             values["signal"] = signal.detach()
             q = q.detach()
         elif "signal" in needed:
-            values["signal"] = self.function(q)
+            values["signal"] = self._applied(self.function, q)
         if "gate" in needed:
             assert self.gate is not None  # `check_gated` has been asked
-            values["gate"] = self.gate(q).to(q.dtype)
+            values["gate"] = self._applied(self.gate, q).to(q.dtype)
         return values
+
+    def _applied(self, function: Function, q: Numbers) -> Tensor:
+        """A function of a tensor, refused where it does not give a value for each entry."""
+        y: object = function(q)
+        if not isinstance(y, Tensor) or y.shape != q.shape:
+            raise ValueError(
+                f"{self.name} must be an elementwise function, which gives a tensor of the shape that it gets, but for "
+                f"{describe(q)} it gave {describe(y)}."
+            )
+        return y
 
     def _nodes_for(self, variances: Float[Tensor, " _n"], pairs: Sequence[Pair]) -> int:
         """Nodes along an axis that reach the accuracy for the smallest, a middle and the largest of the variances."""

@@ -49,8 +49,8 @@ def make_limit(
     structure = Structure(graph, activations, linear_features=linear_features)
     refuse_without_limit(structure)
     if any("gate" in pair.value for pair in carried):
-        for used in activations.values():
-            check_gated(used)
+        for name, used in activations.items():
+            check_gated(used, name)
     places = structure.places
     weights = make_weights(
         graph, places, activations, weight_variance, output_variance, bias_variance, bias_gradient

@@ -1,11 +1,10 @@
 """How large the random weights and biases of a network of infinite width are."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from neuralpath._checks import describe
+from neuralpath._checks import check_number
 from neuralpath.graph import nodes as n
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.readings.limit.activations import Activation, Identity
@@ -58,7 +57,7 @@ def make_weights(
             case "half":
                 passed[name] = own[name] / 2
             case _:
-                passed[name] = _positive("output_variance", output_variance, " (or 'equal' or 'half')")
+                passed[name] = check_number("output_variance", output_variance, " (or 'equal' or 'half')")
     variances = _by_name("bias_variance", bias_variance, biases, "bias", or_zero=True)
     gradients = variances
     if bias_gradient is not None:
@@ -92,19 +91,11 @@ def _common_normaliser(activations: Mapping[str, Activation]) -> float:
 
 def _by_name(name: str, given: Variance, nodes: list[str], what: str, *, or_zero: bool = False) -> dict[str, float]:
     if not isinstance(given, Mapping):
-        return dict.fromkeys(nodes, _positive(name, given, f" (or one for each {what})", or_zero=or_zero))
+        return dict.fromkeys(nodes, check_number(name, given, f" (or one for each {what})", or_zero=or_zero))
     if set(given) != set(nodes):
         raise ValueError(
             f"`{name}` must have one number for each {what} ({', '.join(nodes) or 'there is none'}); missing: "
             f"{', '.join(sorted(set(nodes) - set(given))) or 'none'}, unknown: "
             f"{', '.join(sorted(set(given) - set(nodes))) or 'none'}."
         )
-    return {node: _positive(f"{name}[{node!r}]", value, or_zero=or_zero) for node, value in given.items()}
-
-
-def _positive(name: str, value: object, hint: str = "", *, or_zero: bool = False) -> float:
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        raise TypeError(f"`{name}` must be a number{hint}, got {describe(value)}.")
-    if not math.isfinite(value) or value < 0 or (value == 0 and not or_zero):
-        raise ValueError(f"`{name}` must be {'0 or ' if or_zero else ''}positive and finite{hint}, got {value}.")
-    return float(value)
+    return {node: check_number(f"{name}[{node!r}]", value, or_zero=or_zero) for node, value in given.items()}

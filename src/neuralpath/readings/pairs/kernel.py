@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from jaxtyping import Float
 from torch import Tensor
 
+from neuralpath._checks import check_number
 from neuralpath.graph import nodes as n
 from neuralpath.graph.forward import Gates
 from neuralpath.graph.path_graph import PathGraph
@@ -92,7 +93,7 @@ def expected_tangent_kernel(
     Batch-norm gains and PReLU slopes are constants here: where they are trained, their share is left out.
 
     Cost: that of ``path_kernel`` for a chain without biases, about twice as much with biases or
-    skips. Raises: as ``path_kernel``; ValueError for variances that are not positive.
+    skips. Raises: as ``path_kernel``; ValueError for variances that are not positive, TypeError for what is none.
 
     >>> import torch, neuralpath as npath
     >>> x = torch.randn(3, 4, dtype=torch.float64)
@@ -129,11 +130,10 @@ def expected_tangent_kernel_tiles(
     [(5, 5)]
     """
     refuse_tied(graph, "the expected tangent kernel")
-    if not 0 <= bias_variance < float("inf"):
-        raise ValueError(f"`bias_variance` must be 0 or positive, got {bias_variance}.")
+    bias_variance = check_number("bias_variance", bias_variance, or_zero=True)
     variances = mix_variances(graph, variance)
     degree = _sum_of_log_derivatives(graph, variances)
-    job = make_job(graph, x1, x2, gates1, gates2, variances, float(bias_variance), 2 if degree is None else 1, False)
+    job = make_job(graph, x1, x2, gates1, gates2, variances, bias_variance, 2 if degree is None else 1, False)
     kernel = tiled("expected tangent kernel", job, memory_budget(memory))
     return kernel if degree is None else kernel.times(degree)
 

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from neuralpath._checks import check_number
 from neuralpath.graph import nodes as n
 from neuralpath.graph.path_graph import PathGraph
 
@@ -29,8 +30,7 @@ class FanVariance:
     scale: float = 2.0
 
     def __post_init__(self) -> None:
-        if not self.scale > 0:
-            raise ValueError(f"`scale` of a variance rule must be positive, got {self.scale}.")
+        check_number("scale", self.scale)
 
     def of(self, node: n.MixNode) -> float:
         """The variance of a mix."""
@@ -43,7 +43,7 @@ Variance = float | FanVariance | Mapping[str, float]
 def mix_variances(graph: PathGraph, variance: Variance) -> dict[str, float]:
     """The variance of every mix node, from one number, a rule, or one number for each node by its name.
 
-    Raises: ValueError if a name is missing, unknown, or a variance is not positive.
+    Raises: ValueError if a name is missing, unknown, or a variance is not positive; TypeError for anything else.
     """
     mixes = [node for node in graph.nodes if isinstance(node, n.MixNode)]
     if isinstance(variance, FanVariance):
@@ -56,10 +56,6 @@ def mix_variances(graph: PathGraph, variance: Variance) -> dict[str, float]:
                 f"missing: {', '.join(sorted(names - set(variance))) or 'none'}, "
                 f"unknown: {', '.join(sorted(set(variance) - names)) or 'none'}."
             )
-        variances = {name: float(value) for name, value in variance.items()}
-    else:
-        variances = {node.name: float(variance) for node in mixes}
-    wrong = {name: value for name, value in variances.items() if not 0 < value < float("inf")}
-    if wrong:
-        raise ValueError(f"`variance` must be positive and finite, got {wrong}.")
-    return variances
+        return {name: check_number(f"variance[{name!r}]", value) for name, value in variance.items()}
+    other = " (or a rule such as `FanVariance(2.0)`, or one for each mix node by its name)"
+    return dict.fromkeys((node.name for node in mixes), check_number("variance", variance, other))

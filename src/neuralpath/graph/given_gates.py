@@ -1,0 +1,111 @@
+"""What gates must be at their node: numbers for an activation, positions inside their windows for a max pool."""
+
+from functools import lru_cache
+from math import prod
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Bool, Int, Shaped
+from torch import Tensor
+
+from neuralpath._checks import check_finite, describe
+from neuralpath.graph import nodes as n
+from neuralpath.graph.geometry import WindowTable
+from neuralpath.graph.linear import window_positions
+
+AT_ONCE = 2**16
+"""Positions that are looked at together: what is made of them stays in the second-level cache."""
+
+
+def check_layer(name: str, node: n.GateNode | n.MaxPoolNode, layer: Shaped[Tensor, "batch ..."]) -> None:
+    """Refuse a tensor of gates that does not fit its node: by shape, dtype or values.
+
+    Cost: one pass over soft gates, two or three over positions, without large temporaries.
+    Raises: TypeError for a dtype that is none of gates; ValueError otherwise.
+    """
+    if tuple(layer.shape[1:]) != node.shape:
+        raise ValueError(
+            f"`{name}` at {node.name!r} has the shape {tuple(layer.shape[1:])} for each example, "
+            f"but the graph has {node.shape} there."
+        )
+    if isinstance(node, n.MaxPoolNode):
+        if layer.dtype != torch.int64:
+            raise TypeError(f"`{name}` at {node.name!r} must be int64 positions of a max pool, got {describe(layer)}.")
+        _check_positions(name, node, layer)
+    elif layer.is_floating_point():
+        check_finite(f"{name}[{node.name!r}]", layer)
+    elif layer.dtype != torch.bool:
+        raise TypeError(
+            f"`{name}` at {node.name!r} must be boolean or floating-point gates, got {describe(layer)}; convert it, "
+            "for example with `.bool()`."
+        )
+
+
+def _check_positions(name: str, node: n.MaxPoolNode, positions: Int[Tensor, "batch ..."]) -> None:
+    first, row, inside = (part.to(positions.device) for part in _windows(node))
+    n_kinds, width = inside.shape
+    # With a column in front and one behind, for all that lies before or after a window. As bytes, of which torch finds
+    # the least ten times faster than whether all of as many booleans hold.
+    inside = F.pad(inside, (1, 1)).to(torch.uint8).reshape(-1)
+    before, start = first - 1, row * (width + 2)
+    n_seen = 0
+    for part in positions.split(max(1, AT_ONCE // max(1, node.n_units))):
+        places = (part.flatten(2) - before).clamp_(0, width + 1)
+        if n_kinds > 1:
+            places += start
+        fits = inside.index_select(0, places.reshape(-1))
+        if len(fits) and not int(fits.amin()):
+            raise ValueError(_misplaced(name, node, positions, n_seen + int(torch.nonzero(fits == 0)[0, 0])))
+        n_seen += len(fits)
+
+
+def _misplaced(name: str, node: n.MaxPoolNode, positions: Int[Tensor, "batch ..."], index: int) -> str:
+    """What is wrong with the position at a flat index."""
+    low, high = (int(end) for end in positions.aminmax())
+    n_positions = prod(node.in_space)
+    if low < 0 or high >= n_positions:
+        return (
+            f"`{name}` at {node.name!r} must be positions from 0 to {n_positions - 1}, the flat "
+            f"positions that the max pool reads, got {low} to {high}."
+        )
+    example, *unit = (int(i) for i in torch.unravel_index(torch.tensor(index), positions.shape))
+    window = window_positions(node.tables, node.in_space)[index % node.n_positions]
+    read = [position for position in window.tolist() if position >= 0]
+    listed = ", ".join(map(str, read[:8])) + (", ..." if len(read) > 8 else "")
+    return (
+        f"`{name}` at {node.name!r} must be positions inside the window of their unit: example {example} has "
+        f"{int(positions[(example, *unit)])} at unit {tuple(unit)}, whose window reads {listed}."
+    )
+
+
+@lru_cache(maxsize=64)  # nodes of a few graphs: the tables take longer than the gates of an example
+def _windows(node: n.MaxPoolNode) -> tuple[Int[Tensor, " out"], Int[Tensor, " out"], Bool[Tensor, "_kinds _width"]]:
+    """For each output position the first one of its window, and the row of a table that says which follow it.
+
+    Most windows are alike, so the table has a row for each kind of window only: its entry at k says whether the flat
+    position k after the first is inside. No position beyond an edge can pass for one of the next line, as the first one
+    and all that follow it are positions that the window has.
+    """
+    first, row = torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
+    inside = torch.ones(1, 1, dtype=torch.bool)
+    for table, size in zip(node.tables, node.in_space, strict=True):
+        starts, kinds, patterns = _windows_of_axis(table, size)
+        first = (first[:, None] * size + starts).reshape(-1)
+        row = (row[:, None] * len(patterns) + kinds).reshape(-1)
+        (n_rows, width), (n_kinds, reach) = inside.shape, patterns.shape
+        lines = F.pad(patterns, (0, size - reach))  # a step along the axes before is a whole line of this one
+        inside = (inside[:, None, :, None] & lines[None, :, None, :]).reshape(n_rows * n_kinds, width * size)
+        inside = inside[:, : (width - 1) * size + reach]
+    return first, row, inside
+
+
+def _windows_of_axis(
+    table: WindowTable, size: int
+) -> tuple[Int[Tensor, " out"], Int[Tensor, " out"], Bool[Tensor, "_kinds _reach"]]:
+    """Along one axis: the first position of each window, its kind, and which positions after it each kind has."""
+    is_there = table >= 0
+    starts = torch.where(is_there, table, size).amin(1)
+    after = torch.where(is_there, table - starts[:, None], 0)  # the first one is there anyway
+    patterns = torch.zeros(len(table), int(after.max()) + 1, dtype=torch.bool).scatter_(1, after, True)
+    patterns, kinds = torch.unique(patterns, dim=0, return_inverse=True)
+    return starts, kinds, patterns
