@@ -32,6 +32,8 @@ def test_a_picture_and_how_many_neighbours_agree(tmp_path, capsys):
         (["--out", "."], "--out . is a folder: name a picture file, such as neighbours.png."),
         (["--memory", "1"], "give at least memory="),
         (["--count", "0"], "--count must be from 1 to 1,437"),
+        (["--seed", "99999999999999999999"], "--seed takes a number from 0 to 9223372036854775807, got 99999999999"),
+        (["--seed", "-1"], "--seed takes a number from 0 to 9223372036854775807, got -1."),
     ],
 )
 def test_mistakes_are_one_line(more, message, tmp_path, capsys, monkeypatch):

@@ -78,9 +78,18 @@ def test_labels_of_one_class(targets):
         ({"kernel": "linear", "normalise": True}, "normalising is for the kernel 'path'"),
         ({"solver": "lu"}, "`solver` must be one of 'auto', 'cholesky', 'cg', got 'lu'"),
         ({"tol": 0.0}, "`tol` must be a relative residual between 0 and 1, got 0.0"),
-        ({"max_iter": 0}, "`max_iter` must be at least 1"),
+        ({"tol": "a"}, "`tol` must be a relative residual between 0 and 1, got 'a'"),
+        ({"tol": None}, "`tol` must be a relative residual between 0 and 1, got None"),
+        ({"max_iter": 0}, "`max_iter` must be a whole number, 1 or more, got 0"),
+        ({"max_iter": None}, "`max_iter` must be a whole number, 1 or more, got None"),
+        ({"max_iter": 1.5}, "`max_iter` must be a whole number, 1 or more, got 1.5"),
+        ({"rank": -1}, "`rank` must be a whole number, 0 or more, got -1"),
+        ({"rank": "full"}, "`rank` must be a whole number, 0 or more, got 'full'"),
         ({"memory": -5}, "`memory` must be a positive number of bytes"),
-        ({"random_state": None}, "`random_state` must be a whole number"),
+        ({"memory": "8GiB"}, r"`memory` must be a positive number of bytes, such as 8 \* 2\*\*30 .*got '8GiB'"),
+        ({"memory": np.nan}, "`memory` must be a positive number of bytes"),
+        ({"random_state": None}, "`random_state` must be a whole number, 0 or more, got None"),
+        ({"random_state": 2**64}, "`random_state` must be at most 9223372036854775807"),
         ({"input_shape": "5"}, "`input_shape` must be positive whole numbers"),
     ],
 )
@@ -88,6 +97,22 @@ def test_wrong_parameters_are_refused_when_fitting(params, message):
     machine = KernelRegressor(**params)
     with pytest.raises(ValueError, match=message):
         machine.fit(X, Y)
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_numbers_of_numpy_are_numbers():
+    params = {"tol": np.float32(1e-5), "max_iter": np.int64(50), "rank": np.int32(4), "memory": 1e9, "solver": "cg"}
+    machine = KernelRegressor(random_state=np.int64(3), **params).fit(X, Y)
+    np.testing.assert_allclose(machine.predict(X), KernelRegressor().fit(X, Y).predict(X), atol=1e-4)
+
+
+def test_a_fit_that_fails_leaves_no_coefficients_of_another():
+    machine = KernelRegressor("linear", ridge=0.1).fit(X, Y)
+    with pytest.raises(ValueError, match="is singular to working precision"):
+        machine.set_params(ridge=0.0).fit(np.ones((12, 5)), Y)
+    for use in (lambda: machine.predict(X), lambda: machine.leave_one_out(), lambda: machine.save("nowhere")):
+        with pytest.raises(NotFittedError):
+            use()
 
 
 def test_a_kernel_function_must_return_a_symmetric_matrix_of_its_shape():

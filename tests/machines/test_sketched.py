@@ -6,6 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.datasets import load_digits
+from sklearn.exceptions import NotFittedError
 from sklearn.kernel_ridge import KernelRidge
 from sklearn.linear_model import Ridge
 
@@ -129,7 +130,85 @@ def test_wrong_batches_are_refused():
         regressor.partial_fit(x, np.column_stack([y, y]))
     with pytest.raises(ValueError, match="a label for each of the 10 examples, got 9"):
         regressor.partial_fit(x, y[:9])
-    with pytest.raises(ValueError, match="`batch_size` must be at least 1"):
-        SketchRegressor(batch_size=0).fit(x, y)
     with pytest.raises(ValueError, match=r"matrix of feature products with `ridge`=0 is singular.*is ridge="):
         SketchRegressor(ridge=0.0).fit(x[:3], y[:3])
+
+
+@pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize("size", [0, None, "8", 2.5])
+def test_wrong_sizes_of_batches_are_refused(size):
+    machine = SketchRegressor(batch_size=size)
+    with pytest.raises(ValueError, match=f"`batch_size` must be a whole number, 1 or more, got {size!r}"):
+        machine.fit(rows(10), rows(10, 1)[:, 0])
+
+
+def _state(machine):
+    """All that a machine has, arrays by their values."""
+    moments = getattr(machine, "moments_", None)
+    kept = {key: value for key, value in vars(machine).items() if key != "moments_"}
+    arrays = {} if moments is None else {name: getattr(moments, name).copy() for name in ("scatter", "cross")}
+    return kept, None if moments is None else moments.count, arrays
+
+
+def _assert_same_state(machine, before):
+    kept, count, arrays = _state(machine)
+    assert kept.keys() == before[0].keys()
+    assert all(kept[key] is before[0][key] for key in kept)
+    assert count == before[1]
+    for name, values in arrays.items():
+        np.testing.assert_array_equal(values, before[2][name])
+
+
+def test_a_batch_that_is_refused_does_not_count():
+    x, y = rows(20, 6), rows(20, 2, seed=1)
+    machine = SketchRegressor(ridge=0.0)
+    for _ in range(2):
+        before = _state(machine)
+        with pytest.raises(ValueError, match=r"is singular.*This batch does not count: give larger ones"):
+            machine.partial_fit(x[:3], y[:3, 0])
+        _assert_same_state(machine, before)
+        with pytest.raises(NotFittedError):
+            machine.predict(x)
+    machine.partial_fit(x, y[:, 0])
+    assert machine.moments_.count == 20
+    peer = Ridge(1e-12).fit(x, y[:, 0]).predict(x)
+    np.testing.assert_allclose(machine.predict(x), peer, rtol=1e-8)
+    before = _state(machine)
+    for wrong in ((x[:5], y[:5]), (x[:5, :4], y[:5, 0]), (x[:5], y[:4, 0]), (np.full((5, 6), np.nan), y[:5, 0])):
+        with pytest.raises(ValueError, match=r"columns of targets|features|label for each|NaN"):
+            machine.partial_fit(*wrong)
+        _assert_same_state(machine, before)
+    np.testing.assert_allclose(machine.predict(x), peer, rtol=1e-8)
+
+
+def test_a_batch_that_fails_half_way_does_not_count(monkeypatch):
+    x, y = rows(20), rows(20, 1, seed=1)[:, 0]
+    machine = SketchRegressor(batch_size=4).partial_fit(x[:10], y[:10])
+    before, features, calls = _state(machine), SketchRegressor._features, iter(range(2))
+
+    def stops(self, part):
+        if next(calls, None) is None:
+            raise KeyboardInterrupt
+        return features(self, part)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(SketchRegressor, "_features", stops)
+        with pytest.raises(KeyboardInterrupt):
+            machine.partial_fit(x[10:], y[10:])
+    _assert_same_state(machine, before)
+    whole = SketchRegressor(batch_size=4).partial_fit(x[:10], y[:10]).partial_fit(x[10:], y[10:])
+    np.testing.assert_array_equal(machine.partial_fit(x[10:], y[10:]).coef_, whole.coef_)
+
+
+def test_classes_of_a_batch_that_is_refused_are_forgotten():
+    x, labels = rows(12), np.arange(12) % 3
+    machine = SketchClassifier(ridge=0.0)
+    with pytest.raises(ValueError, match="This batch does not count"):
+        machine.partial_fit(x[:2], labels[:2], classes=[0, 1, 2, 3])
+    assert not hasattr(machine, "classes_")
+    machine.partial_fit(x, labels, classes=[0, 1, 2])
+    np.testing.assert_array_equal(machine.classes_, [0, 1, 2])
+    before = _state(machine)
+    with pytest.raises(ValueError, match="has the label 7"):
+        machine.partial_fit(x, np.full(12, 7))
+    _assert_same_state(machine, before)

@@ -6,8 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
-from neuralpath.tiles import cluster
+from neuralpath.stored_kernels import make_recipe
+from neuralpath.tiles import cluster, cluster_tiles
 from neuralpath.tiles.cluster import ClusterError, connect
+from neuralpath.tiles.cluster_tiles import Cluster
+from neuralpath.tiles.storing import write_kernel
+from tiles.stores import BUDGET, inputs
 
 
 def test_a_scheduler_that_does_not_answer_is_named_soon():
@@ -53,3 +57,49 @@ def test_other_versions_are_named():
         cluster._refuse_other_versions(client_with(python="3.12.1.final.0"))
     with pytest.raises(ClusterError, match=r"neuralpath is missing on the worker tcp://w:1 and 0.1 here\. Start the"):
         cluster._refuse_other_versions(client_with(neuralpath=None))
+
+
+class ScatterFails:
+    """A client that cannot send anything."""
+
+    status = "closed"
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def scheduler_info(self, n_workers):
+        return {"workers": {"tcp://w:1": {}}}
+
+    def scatter(self, *_, **__):
+        raise self.error
+
+
+def unpicklable():
+    """What Dask raises: all that was to be sent, and the reason behind it."""
+    error = TypeError("Could not serialize object", "tensor([0.0, 0.0, 0.0])")
+    error.__cause__ = TypeError("cannot pickle '_thread.lock' object")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (
+            Exception("ModuleNotFoundError(\"No module named 'layers.mine'\")"),
+            r"the workers cannot import 'layers.mine', which the model needs.* Put its code into the file of the model",
+        ),
+        (unpicklable(), r"cannot be sent to the workers: TypeError: cannot pickle '_thread.lock' object\.$"),
+        (ConnectionError("gone"), r"the connection to the cluster is lost: gone\. Run the same once more"),
+    ],
+)
+def test_what_does_not_reach_the_workers_is_explained(error, message, tmp_path):
+    recipe = make_recipe("linear", None, inputs())
+    with pytest.raises(ClusterError, match=message):
+        write_kernel(tmp_path / "K.zarr", recipe, Cluster(ScatterFails(error)), memory=BUDGET, threads=1)
+
+
+def test_a_worker_that_comes_later_and_lacks_a_package_is_explained():
+    future = SimpleNamespace(result=lambda: __import__("no_such_package"))
+    run = object.__new__(cluster_tiles._Run)
+    with pytest.raises(ClusterError, match="the workers cannot import 'no_such_package', which the model needs"):
+        run.result(future)

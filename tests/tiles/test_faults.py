@@ -135,6 +135,23 @@ def test_the_scheduler_is_killed(cluster, tmp_path, undisturbed):
     assert contents(folder) == undisturbed
 
 
+def test_models_of_files_reach_the_workers_and_files_beside_them_are_named(cluster, tmp_path):
+    lines = [
+        "from __future__ import annotations", "from dataclasses import dataclass", "from torch import nn",
+        "@dataclass", "class Config:", "    width: int = 3",
+        "class Net(nn.Sequential): pass",
+        "def net(): return Net(nn.Flatten(), nn.Linear(64, Config().width), nn.ReLU(), nn.Linear(Config().width, 1))",
+    ]  # fmt: skip
+    (tmp_path / "alone.py").write_text("\n".join(lines))
+    (tmp_path / "beside.py").write_text("from torch import nn\nclass Gate(nn.ReLU): pass\n")
+    (tmp_path / "together.py").write_text("\n".join([*lines, "from beside import Gate", "nn.ReLU = Gate"]))
+    for name, status in (("alone", 0), ("together", 1)):
+        arguments = ["kernel", f"{tmp_path / name}.py:net", "--data", "digits", "--count", "20"]
+        store = ["--store", str(tmp_path / f"{name}.zarr"), "--cluster", str(cluster.file)]
+        said = finish(start("neuralpath.cli", *arguments, *store), status)
+    assert "neuralpath: the workers cannot import 'beside', which the model needs" in said
+
+
 def test_a_scheduler_without_workers_is_refused(tmp_path):
     running = Cluster(tmp_path)
     try:

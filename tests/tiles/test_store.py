@@ -158,6 +158,48 @@ def test_what_is_no_store_is_refused(tmp_path, kernel):
         open_kernel(kernel.folder)
 
 
+MISSING = object()
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("threads", MISSING, "'threads' is missing"),
+        ("block", MISSING, "'block' is missing"),
+        ("fingerprint", MISSING, "'fingerprint' is missing"),
+        ("colour", "red", "'colour' is not known"),
+        ("block", None, "'block' must be two whole numbers from 1, not None"),
+        ("block", [8], "'block' must be two whole numbers from 1"),
+        ("block", [0, 8], "'block' must be two whole numbers from 1"),
+        ("threads", "two", "'threads' must be a whole number from 1, not 'two'"),
+        ("memory", True, "'memory' must be a whole number from 1, not True"),
+        ("symmetric", 1, "'symmetric' must be true or false, not 1"),
+        ("what", None, "'what' must be words"),
+        ("fingerprint", {"weights": {"a": 3}}, "'fingerprint' must be digests by name"),
+        ("fingerprint", ["a"], "'fingerprint' must be digests by name"),
+    ],
+)
+def test_a_field_that_is_missing_or_wrong_is_named(field, value, message, kernel):
+    file = kernel.folder / "zarr.json"
+    record = json.loads(file.read_text())
+    described = record["attributes"]["neuralpath"]
+    described[field] = value
+    record["attributes"]["neuralpath"] = {key: entry for key, entry in described.items() if entry is not MISSING}
+    file.write_text(json.dumps(record))
+    before = contents(kernel.folder)
+    for use in (lambda: open_kernel(kernel.folder), lambda: begin(kernel.folder)):
+        with pytest.raises(StoreError, match=rf"{file} is damaged: {message}.* compute the kernel again into another"):
+            use()
+    assert contents(kernel.folder) == before
+
+
+def test_an_array_that_is_no_matrix_is_refused(kernel, tmp_path):
+    record = json.loads((kernel.folder / "zarr.json").read_text())
+    zarr.create_array(tmp_path / "a.zarr", shape=(3,), dtype="float32", attributes=record["attributes"])
+    with pytest.raises(StoreError, match=r"zarr.json is damaged: not enough values"):
+        open_kernel(tmp_path / "a.zarr")
+
+
 def test_a_store_of_another_version_is_refused_with_what_to_do(kernel):
     file = kernel.folder / "zarr.json"
     record = json.loads(file.read_text())

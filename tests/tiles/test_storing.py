@@ -13,7 +13,7 @@ from torch import nn
 from neuralpath import nets
 from neuralpath.stored_kernels import make_recipe, verify_kernel
 from neuralpath.tangent import tiled as tangent_tiles
-from neuralpath.tiles import storing
+from neuralpath.tiles import same_kernel, storing
 from neuralpath.tiles.estimate import Estimate
 from neuralpath.tiles.kernel import TiledKernel
 from neuralpath.tiles.plan import Plan
@@ -165,8 +165,8 @@ def test_versions_are_part_of_the_fingerprint(tmp_path, monkeypatch):
         begin(tmp_path / "K.zarr")
 
 
-class Calls(nn.Module):
-    """Its code may change while repr, weights and inputs stay."""
+class Scaled(nn.Module):
+    """A number in it, or its code, may change while repr, weights and inputs stay."""
 
     def __init__(self, scale: float) -> None:
         super().__init__()
@@ -176,16 +176,98 @@ class Calls(nn.Module):
         self.scale = scale
 
     def forward(self, x):
-        return self.scale * self.layer(x)
+        return self.layer(torch.relu(self.scale * x))
+
+
+class Clipped(Scaled):
+    """The number matters for large inputs only."""
+
+    def forward(self, x):
+        return self.layer(x.clamp(max=self.scale))
 
 
 def test_a_change_of_the_models_code_is_noticed(tmp_path, monkeypatch):
     monkeypatch.setattr(tangent_tiles, "SMALL_TILE", 16)
-    begin(tmp_path / "K.zarr", name="tangent", model=Calls(1.0))
+    begin(tmp_path / "K.zarr", name="tangent", model=Scaled(1.0))
     tiles_of(tmp_path / "K.zarr")[-1].unlink()
-    with pytest.raises(StoreError, match=r"differs by .* the code of the model has changed"):
-        begin(tmp_path / "K.zarr", name="tangent", model=Calls(2.0))
-    assert begin(tmp_path / "K.zarr", name="tangent", model=Calls(1.0)).complete
+    with pytest.raises(StoreError, match=r"differs by .* the code of the model or a number in it"):
+        begin(tmp_path / "K.zarr", name="tangent", model=Scaled(2.0))
+    assert begin(tmp_path / "K.zarr", name="tangent", model=Scaled(1.0)).complete
+
+
+@pytest.mark.parametrize("name", ["tangent", "path"])
+def test_a_complete_store_is_of_this_model_or_refused(name, tmp_path):
+    folder, said = tmp_path / "K.zarr", []
+    begin(folder, name=name, model=Scaled(1.0))
+    before = contents(folder)
+    for gain in (3.0, 1.001):
+        with pytest.raises(StoreError, match=r"differs by .* a number in it \(an attribute .* Begin in another folder"):
+            begin(folder, name=name, model=Scaled(gain), say=said.append)
+    assert said == []
+    assert contents(folder) == before
+    assert begin(folder, name=name, model=Scaled(1.0), say=said.append).complete
+    assert said == [f"{folder} is complete."]
+
+
+def test_a_change_that_the_last_examples_alone_show_is_noticed(tmp_path):
+    x = inputs()
+    x[-1] = 10.0
+    begin(tmp_path / "K.zarr", name="tangent", model=Clipped(100.0), x1=x)
+    with pytest.raises(StoreError, match="differs by"):
+        begin(tmp_path / "K.zarr", name="tangent", model=Clipped(5.0), x1=x)
+
+
+def test_few_entries_of_a_complete_store_are_computed_again_and_a_block_where_they_differ(tmp_path, monkeypatch):
+    kernel = begin(tmp_path / "K.zarr")
+    computed, values = [], TiledKernel.values
+
+    def other(self, tile):
+        """Few entries at a time are computed in a way that rounds otherwise."""
+        computed.append(tile.shape)
+        return values(self, tile) * (1.01 if tile.shape == (2, 2) else 1.0)
+
+    monkeypatch.setattr(TiledKernel, "values", other)
+    assert begin(tmp_path / "K.zarr").complete
+    assert computed == [(8, 8), (6, 6)]  # of the first tile and of the last
+    monkeypatch.setattr(same_kernel, "CORNER", 2)
+    computed.clear()
+    assert begin(tmp_path / "K.zarr").complete
+    assert computed == [(2, 2), (8, 8), (2, 2), (6, 6)]
+    first = next(kernel.plan.tiles())
+    kernel.write(first, 1.5 * kernel.values(first))
+    with pytest.raises(StoreError, match=rf"or the tile {kernel.file_of(first)} is wrong"):
+        begin(tmp_path / "K.zarr")
+
+
+def test_a_damaged_tile_of_a_complete_store_is_named(tmp_path):
+    begin(tmp_path / "K.zarr")
+    file = tiles_of(tmp_path / "K.zarr")[0]
+    file.write_bytes(b"nothing")
+    with pytest.raises(StoreError, match=rf"is damaged .* remove the file {file}"):
+        begin(tmp_path / "K.zarr")
+
+
+@pytest.mark.parametrize(
+    ("stored", "computed", "gap"),
+    [
+        ([1.0, -4.0], [1.0, -4.0], 0.0),
+        ([1.0, -5.0], [1.0, -4.0], 0.25),
+        ([0.0, 0.0], [0.0, 0.0], 0.0),
+        ([1.0, 0.0], [0.0, 0.0], float("inf")),
+        ([1.0, 2.0], [float("nan"), 2.0], float("inf")),
+        ([1.0, 2.0], [float("inf"), 2.0], float("inf")),
+        ([float("nan"), 2.0], [1.0, 2.0], float("inf")),
+    ],
+)
+def test_the_gap_of_numbers_that_are_none_is_infinite(stored, computed, gap):
+    assert same_kernel.relative_gap(torch.tensor([stored]), torch.tensor([computed])) == gap
+
+
+@pytest.mark.parametrize("threads", [0, -2, 1025, 100_000])
+def test_numbers_of_threads_that_no_machine_has_are_refused(threads, tmp_path):
+    with pytest.raises(ValueError, match=f"`threads` must be from 1 to 1024, got {threads}; one for each processor"):
+        begin(tmp_path / "K.zarr", threads=threads)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_two_processes_do_not_write_one_store(tmp_path):

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from neuralpath.commands.errors import UserError
-
-LARGEST_SEED = 2**63 - 1  # torch takes no larger one
+from neuralpath.commands.seeds import check_seed
 
 
 @dataclass(frozen=True)
@@ -19,8 +18,7 @@ class Demo:
 
     def run(self) -> int:
         """Run the demonstration."""
-        if not 0 <= self.seed <= LARGEST_SEED:
-            raise UserError(f"--seed takes a number from 0 to {LARGEST_SEED}, got {self.seed}.")
+        check_seed(self.seed)
         from neuralpath.report.assets import MissingExtra, require
 
         try:

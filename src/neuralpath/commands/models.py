@@ -4,7 +4,8 @@ import ast
 import importlib.util
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -53,7 +54,10 @@ def _by_name(name: str, input_shape: Sequence[int], arguments: dict[str, Any]) -
         check_arguments(name, constructor, arguments, given=("input_shape", "generator"))
     try:
         return nets.build(name, input_shape=tuple(input_shape), **arguments)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
+        if not isinstance(error, TypeError | ValueError) or "Overflow" in str(error):  # torch's, of sizes beyond memory
+            given = " ".join(f"{key}={value!r}" for key, value in arguments.items())
+            raise UserError(f"{name} cannot be made with {given}; is it too large? {_first_line(error)}") from error
         if constructor is not None:
             hint = f" --set takes: {listed_arguments(constructor, ('input_shape', 'generator'))}."
         else:
@@ -61,12 +65,30 @@ def _by_name(name: str, input_shape: Sequence[int], arguments: dict[str, Any]) -
         raise UserError(f"{str(error).removesuffix('.')}.{hint}") from error
 
 
+def _first_line(error: Exception) -> str:
+    """What an error says, without the calls that torch lists below it."""
+    return str(error).partition("\n")[0]
+
+
 def _from_file(name: str, arguments: dict[str, Any]) -> Any:
     file, _, attribute = name.rpartition(":") if ":" in name else (name, "", "")
     path = Path(file)
     if not path.is_file():
         raise UserError(f"there is no file {file!r}; a model is given as file.py:callable.")
-    module = _import_file(path)
+    module = _module_of(path)
+    with _importable(module, path.resolve().parent):
+        return _from_module(module, path, attribute, arguments)
+
+
+def _from_module(module: ModuleType, path: Path, attribute: str, arguments: dict[str, Any]) -> Any:
+    """Run a user's file, and make the model that it is to give."""
+    assert module.__spec__ is not None
+    assert module.__spec__.loader is not None
+    file = str(path)
+    try:
+        module.__spec__.loader.exec_module(module)
+    except (Exception, SystemExit) as error:  # a script may end itself, which would end this command without a word
+        raise UserError(_describe(f"{file} could not be imported", path, error)) from error
     if not attribute:
         names = ", ".join(sorted(_callables(module))) or "none"
         raise UserError(f"say which callable of {file} makes the model, as {file}:NAME. It has: {names}.")
@@ -85,7 +107,7 @@ def _from_file(name: str, arguments: dict[str, Any]) -> Any:
     check_arguments(f"{attribute} in {file}", target, arguments)
     try:
         return target(**arguments)
-    except (Exception, SystemExit) as error:  # a script may end itself, which would end this command without a word
+    except (Exception, SystemExit) as error:
         raise UserError(_describe(f"{attribute} in {file} failed", path, error)) from error
 
 
@@ -95,19 +117,31 @@ def _is_module(target: object) -> bool:
     return isinstance(target, nn.Module)
 
 
-def _import_file(path: Path) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+def _module_of(path: Path) -> ModuleType:
+    """The module of a file, which has not run yet."""
+    name = path.stem
+    while name in sys.modules:  # a user's `random.py` is not Python's
+        name = f"_{name}"
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise UserError(f"{path} is not a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(path.resolve().parent))  # so that the file can import its neighbours
+    return importlib.util.module_from_spec(spec)
+
+
+@contextmanager
+def _importable(module: ModuleType, folder: Path) -> Iterator[None]:
+    """Let a module be found by its name, as dataclasses need, and its neighbours, while its code makes a model.
+
+    Not for longer: what Python can import is pickled as a name, and the workers of a cluster do not have that file.
+    """
+    sys.modules[module.__name__] = module
+    sys.path.insert(0, str(folder))
     try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        raise UserError(_describe(f"{path} could not be imported", path, error)) from error
+        yield
     finally:
-        sys.path.pop(0)
-    return module
+        sys.modules.pop(module.__name__, None)
+        with suppress(ValueError):  # the file may have changed the path itself
+            sys.path.remove(str(folder))
 
 
 def _describe(what: str, path: Path, error: BaseException) -> str:

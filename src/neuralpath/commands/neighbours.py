@@ -9,6 +9,7 @@ import tyro
 from neuralpath.commands.errors import UserError
 from neuralpath.commands.examples import load_examples
 from neuralpath.commands.models import load_model, load_weights
+from neuralpath.commands.seeds import check_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -70,6 +71,7 @@ class Neighbours:
         from neuralpath.readings.nearest import nearest
         from neuralpath.tiles.memory import memory_budget, parse_memory
 
+        check_seed(self.seed)
         if self.out.is_dir():
             place = self.out / "neighbours.png"
             raise UserError(f"--out {self.out} is a folder: name a picture file, such as {place}.")

@@ -12,6 +12,9 @@ from torch import Tensor
 
 from neuralpath.machines.kernel_products import check_symmetric, rounding
 from neuralpath.machines.kernel_tiles import KernelTiles, as_kernel_tiles, is_tiles
+from neuralpath.tiles.memory import memory_budget
+
+LARGEST_SEED = 2**63 - 1  # torch takes no larger one
 
 
 def as_numpy(x: Any) -> Any:
@@ -26,11 +29,37 @@ def checked_ridge(ridge: object, name: str = "ridge") -> float:
     return float(ridge)
 
 
+def checked_count(name: str, count: object, *, least: int) -> int:
+    """A whole number, no smaller than another."""
+    if isinstance(count, bool) or not isinstance(count, Integral) or int(count) < least:
+        raise ValueError(f"`{name}` must be a whole number, {least} or more, got {count!r}.")
+    return int(count)
+
+
 def checked_seed(seed: object) -> int:
     """The seed of a machine: a whole number, so that it can be saved and fitting again gives the same."""
-    if not isinstance(seed, Integral) or int(seed) < 0:
-        raise ValueError(f"`random_state` must be a whole number, 0 or more, got {seed!r}.")
-    return int(seed)
+    number = checked_count("random_state", seed, least=0)
+    if number > LARGEST_SEED:
+        raise ValueError(f"`random_state` must be at most {LARGEST_SEED}, got {number}.")
+    return number
+
+
+def checked_budget(memory: object) -> int:
+    """A memory budget in bytes, by default a share of what is free."""
+    if memory is None:
+        return memory_budget()
+    if isinstance(memory, bool) or not isinstance(memory, Real) or not 0 < float(memory) < math.inf:
+        raise ValueError(
+            f"`memory` must be a positive number of bytes, such as 8 * 2**30 for 8 GiB, or None; got {memory!r}."
+        )
+    return memory_budget(int(float(memory)))
+
+
+def checked_tolerance(tol: object) -> float:
+    """A relative residual."""
+    if isinstance(tol, bool) or not isinstance(tol, Real) or not 0 < float(tol) < 1:
+        raise ValueError(f"`tol` must be a relative residual between 0 and 1, got {tol!r}.")
+    return float(tol)
 
 
 def checked_rows(machine: BaseEstimator, x: Any, *, reset: bool) -> Float[np.ndarray, "n d"]:

@@ -24,6 +24,7 @@ from neuralpath.machines.evaluation import (
 )
 from neuralpath.machines.inputs import (
     as_numpy,
+    checked_budget,
     checked_cross_kernel,
     checked_labels,
     checked_ridge,
@@ -44,10 +45,10 @@ from neuralpath.machines.leave_one_out import (
     left_out_predictions,
 )
 from neuralpath.machines.posterior import MeanAndStd, checked_diagonal, posterior
+from neuralpath.machines.probe import check_probe, kernel_probe
 from neuralpath.machines.saving import SavedMachine
 from neuralpath.machines.solving import SolverOptions, solve
 from neuralpath.machines.weights import Weights, check_weights, weights_of
-from neuralpath.tiles.memory import memory_budget
 
 
 class KernelMachine(SavedMachine, BaseEstimator):
@@ -57,6 +58,7 @@ class KernelMachine(SavedMachine, BaseEstimator):
     X_fit_: Float[np.ndarray, "n d"] | None
     choice_: KernelChoice | None
     weights_: Weights
+    probe_: Float[np.ndarray, "probed probed"] | None = None  # in files that were written before there was one
 
     def __init__(
         self,
@@ -90,6 +92,9 @@ class KernelMachine(SavedMachine, BaseEstimator):
         tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
         return tags
 
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "dual_coef_")
+
     @property
     def _precomputed(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
@@ -99,6 +104,8 @@ class KernelMachine(SavedMachine, BaseEstimator):
 
     def _training_data(self, X: Any, y: Any) -> tuple[KernelTiles, np.ndarray]:
         """The kernel of the training examples, and their labels as given; remembers the rows."""
+        # Where this fit fails, no coefficients of another one are left beside its rows.
+        self.__dict__.pop("dual_coef_", None)
         if self._precomputed:
             kernel = checked_training_kernel(self, X)
             self.X_fit_ = self.choice_ = self.weights_ = None
@@ -109,21 +116,43 @@ class KernelMachine(SavedMachine, BaseEstimator):
         # A copy: a machine does not change with the user's array.
         self.X_fit_, self.choice_ = rows.copy(), with_graph(choice, rows)
         self.weights_ = weights_of(self.model, self.kernel)
-        return as_kernel_tiles(training_kernel(self.choice_, rows, memory_budget(self.memory))), labels
+        return as_kernel_tiles(training_kernel(self.choice_, rows, checked_budget(self.memory))), labels
 
     def _use_model(self) -> None:
         check_weights(self.weights_, weights_of(self.model, self.kernel))
         self.choice_ = None if self.X_fit_ is None else with_graph(self._choice(), self.X_fit_)
+        self._check_probe()
+
+    def _check_model(self) -> None:
+        """Refuse a model that has changed since the fit.
+
+        Only the tangent kernel reads a module anew: graphs follow its weights and nothing else.
+        """
+        assert self.choice_ is not None
+        check_weights(self.weights_, weights_of(self.choice_.model, self.choice_.kernel))
+        if self.choice_.kernel == "tangent":
+            self._check_probe()
+
+    def _check_probe(self) -> None:
+        if self.probe_ is not None and self.choice_ is not None:
+            # A user's function may compute in float32, whatever it returns.
+            check_probe(self.probe_, self._probe(), dtype=np.float32 if callable(self.choice_.kernel) else None)
+
+    def _probe(self) -> Float[np.ndarray, "probed probed"] | None:
+        """A few entries of the training kernel, as it is computed now."""
+        if self.choice_ is None or self.X_fit_ is None:
+            return None
+        return kernel_probe(self.choice_, self.X_fit_, checked_budget(self.memory))
 
     def _fit_targets(self, kernel: KernelTiles, targets: Float64[np.ndarray, "n k"]) -> Float64[np.ndarray, "n k"]:
         """Solve for targets of several columns; the coefficients, of which the machine shapes ``dual_coef_``."""
-        options = SolverOptions(
-            self.solver, self.tol, self.max_iter, self.rank, memory_budget(self.memory), checked_seed(self.random_state)
-        )
+        budget, seed = checked_budget(self.memory), checked_seed(self.random_state)
+        options = SolverOptions(self.solver, self.tol, self.max_iter, self.rank, budget, seed)
         solved = solve(kernel, targets, checked_ridge(self.ridge), options)
         self.factor_: Factor | None = solved.factor
         self.report_ = solved.report
         self.n_iter_ = solved.report.passes
+        self.probe_ = self._probe()
         return solved.coefficients
 
     def _cross_kernel(self, X: Any) -> KernelTiles:
@@ -131,12 +160,13 @@ class KernelMachine(SavedMachine, BaseEstimator):
         check_is_fitted(self)
         if self._precomputed:
             return checked_cross_kernel(self, X, len(self.dual_coef_))
-        return self._computed_cross_kernel(self._test_rows(X))
+        rows = self._test_rows(X)
+        self._check_model()
+        return self._computed_cross_kernel(rows)
 
     def _computed_cross_kernel(self, rows: Float[np.ndarray, "m d"]) -> KernelTiles:
         assert self.choice_ is not None
-        check_weights(self.weights_, weights_of(self.choice_.model, self.choice_.kernel))
-        return as_kernel_tiles(computed_kernel(self.choice_, rows, self.X_fit_, memory_budget(self.memory)))
+        return as_kernel_tiles(computed_kernel(self.choice_, rows, self.X_fit_, checked_budget(self.memory)))
 
     def _test_rows(self, X: Any) -> Float[np.ndarray, "m d"]:
         """Other rows, in the dtype of the training rows."""
@@ -159,7 +189,8 @@ class KernelMachine(SavedMachine, BaseEstimator):
             return posterior(kernel, self._columns(), factor, checked_diagonal(diagonal, kernel.shape[0]))
         if diagonal is not None:
             raise ValueError("`diagonal` is for a precomputed kernel; this machine computes k(x, x) itself.")
-        rows, budget = self._test_rows(X), memory_budget(self.memory)
+        rows, budget = self._test_rows(X), checked_budget(self.memory)
+        self._check_model()
         assert self.choice_ is not None
         step = max(1, min(len(rows), budget // (32 * len(self.dual_coef_))))
         results = []
@@ -199,7 +230,7 @@ class KernelMachine(SavedMachine, BaseEstimator):
         chosen = np.array([checked_ridge(ridge, "ridges") for ridge in np.atleast_1d(as_numpy(ridges)).tolist()])
         if not len(chosen):
             raise ValueError("`ridges` is empty: give at least one.")
-        check_path_memory(len(self.targets_), self.targets_.shape[1], len(chosen), memory_budget(self.memory))
+        check_path_memory(len(self.targets_), self.targets_.shape[1], len(chosen), checked_budget(self.memory))
         offset = self._offset()
         inverses = inverses_for_ridges(factor.kernel(), self.targets_, chosen)
         coefficients = [inverse.targets - inverse.ones[:, None] * offset for inverse in inverses]

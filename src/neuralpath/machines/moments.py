@@ -1,6 +1,6 @@
 """Means and centred products of features and targets, gathered in one pass over data that come in batches."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Float64
@@ -42,6 +42,10 @@ class Moments:
         return Moments(
             total, self.feature_mean + share * shift, self.target_mean + share * target_shift, self.scatter, self.cross
         )
+
+    def copy(self) -> "Moments":
+        """The same with arrays of their own, to which batches can be added while these stay as they are."""
+        return replace(self, scatter=self.scatter.copy(), cross=self.cross.copy())
 
     def solve(self, ridge: float, *, intercept: bool) -> tuple[Float64[np.ndarray, "m k"], Float64[np.ndarray, " k"]]:
         r"""Coefficients and intercept of ridge regression.

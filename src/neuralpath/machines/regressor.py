@@ -27,7 +27,9 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelMachine):
     with a column for each training example. (Cross-validation splits arrays only: load a stored one before it.)
     ``model``: a module or its ``PathGraph``. Rows of X are flattened inputs, reshaped to ``input_shape`` (a graph knows
     its own) and converted to the model's dtype, in which the kernel is computed. X may also have the model's shape.
-    The machine does not copy the model; where its weights have changed since the fit, predicting is refused.
+    The machine does not copy the model; where its weights have changed since the fit, predicting is refused. So is a
+    model whose code or plain attributes have changed, where a few entries of the training kernel show it: in each
+    prediction with ``tangent``, and in ``load``; other kernels read the graph of the fit, which keeps them.
     ``normalise`` is that of ``path_kernel``.
 
     ``solver``: ``cholesky`` is exact, in float64, with the whole matrix in memory; ``cg`` runs preconditioned conjugate

@@ -66,7 +66,8 @@ class SavedMachine:
 
         ``model`` and ``kernel`` are the model and the kernel function of the saved machine, if it had them.
         Raises: ValueError if the file is damaged, of another kind of machine or of another format, if a model or
-        function is missing, or if the kernel depends on weights and the model has others; FileNotFoundError.
+        function is missing, if the kernel depends on weights and the model has others, or if the model or function
+        gives other values for training rows than at the fit; FileNotFoundError.
         """
         values, arrays = _read(Path(path))
         if values["machine"] != cls.__name__:

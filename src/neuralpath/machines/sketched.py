@@ -1,117 +1,16 @@
 """Linear machines on random-sign features of the paths, in one pass over data of any number."""
 
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-import torch
-from jaxtyping import Float, Float64
-from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
-from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
-from torch import nn
+from jaxtyping import Float64
+from sklearn.base import ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_array, column_or_1d
 
-from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.trace import trace
-from neuralpath.machines.evaluation import model_inputs
-from neuralpath.machines.inputs import checked_labels, checked_ridge, checked_rows, checked_seed, checked_shape
-from neuralpath.machines.moments import Moments, no_moments
-from neuralpath.machines.saving import SavedMachine
+from neuralpath.machines.inputs import checked_labels, checked_rows
+from neuralpath.machines.sketch_machine import SketchMachine
 from neuralpath.machines.targets import class_numbers, decisions
-from neuralpath.machines.weights import check_weights, weights_of
-from neuralpath.readings.sketch import path_sketch
-
-
-class SketchMachine(SavedMachine, BaseEstimator):
-    """The common part of `SketchRegressor` and `SketchClassifier`, which say what the targets are."""
-
-    def __init__(
-        self,
-        model: nn.Module | PathGraph | None = None,
-        n_features: int = 1024,
-        ridge: float = 1.0,
-        *,
-        fit_intercept: bool = True,
-        input_shape: Sequence[int] | None = None,
-        normalise: bool = False,
-        batch_size: int = 8192,
-        random_state: int = 0,
-    ) -> None:
-        self.model = model
-        self.n_features = n_features
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.input_shape = input_shape
-        self.normalise = normalise
-        self.batch_size = batch_size
-        self.random_state = random_state
-
-    def _features(self, rows: Float[np.ndarray, "n d"]) -> Float64[np.ndarray, "n m"]:
-        """The sketch of some rows; the rows themselves where there is no model."""
-        if self.graph_ is None:
-            return rows.astype(np.float64)
-        generator = torch.Generator().manual_seed(checked_seed(self.random_state))
-        inputs = model_inputs(rows, self.graph_, checked_shape(self.input_shape))
-        sketch = path_sketch(self.graph_, inputs, self.n_features, generator=generator, normalise=self.normalise)
-        return sketch.cpu().double().numpy()
-
-    def _set_graph(self, row: Float[np.ndarray, "1 d"]) -> None:
-        """Trace the model, once for all batches; a graph follows its model's weights."""
-        graph = self.model
-        if isinstance(graph, nn.Module):
-            graph = trace(graph, model_inputs(row, graph, checked_shape(self.input_shape)))
-        self.graph_: PathGraph | None = graph
-
-    def _use_model(self) -> None:
-        check_weights(self.weights_, weights_of(self.model))
-        self._set_graph(np.random.default_rng(0).normal(size=(1, self.n_features_in_)))
-
-    def _parts(self, rows: Float[np.ndarray, "n d"]) -> Iterator[slice]:
-        if self.batch_size < 1:
-            raise ValueError(f"`batch_size` must be at least 1, got {self.batch_size}.")
-        return (slice(start, start + self.batch_size) for start in range(0, len(rows), self.batch_size))
-
-    def _add(self, rows: Float[np.ndarray, "n d"], targets: Float64[np.ndarray, "n k"]) -> None:
-        """Add some examples to the moments."""
-        for part in self._parts(rows):
-            features = self._features(rows[part])
-            moments: Moments = getattr(self, "moments_", None) or no_moments(features.shape[1], targets.shape[1])
-            if moments.cross.shape != (features.shape[1], targets.shape[1]):
-                raise ValueError(
-                    f"the batches before had {moments.cross.shape[0]} features and {moments.cross.shape[1]} columns of "
-                    f"targets, this one has {features.shape[1]} and {targets.shape[1]}; `fit` begins anew."
-                )
-            self.moments_ = moments.add(features, targets[part])
-
-    def _learn(self, batches: Iterable[tuple[Any, Any]], *, afresh: bool) -> None:
-        """One pass over batches of rows and labels, then one solve."""
-        checked_ridge(self.ridge)
-        if afresh:
-            for name in ("moments_", "coef_", "intercept_"):
-                self.__dict__.pop(name, None)
-        seen = False
-        for X, y in batches:
-            seen, first = True, not hasattr(self, "moments_")
-            rows = checked_rows(self, X, reset=first)
-            labels = checked_labels(self, y, len(rows))
-            if first:
-                self._set_graph(rows[:1])
-                self.weights_ = weights_of(self.graph_)
-            check_weights(self.weights_, weights_of(self.graph_))
-            self._add(rows, self._targets_of(labels))
-        if not seen:
-            raise ValueError("there are no batches to fit: give at least one pair of examples and labels.")
-        self.coef_, self.intercept_ = self.moments_.solve(checked_ridge(self.ridge), intercept=self.fit_intercept)
-
-    def _outputs(self, X: Any) -> Float64[np.ndarray, "n k"]:
-        check_is_fitted(self)
-        rows = checked_rows(self, X, reset=False)
-        check_weights(self.weights_, weights_of(self.graph_))
-        return np.concatenate([self._features(rows[part]) @ self.coef_ + self.intercept_ for part in self._parts(rows)])
-
-    @abstractmethod
-    def _targets_of(self, labels: np.ndarray) -> Float64[np.ndarray, "n k"]:
-        """Labels as columns of numbers."""
 
 
 class SketchRegressor(RegressorMixin, MultiOutputMixin, SketchMachine):
@@ -130,9 +29,10 @@ class SketchRegressor(RegressorMixin, MultiOutputMixin, SketchMachine):
     ``random_state`` the seed of its signs; ``batch_size`` the rows that are sketched at a time.
 
     ``partial_fit`` adds a batch and solves; ``fit_batches`` takes any iterable of batches and solves at its end.
-    Attributes: ``coef_`` (a column for each output), ``intercept_``, ``moments_``.
+    Attributes: ``coef_`` (a column for each output), ``intercept_``, ``moments_``; with a model also ``probe_rows_``,
+    two of the first rows, and ``probe_``, some of their features: ``load`` refuses a model that gives other ones.
     Cost: ``n_features`` forward passes and ``n_features``^2 for each example, then ``n_features``^3 / 3 for each solve;
-    memory 16 ``n_features``^2 bytes and a batch of features, whatever the number of examples.
+    memory 16 ``n_features``^2 bytes (24 in ``partial_fit``) and a batch of features, whatever the number of examples.
     Raises: ValueError as ``path_sketch``, or where the products are singular with this ridge (the smallest that works
     is named).
 
@@ -145,17 +45,18 @@ class SketchRegressor(RegressorMixin, MultiOutputMixin, SketchMachine):
 
     def fit(self, X: Any, y: Any) -> "SketchRegressor":
         """Fit to targets of one column or several, in batches of ``batch_size``."""
-        self._learn([(X, y)], afresh=True)
+        self._learn([(X, y)])
         return self
 
     def partial_fit(self, X: Any, y: Any) -> "SketchRegressor":
-        """Add a batch to those before, and solve."""
-        self._learn([(X, y)], afresh=False)
+        """Add a batch to those before, and solve; where that fails, the machine is as it was without the batch."""
+        with self._or_as_before():
+            self._learn_more(X, y)
         return self
 
     def fit_batches(self, batches: Iterable[tuple[Any, Any]]) -> "SketchRegressor":
         """Fit to examples and targets that come in batches, in one pass; what was learnt before is forgotten."""
-        self._learn(batches, afresh=True)
+        self._learn(batches)
         return self
 
     def predict(self, X: Any) -> Float64[np.ndarray, "n *columns"]:
@@ -188,19 +89,23 @@ class SketchClassifier(ClassifierMixin, SketchMachine):
         rows = checked_rows(self, X, reset=True)
         labels = checked_labels(self, y, len(rows))
         self.classes_, _ = class_numbers(column_or_1d(labels, warn=True))
-        self._learn([(rows, labels)], afresh=True)
+        self._learn([(rows, labels)])
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "SketchClassifier":
-        """Add a batch to those before, and solve; the first call needs all ``classes`` that will come."""
-        self._set_classes(classes, afresh=not hasattr(self, "moments_"))
-        self._learn([(X, y)], afresh=False)
+        """Add a batch to those before, and solve; the first call needs all ``classes`` that will come.
+
+        Where that fails, the machine is as it was without the batch.
+        """
+        with self._or_as_before():
+            self._set_classes(classes, afresh=not hasattr(self, "moments_"))
+            self._learn_more(X, y)
         return self
 
     def fit_batches(self, batches: Iterable[tuple[Any, Any]], classes: Any) -> "SketchClassifier":
         """Fit to examples and classes that come in batches, in one pass; what was learnt before is forgotten."""
         self._set_classes(classes, afresh=True)
-        self._learn(batches, afresh=True)
+        self._learn(batches)
         return self
 
     def decision_function(self, X: Any) -> Float64[np.ndarray, "n *classes"]:

@@ -11,6 +11,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from neuralpath.machines.cholesky import Factor, SingularKernel, factorise
 from neuralpath.machines.conjugate_gradients import NegativeDirection, conjugate_gradients
+from neuralpath.machines.inputs import checked_count, checked_tolerance
 from neuralpath.machines.kernel_products import check_symmetric, dense_kernel, make_symmetric, rounding
 from neuralpath.machines.kernel_tiles import KernelTiles, held
 from neuralpath.machines.lowest import lowest_eigenvalue, smallest_ridge
@@ -40,12 +41,10 @@ class SolverOptions:
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
             raise ValueError(f"`solver` must be one of {', '.join(map(repr, SOLVERS))}, got {self.solver!r}.")
-        if not 0 < self.tol < 1:
-            raise ValueError(f"`tol` must be a relative residual between 0 and 1, got {self.tol!r}.")
-        if self.max_iter < 1 or (self.rank is not None and self.rank < 0):
-            raise ValueError(
-                f"`max_iter` must be at least 1 and `rank` at least 0, got {self.max_iter!r} and {self.rank!r}."
-            )
+        checked_tolerance(self.tol)
+        checked_count("max_iter", self.max_iter, least=1)
+        if self.rank is not None:
+            checked_count("rank", self.rank, least=0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

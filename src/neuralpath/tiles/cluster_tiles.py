@@ -4,6 +4,7 @@ A tile goes over the network once, to the client, whose disk and line are thus t
 second on common ones, which is 25 million pairs of float32 a second.
 """
 
+import re
 import threading
 import uuid
 from collections.abc import Iterable, Iterator
@@ -62,7 +63,8 @@ class Cluster:
     ) -> Iterator[tuple[Tile, Float[Tensor, "_rows _columns"]]]:
         """Each tile with its values, as they come; a lost worker costs the tiles that it had not finished.
 
-        Raises: ClusterError if the scheduler is lost, no worker comes back, or a tile loses every worker it runs on.
+        Raises: ClusterError if the scheduler is lost, no worker comes back, a tile loses every worker it runs on, or
+        the workers cannot import what the model needs.
         """
         run = _Run(self.client, recipe, memory, threads)
         waiting, tried = enumerate(tiles), dict[int, int]()
@@ -140,7 +142,12 @@ class _Run:
         self._shared = self._share()
 
     def _share(self) -> TileFuture:
-        return self.client.scatter([self.recipe.make], broadcast=True, hash=False)[0]
+        try:
+            return self.client.scatter([self.recipe.make], broadcast=True, hash=False)[0]
+        except OSError as error:
+            raise _lost(error) from error
+        except Exception as error:  # Dask keeps the words of what a worker met, and not its kind
+            raise _unreadable(error) from error
 
     def submit(self, number: int, tile: Tile, *, again: bool = False) -> TileFuture:
         """Ask for a tile; where it was lost with all workers that had the recipe, that is sent again too."""
@@ -164,12 +171,33 @@ class _Run:
         except (CancelledError, KilledWorker):
             return None
         except OSError as error:
-            raise ClusterError(f"the connection to the cluster is lost: {error}. Run the same once more.") from error
+            raise _lost(error) from error
+        except ImportError as error:  # of a worker that came later
+            raise _unreadable(error) from error
 
     def close(self, futures: Iterable[TileFuture]) -> None:
         """Tell the scheduler that nothing more is wanted."""
         if self.client.status == "running":
             self.client.cancel([*futures, self._shared])
+
+
+def _lost(error: OSError) -> ClusterError:
+    return ClusterError(f"the connection to the cluster is lost: {error}. Run the same once more.")
+
+
+def _unreadable(error: Exception) -> ClusterError:
+    """The error for a recipe that does not reach the workers: mostly its model needs a file that is only here."""
+    missing = re.search(r"No module named '([^']+)'", str(error))
+    if missing is None:
+        root: BaseException = error
+        while root.__cause__ is not None:  # what Dask raises shows all that was to be sent
+            root = root.__cause__
+        return ClusterError(f"the model and the inputs cannot be sent to the workers: {type(root).__name__}: {root}.")
+    return ClusterError(
+        f"the workers cannot import {missing[1]!r}, which the model needs: No module named {missing[1]!r}. Put its "
+        "code into the file of the model, which is sent to them, or install it where they run, or start them with its "
+        "folder in PYTHONPATH."
+    )
 
 
 _one_at_a_time = threading.Lock()

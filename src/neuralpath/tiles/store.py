@@ -1,7 +1,7 @@
 """Kernels in files: a folder with a zarr array, one chunk a tile, the upper half only where the kernel is symmetric."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,8 +11,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
+from neuralpath.tiles.description import FORMAT, Description, read_description
 from neuralpath.tiles.fill import fill
-from neuralpath.tiles.fingerprint import Fingerprint, Parts
+from neuralpath.tiles.fingerprint import Fingerprint
 from neuralpath.tiles.memory import available_memory, format_memory
 from neuralpath.tiles.plan import Plan, Tile
 from neuralpath.tiles.workspace import large_empty
@@ -24,31 +25,11 @@ if TYPE_CHECKING:
 else:
     ZarrArray = Any  # an extra, imported where it is used
 
-FORMAT = 1
-"""Number of the layout below; a store of another one is refused."""
-
 _KEY = "neuralpath"
 
 
 class StoreError(ValueError):
     """A stored kernel cannot be used; the message says why and what to do."""
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a store holds besides its array: what the kernel is, and how its tiles are computed.
-
-    Rounding depends on the size of the blocks and, for some kernels, on the number of threads; the memory budget
-    decides on the blocks. So they are kept, and every tile is computed alike, whenever and wherever it is.
-    """
-
-    what: str
-    symmetric: bool
-    block: tuple[int, int]
-    memory: int
-    threads: int
-    fingerprint: Parts
-    format: int = FORMAT
 
 
 class StoredKernel:
@@ -259,8 +240,13 @@ def find_kernel(folder: Path, *, read_only: bool) -> StoredKernel | None:
             f"{folder} has format {form}, this version reads format {FORMAT}: use the version of neuralpath that wrote "
             "it, or compute the kernel again into another folder."
         )
-    description = Description(**{**attributes, "block": tuple(attributes["block"])})
-    return StoredKernel(folder, array, description)
+    try:
+        return StoredKernel(folder, array, read_description(attributes))
+    except ValueError as error:  # a field that is missing or wrong, or an array that is no matrix
+        raise StoreError(
+            f"{folder / 'zarr.json'} is damaged: {error}. Put it back from a copy, or compute the kernel again into "
+            "another folder."
+        ) from error
 
 
 def create_kernel(folder: Path, plan: Plan, dtype: torch.dtype, description: Description) -> StoredKernel:

@@ -19,6 +19,9 @@ from neuralpath.tiles.plan import Plan, Tile
 STORED_SIDE = 256
 """Rows of a stored tile, at least: fewer make too many files, and of many more much is lost when work is stopped."""
 
+MOST_THREADS = 1024
+"""More than a machine has processors; the system ends programs that start many more."""
+
 WAY_OUT = "normalise the path kernel, or compute in float64"
 
 
@@ -108,6 +111,12 @@ def _moved(part: Tile, tile: Tile) -> Tile:
         slice(part.rows.start + first, part.rows.stop + first),
         slice(part.columns.start + second, part.columns.stop + second),
     )
+
+
+def check_threads(count: int, name: str = "`threads`") -> None:
+    """Refuse a number of threads that no machine has. Raises: ValueError."""
+    if not 1 <= count <= MOST_THREADS:
+        raise ValueError(f"{name} must be from 1 to {MOST_THREADS}, got {count}; one for each processor is best.")
 
 
 @contextmanager

@@ -10,25 +10,20 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
-import torch
-from jaxtyping import Float
 from torch import Tensor
 
+from neuralpath.tiles.description import Description
 from neuralpath.tiles.estimate import Estimate, format_time
 from neuralpath.tiles.fill import progress_bar
 from neuralpath.tiles.kernel import TiledKernel
 from neuralpath.tiles.memory import format_memory
 from neuralpath.tiles.plan import Plan, Tile
-from neuralpath.tiles.store import Description, StoredKernel, StoreError, check_extra, create_kernel, find_kernel
-from neuralpath.tiles.stored_tiles import Engine, Recipe, pinned_threads, stored_plan
-
-ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-10}
-"""Relative to the largest entry, by how much tiles may differ that another kind of processor has computed."""
+from neuralpath.tiles.same_kernel import Say, refuse_other_blocks, refuse_other_corners, refuse_other_kernel
+from neuralpath.tiles.store import StoredKernel, StoreError, check_extra, create_kernel, find_kernel
+from neuralpath.tiles.stored_tiles import Engine, Recipe, check_threads, pinned_threads, stored_plan
 
 TILE_SECONDS = 30.0
 """Work of a stored tile, at most: so much is lost when it is stopped."""
-
-Say = Callable[[str], None]
 
 
 def write_kernel(
@@ -46,23 +41,29 @@ def write_kernel(
     A tile is written while the next is computed. A new store gets tiles of about half a minute of work at most, by the
     estimate; one that is gone on with keeps its own. ``say`` gets the estimate, and what else a user should know.
 
+    A fingerprint does not see all that a model computes with, such as its code or a number that is a plain attribute.
+    So a part of a store that is there is computed again and compared, of a complete one too.
+
     Raises: StoreError if zarr is not installed, the folder holds another kernel, or cannot be written to; tiles that
-    are there stay good.
+    are there stay good. ValueError for a number of threads that no machine has.
     """
     check_extra()  # before a folder is made
+    if threads is not None:
+        check_threads(threads)
     with _held(folder):
         kernel = find_kernel(folder, read_only=False)
         if kernel is not None:
             memory, threads = _same(kernel, recipe, memory, threads)
-            if kernel.complete:
-                say(f"{folder} is complete.")
-                return kernel
         memory = engine.memory() if memory is None else memory
         threads = engine.threads() if threads is None else threads
         with pinned_threads(threads):  # what is computed once for all tiles depends on it too
             tiled = recipe.make(memory=memory)
+            if kernel is not None and kernel.complete:
+                refuse_other_corners(kernel, tiled)
+                say(f"{folder} is complete.")
+                return kernel
             if kernel is not None:
-                _refuse_other_values(kernel, tiled, say)
+                refuse_other_blocks(kernel, tiled, say)
             estimate = tiled.estimate()
             if kernel is None:
                 kernel = _begun(folder, recipe, tiled, estimate, memory, threads)
@@ -141,19 +142,6 @@ def bounded_plan(stored: Plan, computed: Plan, seconds: float) -> Plan:
     return replace(stored, block1=block1, block2=block2, tile_bytes=block1 * block2 * itemsize)
 
 
-def refuse_other_kernel(kernel: StoredKernel, recipe: Recipe) -> None:
-    """Refuse a store that was computed from anything else, and say what differs.
-
-    Raises: StoreError.
-    """
-    differences = kernel.fingerprint.differences(recipe.fingerprint)
-    if differences:
-        raise StoreError(
-            f"{kernel.folder} holds another kernel. What differs: {'; '.join(differences)}. "
-            "Give what it was begun with, or another folder."
-        )
-
-
 def _same(kernel: StoredKernel, recipe: Recipe, memory: int | None, threads: int | None) -> tuple[int, int]:
     """Budget and threads of a store that is gone on with: its own, since the rounding depends on them."""
     refuse_other_kernel(kernel, recipe)
@@ -169,41 +157,6 @@ def _same(kernel: StoredKernel, recipe: Recipe, memory: int | None, threads: int
             "leave the number out, or begin in another folder."
         )
     return own.memory, own.threads
-
-
-def _refuse_other_values(kernel: StoredKernel, tiled: TiledKernel, say: Say) -> None:
-    """Compare a block of a finished tile with what is computed now: a fingerprint does not see a model's code."""
-    finished = next((tile for tile in kernel.plan.tiles() if kernel.file_of(tile).is_file()), None)
-    if finished is None:
-        return
-    block1, block2 = kernel.description.block
-    if (tiled.plan.block1, tiled.plan.block2) != (block1, block2):
-        raise StoreError(
-            f"{kernel.folder} has tiles of blocks of {block1} x {block2}, but now they would be {tiled.plan.block1} x "
-            f"{tiled.plan.block2}: another version of the library wrote it. Begin in another folder."
-        )
-    rows, columns = finished.rows, finished.columns
-    block = Tile(
-        slice(rows.start, min(rows.start + block1, rows.stop)),
-        slice(columns.start, min(columns.start + block2, columns.stop)),
-    )
-    gap = relative_gap(kernel.values(block), tiled.values(block).cpu())
-    if gap > ROUNDING[kernel.dtype]:
-        raise StoreError(
-            f"a finished tile of {kernel.folder} differs by {gap:.1e} of its largest entry from what is computed now, "
-            "though weights, inputs and settings are the same: the code of the model has changed, or the tile "
-            f"{kernel.file_of(finished)} is wrong. Begin in another folder."
-        )
-    if gap > 0:
-        say(f"finished tiles differ from what is computed now by rounding ({gap:.1e}): another kind of processor.")
-
-
-def relative_gap(stored: Float[Tensor, "rows columns"], computed: Float[Tensor, "rows columns"]) -> float:
-    """Largest difference, as a share of the largest entry; 0 only where all bits agree."""
-    if torch.equal(stored, computed):
-        return 0.0
-    gap, size = (stored.double() - computed.double()).abs().max(), computed.double().abs().max()
-    return float(gap / size) if size > 0 else float("inf")
 
 
 def _announce(kernel: StoredKernel, estimate: Estimate, missing: list[Tile], engine: Engine, say: Say) -> None:

@@ -7,9 +7,9 @@ import torch
 
 from neuralpath.tiles.fill import progress_bar
 from neuralpath.tiles.plan import Tile
+from neuralpath.tiles.same_kernel import ROUNDING, refuse_other_kernel, relative_gap
 from neuralpath.tiles.store import StoredKernel, StoreError
 from neuralpath.tiles.stored_tiles import Recipe, pinned_threads, stored_tile
-from neuralpath.tiles.storing import ROUNDING, refuse_other_kernel, relative_gap
 
 
 @dataclass(frozen=True, slots=True)
