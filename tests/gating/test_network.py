@@ -378,3 +378,26 @@ def test_gates_are_those_of_the_path_graph():
     expected = npath.trace(network.feature, x[:1]).gates(x)
     assert network.gates(x).names == expected.names
     assert all(map(torch.equal, network.gates(x).layers, expected.layers))
+
+
+@pytest.mark.parametrize("seen", [False, True])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("gate_order", "reversed"), ("gate", SoftGate(2.0)), ("gate_transform", None), ("linear_feature", True),
+     ("train_feature", True)],
+)  # fmt: skip
+def test_settings_stay_as_they_were_given(name, value, seen):
+    network = GatedNetwork(nets.FC(3, 4, 3), nets.FC(3, 4, 3))
+    if seen:
+        network(torch.ones(2, 3))
+    with pytest.raises(AttributeError, match=f"`{name}` of a GatedNetwork cannot be changed; make another"):
+        setattr(network, name, value)
+    copy.deepcopy(network)(torch.ones(2, 3))
+
+
+def test_a_gated_network_cannot_be_a_part_of_another():
+    inner = GatedNetwork(nets.FC(3, 4, 3), nets.FC(3, 4, 3))
+    with pytest.raises(TypeError, match=r"^`feature` is a GatedNetwork, whose gates and weights are separate already"):
+        GatedNetwork(inner, nets.FC(3, 4, 3))
+    with pytest.raises(TypeError, match=r"^`value` has a part '1' that is a GatedNetwork"):
+        GatedNetwork(nets.FC(3, 4, 3), nn.Sequential(nn.Identity(), inner))

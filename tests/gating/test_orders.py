@@ -1,11 +1,12 @@
 import itertools
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 from neuralpath.gating.network import GatedNetwork
-from neuralpath.gating.orders import check_order, sources
+from neuralpath.gating.orders import as_order, sources
 
 NAMES = ("a", "b", "c")
 
@@ -20,11 +21,27 @@ NAMES = ("a", "b", "c")
         ({}, (0, 1, 2)),
         ({"a": "c"}, (2, 1, 2)),  # a gate may be used twice by a mapping
         ({0: 2, "b": 0}, (2, 0, 2)),
+        (np.array([1, 2, 0]), (1, 2, 0)),
+        ([np.int64(2), np.int32(0), 1], (2, 0, 1)),
+        (torch.tensor([1, 2, 0]), (1, 2, 0)),
+        ({np.int64(0): np.int64(2), "b": 0}, (2, 0, 2)),
     ],
 )
-def test_sources_of_the_value_gates(order, expected):
-    check_order(order)
-    assert sources(order, NAMES, NAMES) == expected
+def test_sources_of_the_value_gates(order, expected, without_type_checks):
+    plain = as_order(order)
+    assert sources(plain, NAMES, NAMES) == expected
+    if isinstance(plain, tuple):
+        assert all(type(index) is int for index in plain)
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor, lambda order: [np.int64(index) for index in order]])
+def test_orders_of_numpy_and_torch_are_taken(make):
+    torch.manual_seed(0)
+    feature, value = dense(2, 3, 3, 3, 1), dense(2, 3, 3, 3, 1)
+    network = GatedNetwork(feature, value, gate_order=make([2, 0, 1]))
+    x = torch.randn(5, 2)
+    assert network.gate_order == (2, 0, 1)
+    assert torch.equal(network(x), GatedNetwork(feature, value, gate_order=(2, 0, 1))(x))
 
 
 def test_a_mapping_may_join_networks_with_different_numbers_of_gates():
@@ -41,6 +58,11 @@ def test_a_mapping_may_join_networks_with_different_numbers_of_gates():
         ((0, 1.0), TypeError, "`gate_order` must be a permutation of integers"),
         ("backwards", TypeError, "`gate_order` must be None, \"reversed\", .* got 'backwards'"),
         (3, TypeError, "`gate_order` must be None.* got a int"),
+        ({0, 1, 2}, TypeError, "`gate_order` must be None.* got a set"),
+        (np.array([0.0, 1.0]), TypeError, "`gate_order` must be a permutation of integers"),
+        (np.array([True, False]), TypeError, "`gate_order` must be a permutation of integers"),
+        (np.array([[0, 1], [1, 0]]), TypeError, "`gate_order` must be a permutation of integers"),
+        (np.array([0, 0]), ValueError, r"must be a permutation of 0 to 1, got \(0, 0\)"),
     ],
 )
 def test_what_is_no_order_is_refused_at_once(order, kind, message, without_type_checks):

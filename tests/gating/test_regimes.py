@@ -191,3 +191,10 @@ def test_bad_arguments_are_named(arguments, settings, kind, message, without_typ
 def test_a_model_without_gates_is_refused_at_the_first_batch():
     with pytest.raises(ValueError, match="the feature network has no gates"):
         decouple(nn.Linear(2, 1), "FL")(torch.ones(1, 2))
+
+
+@pytest.mark.parametrize("regime", REGIMES)
+def test_a_network_that_is_gated_already_is_refused(regime):
+    model = nets.LinearGatedFC(4, 6, 3)
+    with pytest.raises(TypeError, match=r"^`model` is a LinearGatedFC, whose gates and weights are separate already"):
+        decouple(model, regime)

@@ -6,7 +6,8 @@ from torch import nn
 
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.swapping import run_with_gates
-from neuralpath.gating.value_inputs import RandomImage
+from neuralpath.gating.value_inputs import RandomImage, drawn_late
+from neuralpath.training import CheckpointError, load_weights
 
 X = torch.arange(24.0).reshape(4, 6) / 24 - 0.4
 
@@ -52,6 +53,7 @@ def test_the_image_may_be_drawn_at_once():
 def test_the_image_goes_through_a_state_dict_and_moves_with_the_module():
     network = make("random")
     assert "value_input.image" not in network.state_dict()  # no batch has shown its shape
+    assert drawn_late(network) == {"value_input.image"}
     y = network(X)
     state = network.state_dict()
     assert torch.equal(state["value_input.image"], network.value_input.image)
@@ -72,6 +74,33 @@ def test_a_state_of_before_the_first_batch_fits_as_well():
     fresh = make("random", seed=1)
     fresh.load_state_dict(network.state_dict())
     assert torch.equal(fresh(X), network(X))
+
+
+@pytest.mark.parametrize("saved_after", [False, True])
+@pytest.mark.parametrize("loaded_after", [False, True])
+@pytest.mark.parametrize("load", [nn.Module.load_state_dict, load_weights])
+def test_states_of_before_and_after_the_first_batch_fit_each_other(saved_after, loaded_after, load):
+    network, other = make("random", seed=3), make("random", seed=1)
+    for net, is_after in ((network, saved_after), (other, loaded_after)):
+        if is_after:
+            net(X)
+    state = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    assert ("value_input.image" in state) == saved_after
+    load(other, state)
+    assert torch.equal(other(X), network(X))
+    load(network, state)  # back into the network it came from, which has seen a batch by now
+    assert torch.equal(other(X), network(X))
+
+
+def test_other_names_are_still_missed():
+    network = make("random")
+    network(X)
+    state = network.state_dict()
+    state.pop("value.0.bias")
+    with pytest.raises(RuntimeError, match="Missing key"):
+        make("random").load_state_dict(state)
+    with pytest.raises(CheckpointError, match=r"missing: value\.0\.bias\.$"):
+        load_weights(make("random"), state)
 
 
 def test_networks_that_write_into_their_input_do_not_reach_the_fixed_image():

@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -148,6 +149,23 @@ def test_a_checkpoint_that_cannot_be_written_leaves_the_others(stopped, net, dat
     with pytest.raises(CheckpointError, match=r"checkpoint-000004\.json cannot be written: No space left on device"):
         go_on(net, data, config, folder, interrupt_at)
     assert names(folder) == before
+
+
+@pytest.mark.parametrize("at", ["listing", "writing"])
+def test_a_folder_that_is_removed_while_it_is_used_is_one_message(at, net, data, config, tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+
+    def remove(*arguments, **keywords):
+        shutil.rmtree(folder, ignore_errors=True)
+
+    hooks = []
+    if at == "listing":
+        hooks = [lambda moment: moment.epoch == 1 and remove()]
+    else:
+        listed = CheckpointFolder._numbers
+        monkeypatch.setattr(CheckpointFolder, "_numbers", lambda self: (listed(self), remove())[0])
+    with pytest.raises(CheckpointError, match=r"the folder .*run was removed while the run was using it, .* Begin it"):
+        train(net("fc"), *data, config, folder=folder, save_every=EVERY_FIVE, hooks=hooks)
 
 
 def test_the_safetensors_file_holds_the_weights(net, data, config, tmp_path, same_state):

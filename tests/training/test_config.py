@@ -1,10 +1,13 @@
 """Settings: what they mean, what is refused, and that they can be flags."""
 
+import json
 import math
 import subprocess
 import sys
 
+import numpy as np
 import pytest
+import torch
 import tyro
 from hypothesis import given
 from hypothesis import strategies as st
@@ -44,6 +47,19 @@ from neuralpath.training.config import as_json
 def test_settings_that_are_refused(kind, settings, message, without_type_checks):
     with pytest.raises(ValueError, match=message):
         kind(**settings)
+
+
+def test_integers_of_numpy_and_torch_become_plain_ones(without_type_checks):
+    settings = {"epochs": 3, "batch_size": 4, "seed": 5, "threads": 1, "gate_memory": 7, "evaluate_every": 2}
+    plain = TrainingConfig(**settings)
+    for make in (np.int64, np.uint8, torch.tensor):
+        config = TrainingConfig(**{name: make(value) for name, value in settings.items()})
+        assert config == plain
+        assert all(type(getattr(config, name)) is int for name in settings)
+        assert json.dumps(as_json(config)) == json.dumps(as_json(plain))
+    for other in (3.0, np.float64(3.0), True, "3", None):
+        with pytest.raises(ValueError, match="`epochs` must be an integer of at least 0, got"):
+            TrainingConfig(epochs=other)
 
 
 def test_factors_by_hand():

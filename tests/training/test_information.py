@@ -2,10 +2,13 @@
 
 import copy
 import json
+import subprocess
+import sys
 
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
 import neuralpath as npath
 from neuralpath import data, nets
@@ -14,7 +17,7 @@ from neuralpath.gates import SoftGate
 from neuralpath.gating.hyperplanes import gate_hyperplanes
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.regimes import decouple
-from neuralpath.training import Adam, TrainingConfig, train
+from neuralpath.training import Adam, CheckpointError, TrainingConfig, train
 from neuralpath.training import label_energies as energies
 from neuralpath.training.information import GatingInformation, LayerAccuracy, _changed_networks, gating_information
 
@@ -96,6 +99,78 @@ def test_layers_are_reported_and_a_folder_saves_the_work(trained, task, tmp_path
     ]
     assert len(list(tmp_path.iterdir())) == 8
     assert gating_information(trained, *task, config, folder=tmp_path) == found
+
+
+def test_a_folder_is_for_one_model_with_its_weights(trained, task, tmp_path):
+    config = TrainingConfig(epochs=1, threads=1)
+
+    def measure(model, **settings):
+        return gating_information(model, *task, config, layers=False, label_energy=False, **settings)
+
+    found = measure(trained, folder=tmp_path)
+    other = copy.deepcopy(trained)
+    with torch.no_grad():
+        other.layers.linear1.weight.neg_()
+    message = r"gates holds the checkpoints of another run, .*: identity\.weights is '"
+    with pytest.raises(CheckpointError, match=message):
+        measure(other, folder=tmp_path)
+    leaky = copy.deepcopy(trained)
+    leaky.layers.relu1 = nn.LeakyReLU()
+    with pytest.raises(CheckpointError, match=r"identity\.model is '"):
+        measure(leaky, folder=tmp_path)
+    with pytest.raises(CheckpointError, match=r"identity\.init is \"'glorot'\" there and \"Gaussian\("):
+        measure(trained, folder=tmp_path, init=nets.Gaussian())
+    assert measure(trained, folder=tmp_path) == found
+    assert measure(other) != found
+
+
+def test_an_interrupted_measurement_goes_on_in_another_process(trained, task, tmp_path):
+    """The networks with one layer changed hold functions, whose addresses must not count."""
+    config = TrainingConfig(epochs=1, threads=1)
+    found = gating_information(trained, *task, config, label_energy=False, folder=tmp_path)
+    torch.save({"state": trained.state_dict(), "data": [(s.images, s.labels) for s in task]}, tmp_path / "saved.pt")
+    program = (
+        "import sys, torch\n"
+        "from neuralpath import data, nets\n"
+        "from neuralpath.training import TrainingConfig\n"
+        "from neuralpath.training.information import gating_information\n"
+        "saved = torch.load(sys.argv[1] + '/saved.pt')\n"
+        "model = nets.FC((1, 2, 2), 24, 3, 2, bias=True)\n"
+        "model.load_state_dict(saved['state'])\n"
+        "task = [data.Split(*pair) for pair in saved['data']]\n"
+        "config = TrainingConfig(epochs=1, threads=1)\n"
+        "print(gating_information(model, *task, config, label_energy=False, folder=sys.argv[1]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program, str(tmp_path)], capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == str(found), done.stderr
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_loaders_are_refused_by_name(trained, task):
+    loader = DataLoader(TensorDataset(task[0].images, task[0].labels), batch_size=10)
+    with pytest.raises(TypeError, match=r"`train_data` must be a neuralpath\.data\.Split, .* got a DataLoader"):
+        gating_information(trained, loader, task[1])
+    with pytest.raises(TypeError, match=r"`test_data` must be a neuralpath\.data\.Split, .* got a DataLoader"):
+        gating_information(trained, task[0], loader)
+
+
+def test_what_is_wrong_with_the_test_data_is_called_so(trained, task):
+    config = TrainingConfig(epochs=1, threads=1)
+    with pytest.raises(ValueError, match=r"`test\.labels` must lie between 0 and 1"):
+        gating_information(trained, task[0], data.Split(task[1].images, task[1].labels + 1), config)
+    with pytest.raises(ValueError, match=r"one example of `test`, a float32 tensor of shape \(1, 1, 3, 3\)"):
+        gating_information(trained, task[0], data.Split(torch.rand(100, 1, 3, 3), task[1].labels), config)
+
+
+def test_a_model_with_an_activation_that_is_no_gate_is_refused(task, tmp_path):
+    model = nn.Sequential(
+        nn.Flatten(), nn.Linear(4, 8), nn.ELU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)
+    )  # fmt: skip
+    with pytest.raises(
+        ValueError, match=r"^the value network has operations that are nonlinear and no gates: elu in '2'"
+    ):
+        gating_information(model, *task, TrainingConfig(epochs=1, threads=1), folder=tmp_path)
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_model_without_a_gain_has_no_share():
@@ -283,10 +358,58 @@ def test_an_untrained_model_is_told_and_can_be_trained(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out)["model"] > untrained["model"] + 0.2
 
 
-@pytest.mark.parametrize("flag", ["--train", "--epochs", "--threads"])
+@pytest.mark.parametrize("seed", ["-1", "99999999999999999999"])
+def test_seeds_that_torch_cannot_take_are_refused(seed, capsys):
+    assert main([*GATES, "--seed", seed]) == 1
+    assert f"--seed takes a number from 0 to 9223372036854775807, got {seed}." in capsys.readouterr().err
+
+
+def test_a_picture_that_cannot_be_written_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    (tmp_path / "mine.py").write_text(
+        "from neuralpath import nets\ndef make(): return nets.LinearGatedFC((1, 8, 8), 6, 3, n_outputs=10)\n"
+    )
+    arguments = ["gates", f"{tmp_path / 'mine.py'}:make", "--data", "digits", "--epochs", "1", "--hyperplanes"]
+    assert main([*arguments, str(tmp_path / "file" / "h.png")]) == 1
+    assert "file/h.png cannot be written: " in capsys.readouterr().err.splitlines()[-1]
+    assert main([*arguments, str(tmp_path)]) == 1
+    assert "cannot be written: it is a folder" in capsys.readouterr().err
+
+
+def test_a_model_that_fails_is_one_line(tmp_path, capsys):
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\n"
+        "class Mine(nn.Linear):\n"
+        "    def forward(self, x): return self.missing\n"
+        "def make(): return Mine(64, 10)\n"
+    )
+    assert main(["gates", f"{tmp_path / 'mine.py'}:make", "--data", "digits", "--epochs", "1"]) == 1
+    assert "'Mine' object has no attribute 'missing'" in capsys.readouterr().err.splitlines()[-1]
+
+
+def test_a_model_that_is_trained_first_belongs_to_its_weights(tmp_path, capsys):
+    model = nets.FC((1, 8, 8), 8, 3, 10, generator=torch.Generator().manual_seed(0))
+    arguments = [*GATES, "--no-label-energy", "--batch-size", "512", "--train", "1", "--threads", "1"]
+    for number in range(2):
+        torch.save(model.state_dict(), tmp_path / f"{number}.pt")
+        with torch.no_grad():
+            model.layers.linear1.weight.neg_()
+    for number, result in ((0, 0), (0, 0), (1, 1)):
+        weights = str(tmp_path / f"{number}.pt")
+        assert main([*arguments, "--weights", weights, "--folder", str(tmp_path / "runs")]) == result
+    assert "model holds the checkpoints of another run, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("flag", ["--train", "--epochs"])
 def test_numbers_below_one_are_refused(flag, capsys):
     assert main([*GATES, flag, "0"]) == 1
     assert f"{flag} must be at least 1, got 0." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("count", ["0", "100000"])
+def test_threads_that_no_machine_has_are_refused(count, capsys):
+    assert main([*GATES, "--threads", count]) == 1
+    assert f"--threads must be from 1 to 1024, got {count};" in capsys.readouterr().err
 
 
 def test_a_model_for_other_images_is_one_line(tmp_path, capsys):

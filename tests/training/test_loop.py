@@ -284,6 +284,17 @@ def test_a_test_loss_that_is_not_finite_stops_the_run(net, data, config):
         train(Failing(net("fc")), *data, config)
 
 
+class Failing(nn.Linear):
+    def __init__(self, kind):
+        super().__init__(16, 3)
+        self.kind = kind
+
+    def forward(self, x):
+        if self.kind is AttributeError:
+            return self.missing
+        raise self.kind
+
+
 def refusals(net, blobs):
     split = blobs(20)
     images, labels = split.images, split.labels
@@ -310,6 +321,20 @@ def refusals(net, blobs):
         r"`test` has a float32 tensor": (fc, split, Split(images, labels.float())),
         r"must give pairs \(images, labels\)": (fc, [images], None),
         r"must be a Split, or a loader": (fc, images, None),
+        r"`train\.labels` must have the shape \(20,\), one label for each example, got a int64 tensor of "
+        r"shape \(20, 1\); use `train\.labels\.flatten\(\)`": (fc, Split(images, labels[:, None]), None),
+        r"`test\.labels` must have the shape \(20,\)": (fc, split, Split(images, labels[:, None].expand(-1, 2))),
+        r"`labels` must have the shape \(5,\), .* got a int64 tensor of shape \(5, 1\)": (
+            fc, DataLoader(TensorDataset(images, labels[:, None]), batch_size=5), None),
+        r"could not run on one example of `test`, a float32 tensor of shape \(1, 1, 5, 5\)": (
+            fc, split, Split(torch.rand(20, 1, 5, 5), labels)),
+        r"could not run on one example of `test`, a float32 tensor of shape \(1, 1, 6, 6\)": (
+            fc, split, DataLoader(TensorDataset(torch.rand(20, 1, 6, 6), labels), batch_size=5)),
+        r"`train` has a int64 tensor of shape \(20,\) of labels, but `test` has a float32 tensor of shape \(5,\)": (
+            fc, split, DataLoader(TensorDataset(images, labels.float()), batch_size=5)),
+        r"could not run on one example of `train`, .*: 'Failing' object has no attribute 'missing'": (
+            Failing(AttributeError), split, None),
+        r"could not run on one example of `train`, .*: KeyError": (Failing(KeyError), split, None),
     }  # fmt: skip
 
 
@@ -317,6 +342,22 @@ def test_data_that_does_not_fit_is_refused(net, blobs, config, without_type_chec
     for message, arguments in refusals(net, blobs).items():
         with pytest.raises((TypeError, ValueError), match=message):
             train(*arguments, config)
+
+
+def test_nothing_is_trained_before_the_test_loader_is_looked_at(net, blobs, config):
+    split, steps = blobs(20), []
+    tests = DataLoader(TensorDataset(split.images, split.labels.float()), batch_size=5)
+    model = net("fc")
+    model.register_forward_hook(lambda module, args, y: steps.append(module.training))
+    with pytest.raises(TypeError, match="but `test` has"):
+        train(model, split, tests, config)
+    assert not any(steps)
+
+
+def test_a_network_for_images_of_any_size_may_be_tested_on_others(blobs, config):
+    model = nn.Sequential(nn.Conv2d(1, 4, 3), nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(4, 3))
+    test = Split(torch.rand(9, 1, 7, 7), torch.arange(9) % 3)
+    assert train(model, blobs(20), test, config).last.test is not None
 
 
 def test_a_loader_that_can_be_read_once_only_is_refused(net, blobs, config):

@@ -236,6 +236,51 @@ def test_a_users_loader_resumes_exactly(kind, net, data, config, tmp_path, same_
     same_state(model, whole)
 
 
+@pytest.mark.parametrize("kind", ["plain", "generator", "sampler"])
+@pytest.mark.parametrize("at", ["in an epoch", "in a measurement"])
+def test_a_shuffled_test_loader_is_measured_in_the_same_order(kind, at, net, data, config, tmp_path):
+    """Orders are shown by losses: in another order they are rounded in another way."""
+    split, test = data
+    config = dataclasses.replace(config, epochs=4, train_metrics="evaluated")
+
+    def make(part):
+        generator = torch.Generator().manual_seed(5)
+        examples = TensorDataset(part.images, part.labels)
+        settings = {
+            "plain": {"shuffle": True},
+            "generator": {"shuffle": True, "generator": generator},
+            "sampler": {"sampler": RandomSampler(examples, generator=generator)},
+        }[kind]
+        return DataLoader(examples, batch_size=8, **settings)
+
+    seen = []
+
+    class Stopping(nn.Module):
+        def __init__(self, inner, at):
+            super().__init__()
+            self.inner, self.left = inner, at
+
+        def forward(self, x):
+            counted = self.training if at == "in an epoch" else not self.training and len(x) > 1
+            if counted and self.left >= 0:
+                if self.left == 0:
+                    signal.raise_signal(signal.SIGINT)
+                self.left -= 1
+            if not self.training and len(x) == 8:
+                seen.append(float(x.sum()))
+            return self.inner(x)
+
+    expected = train(Stopping(net("fc"), -1), make(split), make(test), config)
+    orders = set(seen)
+    torch.rand(3)
+    with pytest.raises(KeyboardInterrupt):
+        train(Stopping(net("fc"), 17), make(split), make(test), config, folder=tmp_path)
+    seen.clear()
+    assert train(Stopping(net("fc", 1), -1), make(split), make(test), config, folder=tmp_path) == expected
+    assert set(seen) <= orders
+    assert len(orders) > 20  # every epoch has an order of its own, so that the test above can fail
+
+
 def test_a_run_goes_on_with_the_threads_it_began_with(net, data, config, tmp_path, interrupt_at):
     config = dataclasses.replace(config, threads=None)
     before = torch.get_num_threads()

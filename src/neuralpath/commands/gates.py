@@ -11,9 +11,10 @@ import tyro
 
 from neuralpath.commands.errors import UserError
 from neuralpath.commands.models import is_file_name, load_model, load_weights
+from neuralpath.commands.seeds import check_seed
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from neuralpath.data import Dataset
     from neuralpath.training import TrainingConfig
@@ -62,11 +63,18 @@ class Gates:
 
     def run(self) -> int:
         """Measure, and print tables or JSON."""
-        from neuralpath.tiles.stored_tiles import pinned_threads
+        from neuralpath.tiles.stored_tiles import check_threads, pinned_threads
 
-        for flag, number in (("--epochs", self.epochs), ("--train", self.train), ("--threads", self.threads)):
+        for flag, number in (("--epochs", self.epochs), ("--train", self.train)):
             if number is not None and number < 1:
                 raise UserError(f"{flag} must be at least 1, got {number}.")
+        try:
+            check_threads(1 if self.threads is None else self.threads, "--threads")
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        if self.hyperplanes is not None and self.hyperplanes.is_dir():
+            raise UserError(f"{self.hyperplanes} cannot be written: it is a folder; give --hyperplanes a file.")
+        check_seed(self.seed)
         with nullcontext() if self.threads is None else pinned_threads(self.threads):
             found = self._measure()
         if self.json:
@@ -79,7 +87,6 @@ class Gates:
         import torch
 
         from neuralpath import data
-        from neuralpath.gating.hyperplanes import draw_hyperplanes
         from neuralpath.training import Adam, CheckpointError, TrainingConfig, TrainingDiverged
         from neuralpath.training.information import gating_information
 
@@ -101,7 +108,7 @@ class Gates:
             if self.train is not None:
                 self._train(model, loaded, config)
             if self.hyperplanes is not None:
-                draw_hyperplanes(model, loaded.train.images[:2], self.hyperplanes)
+                self._draw(model, loaded.train.images[:2], self.hyperplanes)
             return gating_information(
                 model, loaded.train, loaded.test, config, layers=not self.no_layers,
                 label_energy=not self.no_label_energy, folder=self.folder,
@@ -109,13 +116,25 @@ class Gates:
         except (TypeError, ValueError, CheckpointError, TrainingDiverged) as error:
             raise UserError(str(error)) from error
 
+    def _draw(self, model: "nn.Module", example: "Tensor", path: Path) -> None:
+        """Write the picture of the hyperplanes."""
+        from neuralpath.gating.hyperplanes import draw_hyperplanes
+
+        try:
+            draw_hyperplanes(model, example, path)
+        except OSError as error:
+            reason = error.strerror or error
+            raise UserError(f"{path} cannot be written: {reason}; give --hyperplanes another file.") from error
+
     def _train(self, model: "nn.Module", loaded: "Dataset", config: "TrainingConfig") -> None:
         """Train the model itself, as the new weights are trained."""
         from neuralpath.training import train
+        from neuralpath.training.identity import weights_digest
 
         assert self.train is not None
         folder = None if self.folder is None else self.folder / "model"
-        train(model, loaded.train, loaded.test, replace(config, epochs=self.train), folder=folder)
+        identity = None if self.weights is None else {"weights": weights_digest(model)}
+        train(model, loaded.train, loaded.test, replace(config, epochs=self.train), folder=folder, identity=identity)
 
 
 def _untrained(name: str) -> str:

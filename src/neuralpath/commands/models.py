@@ -178,10 +178,12 @@ def load_weights(model: "nn.Module", path: Path) -> None:
 
     Raises: UserError that names the file, or the keys that do not fit.
     """
+    from neuralpath.gating.value_inputs import drawn_late
+
     state = _read_weights(path)
-    own = model.state_dict()
-    problems = [f"missing {key}" for key in own if key not in state]
-    problems += [f"unknown {key}" for key in state if key not in own]
+    own, late = model.state_dict(), drawn_late(model)
+    problems = [f"missing {key}" for key in own if key not in state and key not in late]
+    problems += [f"unknown {key}" for key in state if key not in own and key not in late]
     problems += [
         f"{key} has the shape {tuple(state[key].shape)}, not {tuple(own[key].shape)}"
         for key in own

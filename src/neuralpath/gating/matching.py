@@ -7,7 +7,7 @@ from jaxtyping import Shaped
 from torch import Tensor
 
 from neuralpath.gating.modes import Recording
-from neuralpath.gating.orders import GateOrder, index_of, sources
+from neuralpath.gating.orders import PlainOrder, index_of, sources
 from neuralpath.gating.transforms import GateTransform
 from neuralpath.graph.table import align
 
@@ -52,7 +52,7 @@ class Matching:
 
 
 def match_gates(
-    feature: Recording, value: Recording, order: GateOrder | None, transforms: GateTransforms | None
+    feature: Recording, value: Recording, order: PlainOrder | None, transforms: GateTransforms | None
 ) -> Matching:
     """Give every gate of the value network one of the feature network, or say which does not fit.
 

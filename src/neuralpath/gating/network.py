@@ -13,11 +13,22 @@ from neuralpath.gates import HardGate, LinearGate
 from neuralpath.gating.direct import run_under
 from neuralpath.gating.matching import GateTransforms, Matching, match_gates
 from neuralpath.gating.modes import Recording, Replacing
-from neuralpath.gating.orders import GateOrder, check_order
+from neuralpath.gating.orders import GateOrder, as_order
 from neuralpath.gating.spellings import GateFunction
 from neuralpath.gating.swapping import check_module, sample_gates
 from neuralpath.gating.value_inputs import ValueInput, as_value_input
 from neuralpath.graph.forward import Gates
+
+_SETTINGS = frozenset({"gate", "gate_order", "gate_transform", "linear_feature", "train_feature"})
+
+_KEPT = (
+    "the value network has operations that are nonlinear and no gates: {}. It would go on with them by itself, "
+    "whatever gates it gets. Gates are ReLU and its kin (leaky ReLU, PReLU, ReLU6, SiLU, GELU, Hardswish, Mish) and "
+    "max pools; use one of these there."
+)
+_NOT_LINEAR = (
+    "the feature network has operations that are nonlinear: {}. But `linear_feature` asks for a linear feature network."
+)
 
 
 class GatedNetwork(nn.Module):
@@ -31,6 +42,13 @@ class GatedNetwork(nn.Module):
     the positions that the feature network's picks. The output is the value network's; the feature network's own
     output is not used, so what comes behind its last gate gets no gradient. Both networks become parts of this
     module, ``.feature`` and ``.value``: with ``train_feature=False`` the former is frozen and put into evaluation mode.
+    What else is given here stays as it is.
+
+    All that is nonlinear in the value network must be a gate: other activations (ELU, tanh, ``q * (q > 0)``,
+    ``torch.where(q > 0, q, 0)``, soft-max, attention) are refused by name, since they would go on with the value
+    network's own pre-activations. Let through are functions of the input alone, before the first weight; normalisations
+    by torch's own functions; products of two values; and as the very last operation a soft-max, log-soft-max, sigmoid,
+    log-sigmoid, tanh, softplus or exponential function. A feature network may have any operations, unless it is linear.
 
     Reference: P1 section 5, P2 section 6, P3 section 4; `decouple` makes the regimes of the papers.
 
@@ -50,7 +68,8 @@ class GatedNetwork(nn.Module):
         train_feature: whether the feature network is trained too; needs gates that are not hard.
 
     Raises:
-        TypeError, ValueError: an argument cannot be used, or (at the first batch) the networks' gates do not match.
+        TypeError, ValueError: an argument cannot be used, or (at the first batch) the networks' gates do not match, or
+            the value network has nonlinear operations that are no gates.
 
     Example:
         >>> make = lambda: nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -77,11 +96,10 @@ class GatedNetwork(nn.Module):
         super().__init__()
         _check_networks(feature, value)
         _check_gate(gate, train_feature)
-        check_order(gate_order)
         self.feature = feature
         self.value = value
         self.gate = gate
-        self.gate_order = gate_order
+        self.gate_order = as_order(gate_order)
         self.gate_transform = gate_transform
         self.value_input = as_value_input(value_input)
         self.linear_feature = linear_feature
@@ -90,6 +108,14 @@ class GatedNetwork(nn.Module):
         if not train_feature:
             feature.requires_grad_(False)
             feature.eval()
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Refuse other settings than those that the gates were matched with."""
+        if name in _SETTINGS and name in self.__dict__:
+            raise AttributeError(
+                f"`{name}` of a GatedNetwork cannot be changed; make another one of its `feature` and `value`."
+            )
+        super().__setattr__(name, value)
 
     @property
     def gates_fixed(self) -> bool:
@@ -108,7 +134,8 @@ class GatedNetwork(nn.Module):
 
         Called at the first batch of each shape; it runs both networks on two examples and changes nothing.
 
-        Raises: ValueError if the gates do not match, saying which and both shapes.
+        Raises: ValueError if the gates do not match, saying which and both shapes; or if the value network, or a linear
+        feature network, has nonlinear operations that are no gates, naming them.
         """
         key = (tuple(x.shape[1:]), self.feature.training, self.value.training)
         if key not in self._matchings:
@@ -118,8 +145,9 @@ class GatedNetwork(nn.Module):
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def _matched(self, x: Tensor) -> Matching:
         check_batch("x", x, tuple(x.shape[1:]))
-        feature = sample_gates(self.feature, x, self.gate, linear=self.linear_feature)
-        value = sample_gates(self.value, self.value_input(x))
+        refused = _NOT_LINEAR if self.linear_feature else None
+        feature = sample_gates(self.feature, x, self.gate, linear=self.linear_feature, refused=refused)
+        value = sample_gates(self.value, self.value_input(x), refused=_KEPT)
         if self.train_feature and not any(layer.is_floating_point() for layer in feature.layers):
             raise ValueError(
                 "`train_feature` is set, but the feature network's own gates are hard and pass no gradient to it; give "
@@ -187,12 +215,25 @@ def _check_networks(feature: object, value: object) -> None:
     check_module("value", value)
     assert isinstance(feature, nn.Module)
     assert isinstance(value, nn.Module)
+    check_not_gated("feature", feature)
+    check_not_gated("value", value)
     owned = {id(parameter): name for name, parameter in feature.named_parameters()}
     for name, parameter in value.named_parameters():
         if id(parameter) in owned:
             raise ValueError(
                 f"`feature` and `value` share a parameter, {owned[id(parameter)]!r} and {name!r}: their weights must "
                 "be separate; give one of them as `copy.deepcopy(model)`."
+            )
+
+
+def check_not_gated(name: str, module: nn.Module) -> None:
+    """Refuse a network whose gates and weights are separate already."""
+    for path, part in module.named_modules():
+        if isinstance(part, GatedNetwork):
+            what = f"is a {type(part).__name__}" if not path else f"has a part {path!r} that is a {type(part).__name__}"
+            raise TypeError(
+                f"`{name}` {what}, whose gates and weights are separate already; give plain networks, such as its "
+                "`feature` and `value`."
             )
 
 

@@ -1,34 +1,59 @@
 """Which gate of the feature network each gate of the value network takes."""
 
+import operator
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Literal, SupportsIndex
+
+import numpy as np
+from jaxtyping import Int
+from torch import Tensor
 
 from neuralpath._checks import describe
 
-GateOrder = Literal["reversed"] | Sequence[int] | Mapping[int | str, int | str]
+Permutation = Sequence[SupportsIndex] | Int[np.ndarray, " gate"] | Int[Tensor, " gate"]
+GateOrder = Literal["reversed"] | Permutation | Mapping[int | str, int | str]
 """A permutation, "reversed", or from value gates to feature gates by index or name; gates not named keep their own."""
 
+PlainOrder = Literal["reversed"] | tuple[int, ...] | Mapping[int | str, int | str]
 
-def check_order(order: object) -> None:
-    """Refuse what can be no order, before the number of gates is known."""
-    if order is None or order == "reversed" or isinstance(order, Mapping):
-        return
-    if isinstance(order, str) or not isinstance(order, Sequence):
+
+def as_order(order: object) -> PlainOrder | None:
+    """An order with a permutation as a tuple of plain integers; what can be no order is refused.
+
+    The number of gates is not known yet.
+    """
+    if order is None or isinstance(order, Mapping):
+        return order
+    if isinstance(order, str) and order == "reversed":
+        return "reversed"
+    if isinstance(order, str) or not isinstance(order, Sequence | np.ndarray | Tensor):
         got = repr(order) if isinstance(order, str) else describe(order)
         raise TypeError(
             '`gate_order` must be None, "reversed", a permutation such as (2, 0, 1), or a mapping from the value '
             f"network's gates to the feature network's, got {got}."
         )
-    if any(isinstance(index, bool) or not isinstance(index, int) for index in order):
-        raise TypeError(f"`gate_order` must be a permutation of integers, got {tuple(order)!r}.")
-    if sorted(order) != list(range(len(order))):
+    entries = tuple(order.tolist() if isinstance(order, np.ndarray | Tensor) else order)
+    permutation = [as_index(entry) for entry in entries]
+    if None in permutation:
+        raise TypeError(f"`gate_order` must be a permutation of integers, got {entries!r}.")
+    plain = tuple(index for index in permutation if index is not None)
+    if sorted(plain) != list(range(len(plain))):
         raise ValueError(
-            f"`gate_order` must be a permutation of 0 to {len(order) - 1}, got {tuple(order)!r}; to use a gate twice, "
+            f"`gate_order` must be a permutation of 0 to {len(plain) - 1}, got {plain!r}; to use a gate twice, "
             "give a mapping."
         )
+    return plain
 
 
-def sources(order: GateOrder | None, feature_names: Sequence[str], value_names: Sequence[str]) -> tuple[int, ...]:
+def as_index(value: object) -> int | None:
+    """A plain integer, for integers of numpy and torch too; None for anything else."""
+    try:
+        return None if isinstance(value, bool | np.bool_) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def sources(order: PlainOrder | None, feature_names: Sequence[str], value_names: Sequence[str]) -> tuple[int, ...]:
     """For each gate of the value network, the index of the feature network's gate that it takes.
 
     Raises: ValueError if the networks have not the same number of gates, or a name or index is unknown.
@@ -50,7 +75,7 @@ def sources(order: GateOrder | None, feature_names: Sequence[str], value_names: 
         raise ValueError(
             f"`gate_order` has {len(order)} entries, but there are {n_value} gates: {', '.join(value_names)}."
         )
-    return tuple(int(index) for index in order)
+    return order
 
 
 def _mapped(
@@ -76,8 +101,9 @@ def index_of(gate: object, names: Sequence[str], what: str, network: str) -> int
     """The position of a gate that is given by its index or by its name."""
     if isinstance(gate, str) and gate in names:
         return names.index(gate)
-    if isinstance(gate, int) and not isinstance(gate, bool) and 0 <= gate < len(names):
-        return gate
+    index = as_index(gate)
+    if index is not None and 0 <= index < len(names):
+        return index
     raise ValueError(
         f"{what}, {gate!r}, is no gate of the {network} network; they are 0 to {len(names) - 1}: {', '.join(names)}."
     )

@@ -34,6 +34,12 @@ class Places:
     def _leaving(self, module: nn.Module, args: Any, output: Any) -> None:
         self._stack.pop()
 
+    @property
+    def here(self) -> str:
+        """Words for the module that runs now: nothing in the outermost one."""
+        path = self._stack[-1][0] if self._stack else ""
+        return f" in {path!r}" if path else ""
+
     def name(self, operation: str) -> str:
         """A new name for an operation that runs now: its layer's, or the module's with the operation's own.
 

@@ -8,7 +8,7 @@ from torch import nn
 
 from neuralpath.gates import SoftGate
 from neuralpath.gating.matching import GateTransforms
-from neuralpath.gating.network import GatedNetwork
+from neuralpath.gating.network import GatedNetwork, check_not_gated
 from neuralpath.gating.orders import GateOrder
 from neuralpath.gating.swapping import check_module
 from neuralpath.gating.value_inputs import ValueInput
@@ -51,7 +51,8 @@ def decouple(
     Reference: Theory, "Gates of one network, weights of another"; P1 section 5 (FLNPF, DNPFL), P3 section 4.1.
 
     Args:
-        model: any model that ``initialise`` can draw anew; it needs ReLUs or other gates.
+        model: any model that ``initialise`` can draw anew; it needs ReLUs or other gates, and no activations that are
+            none (see `GatedNetwork`).
         regime: ``"FL"``, ``"FR-II"``, ``"FR-DI"`` or ``"DL"``.
         init: how new weights are drawn, see `neuralpath.nets.initialise`; batch norm is reset.
         generator: source of all draws, first for the feature network, then for the value network.
@@ -65,6 +66,7 @@ def decouple(
     Raises:
         ValueError: the regime is unknown, the model cannot be drawn anew (naming the part), or ``beta`` or ``factor``
             is given for a regime of hard gates.
+        TypeError: the model is no module, or is a `GatedNetwork` already.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -74,6 +76,7 @@ def decouple(
 
     """
     check_module("model", model)
+    check_not_gated("model", model)
     if regime not in REGIMES:
         raise ValueError(f"`regime` must be one of {', '.join(map(repr, REGIMES))}, got {regime!r}.")
     if regime != "DL" and (beta is not None or factor != 1.0):

@@ -1,6 +1,7 @@
 """Running any module with gates from another run, or recording its own."""
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from neuralpath.gating.direct import run_under
 from neuralpath.gating.modes import Recording, Replacing
 from neuralpath.gating.places import Places
 from neuralpath.gating.spellings import GateFunction
+from neuralpath.gating.ungated import UngatedOperations
 from neuralpath.graph.forward import Gates
 from neuralpath.graph.replay import run
 
@@ -40,7 +42,10 @@ def recorded_gates(
 
     """
     check_module("module", module)
-    recording = _recorded(module, x, gate, linear, run_under)
+    places = Places()
+    recording = Recording(gate, linear=linear, places=places)
+    with places.follow(module):
+        run_under(recording, module, x)
     return Gates(tuple(recording.names), tuple(recording.layers))
 
 
@@ -51,7 +56,8 @@ def run_with_gates(
 ) -> Any:
     """What a module gives on a batch when its gates are replaced: ``q * G`` in place of each activation.
 
-    The n-th gate operation that runs (activation or max pool) takes the n-th gate. Differentiable in the module's
+    The n-th gate operation that runs (activation or max pool) takes the n-th gate. Everything else runs as it is,
+    activations without a gate, such as tanh, included (`GatedNetwork` refuses those). Differentiable in the module's
     parameters, in ``x`` and in gates that are floats.
 
     Args:
@@ -78,27 +84,32 @@ def run_with_gates(
 
 
 def sample_gates(
-    module: nn.Module, x: Float[Tensor, "batch ..."], gate: GateFunction | None = None, *, linear: bool = False
+    module: nn.Module,
+    x: Float[Tensor, "batch ..."],
+    gate: GateFunction | None = None,
+    *,
+    linear: bool = False,
+    refused: str | None = None,
 ) -> Recording:
-    """The gates, with their names, of one or two examples; the module and the random generators stay as they are."""
+    """The gates, with their names, of one or two examples; the module and the random generators stay as they are.
+
+    With ``refused``, a message with a place for names, the module may have no other nonlinear operations than gates
+    and what `UngatedOperations` lets pass.
+
+    Raises: ValueError that names all such operations, and where they are.
+    """
     rows = x.detach()[:SAMPLE_ROWS]
     if len(rows) < SAMPLE_ROWS:
         rows = rows[:1].expand(SAMPLE_ROWS, *x.shape[1:])
     devices = [x.device] if x.device.type == "cuda" else []
-    with torch.random.fork_rng(devices=devices):
-        return _recorded(module, rows, gate, linear, _run_aside)
-
-
-def _run_aside(mode: Recording, module: nn.Module, x: Tensor) -> None:
-    with mode:
-        run(module, x)
-
-
-def _recorded(module: nn.Module, x: Tensor, gate: GateFunction | None, linear: bool, runner: Any) -> Recording:
     places = Places()
     recording = Recording(gate, linear=linear, places=places)
-    with places.follow(module):
-        runner(recording, module, x)
+    ungated = UngatedOperations(places)
+    watch = nullcontext() if refused is None else ungated.watch(module, rows)
+    with torch.random.fork_rng(devices=devices), places.follow(module), recording, watch:
+        output = run(module, rows)
+    if refused is not None and (found := ungated.between(output)):
+        raise ValueError(refused.format(", ".join(found)))
     return recording
 
 

@@ -25,7 +25,8 @@ class RandomImage(nn.Module):
     """One fixed image of standard normal pixels for every example.
 
     It is drawn from ``seed`` when the first batch shows its shape, or at once where ``shape`` is given, and is a
-    buffer from then on: it moves with the module, and a state dict holds it and brings it back.
+    buffer from then on: it moves with the module, and a state dict holds it and brings it back. A state dict of before
+    the first batch has no image, and leaves the one that there is.
 
     >>> image = RandomImage(seed=0)
     >>> fixed = image(torch.zeros(3, 1, 8, 8))
@@ -61,8 +62,10 @@ class RandomImage(nn.Module):
         self.image = torch.randn(x.shape[1:], generator=generator).to(x)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Make room for the image of a network that has seen a batch, when this one has not."""
+        """Make room for the image of a network that has seen a batch, when this one has not; and the other way."""
         stored = state_dict.get(f"{prefix}image")
+        if stored is None:
+            return  # there is nothing else to load, and nothing is missing
         if isinstance(stored, Tensor) and self.image is None:
             self.image = torch.empty_like(stored)
         super()._load_from_state_dict(state_dict, prefix, *rest)
@@ -70,6 +73,15 @@ class RandomImage(nn.Module):
     def extra_repr(self) -> str:
         """The seed."""
         return f"seed={self.seed}"
+
+
+def drawn_late(module: nn.Module) -> frozenset[str]:
+    """Names that a state dict of the module may have or not have: images that the first batch brings."""
+    return frozenset(
+        f"{path}.image" if path else "image"
+        for path, part in module.named_modules(remove_duplicate=False)
+        if isinstance(part, RandomImage)
+    )
 
 
 def as_value_input(value_input: str | ValueInput) -> ValueInput:

@@ -120,8 +120,7 @@ class LoaderBatches:
         Called with torch's global generator as it is at the beginning of the epoch; it may be set to another state
         before the first batch is taken.
         """
-        for owner in _owners_of_generators(self._loader):
-            owner.generator.manual_seed(derive_seed(self._seed, "order", epoch))
+        seed_loader(self._loader, derive_seed(self._seed, "order", epoch))
         source = iter(self._loader)
         for _ in islice(source, begin):
             pass
@@ -144,6 +143,7 @@ Batches = TensorBatches | LoaderBatches
 def pair_of(item: Any) -> tuple[Float[Tensor, "batch ..."], Labels]:
     """Images and labels of what a loader gives."""
     if isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(part, Tensor) for part in item):
+        _check_labels("labels", *item)
         return item[0], item[1]
     raise TypeError(f"a loader must give pairs (images, labels) of tensors, got {describe(item)}.")
 
@@ -153,19 +153,27 @@ def check_split(name: str, split: Split, dtype: torch.dtype) -> None:
     if len(split) == 0:
         raise ValueError(f"`{name}` has no examples.")
     check_batch(f"{name}.images", split.images, tuple(split.images.shape[1:]), dtype=dtype)
+    _check_labels(f"{name}.labels", split.images, split.labels)
     if split.labels.is_floating_point():
         check_finite(f"{name}.labels", split.labels)
 
 
-def _owners_of_generators(loader: Loader) -> list[Any]:
-    """The loader and its samplers, those that have a generator, each generator once."""
-    owners: list[Any] = []
+def _check_labels(name: str, images: Tensor, labels: Tensor) -> None:
+    """Refuse what is not one label for each image."""
+    if tuple(labels.shape) != tuple(images.shape[:1]):
+        hint = f"; use `{name}.flatten()`" if labels.numel() == len(labels) == len(images) else ""
+        raise ValueError(
+            f"`{name}` must have the shape ({len(images)},), one label for each example, got {describe(labels)}{hint}."
+        )
+
+
+def seed_loader(loader: Loader, seed: int) -> None:
+    """Seed the generators that a loader and its samplers have."""
     for owner in (
         loader,
         getattr(loader, "sampler", None),
         getattr(getattr(loader, "batch_sampler", None), "sampler", None),
     ):
         generator = getattr(owner, "generator", None)
-        if isinstance(generator, torch.Generator) and all(generator is not known.generator for known in owners):
-            owners.append(owner)
-    return owners
+        if isinstance(generator, torch.Generator):
+            generator.manual_seed(seed)

@@ -105,7 +105,10 @@ class CheckpointFolder:
 
         Raises: CheckpointError if it cannot be written; those on disk stay.
         """
-        number = max(self._numbers(), default=0) + 1
+        try:
+            number = max(self._numbers(), default=0) + 1
+        except OSError as error:
+            raise self._gone(error) from error
         tensors = save(dict(checkpoint.tensors))
         body = {
             "format": FORMAT,
@@ -118,8 +121,17 @@ class CheckpointFolder:
             write_atomically(self._json(number), json.dumps(record, indent=1, allow_nan=False).encode())
             self._remove_all_but({number, self._good})
         except OSError as error:
+            if not self.folder.is_dir():
+                raise self._gone(error) from error
             raise CheckpointError(f"{self._json(number)} cannot be written: {error.strerror}.") from error
         self._good = number
+
+    def _gone(self, error: OSError) -> CheckpointError:
+        what = "was removed" if not self.folder.is_dir() else f"cannot be read any more ({error.strerror})"
+        return CheckpointError(
+            f"the folder {self.folder} {what} while the run was using it, so that no checkpoint can be written; "
+            "the run was stopped. Begin it again, and leave the folder until it has finished."
+        )
 
     def _read(self, number: int) -> Checkpoint:
         path = self._json(number)

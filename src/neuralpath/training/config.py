@@ -1,5 +1,6 @@
 """What determines a training run: frozen records, so that they can be flags, be hashed and be compared."""
 
+import operator
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
@@ -124,12 +125,11 @@ class TrainingConfig:
     def __post_init__(self) -> None:
         for name, least in (
             ("epochs", 0), ("batch_size", 1), ("evaluate_every", 1), ("evaluation_batch_size", 1),
+            ("seed", 0), ("threads", 1), ("gate_memory", 1),
         ):  # fmt: skip
-            _check_integer(name, getattr(self, name), least)
-        _check_integer("seed", self.seed, 0)
-        for name in ("threads", "gate_memory"):
-            if getattr(self, name) is not None:
-                _check_integer(name, getattr(self, name), 1)
+            value = getattr(self, name)
+            if value is not None or name not in ("threads", "gate_memory"):
+                object.__setattr__(self, name, _checked_integer(name, value, least))
         _check_choice("loss", self.loss, ("cross-entropy", "squared"))
         _check_choice("precision", self.precision, ("full", "bfloat16"))
         _check_choice("train_metrics", self.train_metrics, ("running", "evaluated"))
@@ -164,9 +164,15 @@ def _check_number(name: str, value: float, least: float) -> None:
         raise ValueError(f"`{name}` must be a finite number of at least {least:g}, got {value!r}.")
 
 
-def _check_integer(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+def _checked_integer(name: str, value: Any, least: int) -> int:
+    """A plain integer, of those of numpy and torch too."""
+    try:
+        plain = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        plain = None
+    if plain is None or plain < least:
         raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r}.")
+    return plain
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

@@ -1,16 +1,17 @@
 """Loss and accuracy of a model on held-out data."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from neuralpath.training.batches import Batch, Loader, pair_of
+from neuralpath.training.batches import Batch, Loader, pair_of, seed_loader
 from neuralpath.training.fixed_gates import KeptGates
 from neuralpath.training.metrics import Measurement, Sums
 from neuralpath.training.objectives import Objective
 from neuralpath.training.passes import Forward
+from neuralpath.training.seeds import derive_seed
 
 
 class TensorExamples:
@@ -28,7 +29,8 @@ class TensorExamples:
         self._size = size
         self._kept = kept
 
-    def __iter__(self) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """All examples; the same in every epoch."""
         for begin in range(0, len(self._images), self._size):
             rows = slice(begin, begin + self._size)
             gates = None if self._kept is None else self._kept.batch(rows)
@@ -37,17 +39,30 @@ class TensorExamples:
 
 
 class LoaderExamples:
-    """Data of a user's loader."""
+    """Data of a user's loader, made repeatable as ``LoaderBatches`` is, from (seed, name, epoch)."""
 
     def __init__(
-        self, loader: Loader, objective: Objective, probe: Float[Tensor, "_example n_outputs"], device: torch.device
+        self,
+        name: str,
+        loader: Loader,
+        objective: Objective,
+        probe: Float[Tensor, "_example n_outputs"],
+        *,
+        seed: int,
+        device: torch.device,
     ) -> None:
+        self._name = name
+        self._seed = seed
         self._loader = loader
         self._objective = objective
         self._probe = probe
         self._device = device
 
-    def __iter__(self) -> Iterator[Batch]:
+    def epoch(self, epoch: int) -> Iterator[Batch]:
+        """All examples, in an order that does not depend on what was drawn before."""
+        seed = derive_seed(self._seed, self._name, epoch)
+        torch.manual_seed(seed)  # nobody goes on with this generator: every epoch of training has a stream of its own
+        seed_loader(self._loader, seed)
         for pair in self._loader:
             images, labels = pair_of(pair)
             targets = self._objective.targets(labels.to(self._device), self._probe)
@@ -60,7 +75,7 @@ Examples = TensorExamples | LoaderExamples
 def evaluate(
     model: nn.Module,
     forward: Forward,
-    examples: Examples,
+    batches: Iterable[Batch],
     objective: Objective,
     before_each: Callable[[], None] = lambda: None,
 ) -> Measurement:
@@ -73,7 +88,7 @@ def evaluate(
     sums = Sums(objective)
     try:
         with torch.no_grad():
-            for batch in examples:
+            for batch in batches:
                 before_each()
                 outputs = forward(batch)
                 sums.add(objective.loss(outputs, batch.targets), outputs, batch.targets)

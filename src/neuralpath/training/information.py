@@ -21,6 +21,7 @@ from neuralpath.graph.path_graph import PathGraph
 from neuralpath.nets.initialisation import Initialisation, initialise
 from neuralpath.training.config import TrainingConfig
 from neuralpath.training.evaluation import TensorExamples, evaluate
+from neuralpath.training.identity import printed, text_digest, weights_digest
 from neuralpath.training.label_energies import LabelEnergies, label_energies
 from neuralpath.training.loop import train
 from neuralpath.training.seeds import derive_seed
@@ -125,11 +126,13 @@ def gating_information(
         init: How new weights are drawn, see `neuralpath.nets.initialise`.
         layers: Whether to repeat training for each layer and change, three times as often as there are layers.
         label_energy: Whether to measure the label energies.
-        folder: Where training keeps checkpoints; a call that was interrupted then goes on where it was.
+        folder: Where training keeps checkpoints; a call that was interrupted then goes on where it was. A folder is for
+            one model with its weights: another one is refused.
         progress: Whether to show bars; by default on a terminal.
 
     Raises:
-        ValueError, TypeError: If model and data do not fit, or the model has no gates.
+        ValueError, TypeError: If model and data do not fit, the model has no gates, or has activations that are none.
+        CheckpointError: If the folder holds the trainings for another model, or others.
 
     Cost: two trainings, and three more for each layer with gates; fixed gates are computed once for each. The label
     energies take two path kernels in double precision, less than a second for a fully connected network and some
@@ -149,21 +152,24 @@ def gating_information(
     if config.epochs < 1:
         raise ValueError(f"`config` must train for at least one epoch, got {config.epochs}.")
     place = None if folder is None else Path(folder)
+    _refuse_other(model, train_data, test_data)
+    identity = None if place is None else _identity(model, init)
 
     def accuracy(network: nn.Module, name: str) -> float:
         result = train(
-            network, train_data, test_data, config, folder=None if place is None else place / name, progress=progress
-        )
+            network, train_data, test_data, config, folder=None if place is None else place / name, identity=identity,
+            progress=progress,
+        )  # fmt: skip
         assert result.last is not None
         assert result.last.test is not None
         return result.last.test.accuracy
 
-    _refuse_other(model)
     trained = copy.deepcopy(model).eval()
-    reference = _accuracy(trained, test_data, config)
+    reference = _accuracy(trained, train_data, test_data, config)
     learnt = _behind_own_gates(trained, init, config)
     random = _behind_random_gates(trained, init, config)
     random_feature = copy.deepcopy(random.feature)
+    learnt.match(train_data.images[:2].to(next(learnt.parameters())))  # what has no gates is refused before long work
     energies = LabelEnergies(reason="it was left out")
     if label_energy:
         energies = label_energies(learnt, random, train_data, config.seed, progress)
@@ -179,11 +185,22 @@ def gating_information(
     )  # fmt: skip
 
 
-def _refuse_other(model: object) -> None:
-    """Refuse what is no module."""
+def _identity(model: nn.Module, init: Initialisation | str) -> dict[str, str]:
+    """What the trainings for a model depend on, besides what is known of every run."""
+    return {"model": text_digest(printed(model)), "weights": weights_digest(model), "init": printed(init)}
+
+
+def _refuse_other(model: object, train_data: object, test_data: object) -> None:
+    """Refuse what is no module, and data that are not in memory."""
     if not isinstance(model, nn.Module):
         hint = "; give the model that you traced" if isinstance(model, PathGraph) else ""
         raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}{hint}.")
+    for name, data in (("train_data", train_data), ("test_data", test_data)):
+        if not isinstance(data, Split):
+            raise TypeError(
+                f"`{name}` must be a neuralpath.data.Split, images and labels in memory, got {describe(data)}; of a "
+                "loader, put the batches together with `torch.cat`."
+            )
 
 
 def _behind_own_gates(trained: nn.Module, init: Initialisation | str, config: TrainingConfig) -> GatedNetwork:
@@ -211,12 +228,12 @@ def _frozen(network: GatedNetwork, init: Initialisation | str, generator: torch.
     )  # fmt: skip
 
 
-def _accuracy(model: nn.Module, data: Split, config: TrainingConfig) -> float:
-    """Of the model as it is, by the same measure that training uses."""
-    task = check_task(model.requires_grad_(True), data, None, config)
-    assert isinstance(task.train, Split)
-    examples = TensorExamples(task.train.images, task.targets["train"], config.evaluation_batch_size)
-    return evaluate(model, task.measured_forward, examples, task.objective).accuracy
+def _accuracy(model: nn.Module, train_data: Split, test_data: Split, config: TrainingConfig) -> float:
+    """Of the model as it is on the test data, by the same measure that training uses."""
+    task = check_task(model.requires_grad_(True), train_data, test_data, config)
+    assert isinstance(task.test, Split)
+    examples = TensorExamples(task.test.images, task.targets["test"], config.evaluation_batch_size)
+    return evaluate(model, task.measured_forward, examples.epoch(0), task.objective).accuracy
 
 
 def _generator(config: TrainingConfig, use: str) -> torch.Generator:

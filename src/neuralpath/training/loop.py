@@ -1,6 +1,5 @@
 """The training loop."""
 
-import json
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
@@ -11,8 +10,9 @@ import torch
 from torch import nn
 
 from neuralpath.training.batches import Augment
-from neuralpath.training.config import TrainingConfig, as_json
+from neuralpath.training.config import TrainingConfig
 from neuralpath.training.evaluation import Examples, evaluate
+from neuralpath.training.identity import check_same_model, describe_run
 from neuralpath.training.interrupts import Interrupts
 from neuralpath.training.metrics import EpochMetrics, Measurement, NonFiniteLoss, Sums
 from neuralpath.training.optimisers import make_optimiser, set_rate
@@ -20,8 +20,16 @@ from neuralpath.training.progress import TrainingBar
 from neuralpath.training.records import Hook, SaveEvery, TrainingDiverged, TrainingMoment, TrainingResult
 from neuralpath.training.saving import Saver
 from neuralpath.training.seeds import derive_seed
-from neuralpath.training.setting_up import Data, Sources, Task, check_task, describe_data, make_sources
-from neuralpath.training.snapshot import RunState, check_versions, restore, set_generator_states
+from neuralpath.training.setting_up import Data, Sources, Task, check_task, make_sources
+from neuralpath.training.snapshot import (
+    RunState,
+    check_versions,
+    check_weights,
+    restore,
+    set_generator_states,
+    versions,
+    weights_of,
+)
 from neuralpath.training.surroundings import generators_kept, modes_kept, threads_kept
 
 
@@ -45,8 +53,11 @@ def train(
     far as torch's operations do not depend on timing.)
 
     A run with a ``folder`` goes on from the newest checkpoint there, at the very batch, and ends as if it had never
-    been stopped, bit for bit. On Ctrl-C and SIGTERM the step is finished and a checkpoint written before the run ends
-    with KeyboardInterrupt or ``Terminated``. With a loader see ``LoaderBatches`` for what can be promised.
+    been stopped, bit for bit. Its settings, its data, and model and augmentation as they are printed must be those that
+    it began with. Weights come from the checkpoint, so that the model may be made anew with others; to tell runs apart
+    that differ in their first weights alone, give an ``identity``, or other folders. On Ctrl-C and SIGTERM the step is
+    finished and a checkpoint written before the run ends with KeyboardInterrupt or ``Terminated``. With a loader see
+    ``LoaderBatches`` for what can be promised.
 
     A ``GatedNetwork`` with fixed gates never runs its feature network while training on splits without augmentation.
 
@@ -82,7 +93,7 @@ def train(
         stack.enter_context(modes_kept(model))
         stack.enter_context(generators_kept(model))
         task = check_task(model, train_data, test_data, config)
-        about = _describe_run(task, config, augment, identity, with_data=folder is not None)
+        about = describe_run(task, config, augment, identity, with_data=folder is not None)
         place = None if folder is None else Path(folder)
         saver = stack.enter_context(Saver(place, save_every or SaveEvery(), about, task.device))
         saved = saver.newest()
@@ -90,6 +101,9 @@ def train(
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         state = RunState(model, make_optimiser(config.optimiser, trained), Sums(task.objective))
         if saved is not None:
+            check_weights(model, weights_of(saved))
+            if saved.values["versions"] == versions():  # other versions may print the same model in another way
+                check_same_model(about, saved.values["about"], place)
             restore(state, saved, task.objective, task.device)
             check_versions(saved.values, place)
         if not state.is_finished:
@@ -194,7 +208,8 @@ class _Run:
     def _evaluate(self, what: str, examples: Examples) -> Measurement:
         task = self._task
         try:
-            return evaluate(task.model, task.measured_forward, examples, task.objective, self._stop_if_asked)
+            batches = examples.epoch(self._state.epoch)
+            return evaluate(task.model, task.measured_forward, batches, task.objective, self._stop_if_asked)
         except NonFiniteLoss as error:
             raise self._diverged(f"the {what} loss is {error.value}") from None
 
@@ -238,20 +253,3 @@ class _Run:
             f"{what} at step {step + 1} (epoch {step // self._n_batches + 1}) with learning rate "
             f"{self._rate(step):.6g}; {self._saver}. A smaller learning rate may help, or a look at the data."
         )
-
-
-def _describe_run(
-    task: Task, config: TrainingConfig, augment: Augment | None, identity: Mapping[str, Any] | None, *, with_data: bool
-) -> dict[str, Any]:
-    """What must agree when a run is taken up; data are only read through where that will be asked."""
-    about = {
-        "config": as_json(config),
-        "identity": as_json(dict(identity or {})),
-        "augment": None if augment is None else getattr(augment, "__qualname__", type(augment).__qualname__),
-        "device": task.device.type,
-    }
-    try:
-        json.dumps(about, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"`identity` must hold plain JSON values, such as numbers and strings: {error}.") from error
-    return {**about, "train": describe_data(task.train), "test": describe_data(task.test)} if with_data else about

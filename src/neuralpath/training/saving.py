@@ -10,8 +10,9 @@ from typing import Any
 import torch
 
 from neuralpath.training.checkpoints import Checkpoint, CheckpointFolder
+from neuralpath.training.identity import check_same_run
 from neuralpath.training.records import SaveEvery
-from neuralpath.training.snapshot import RunState, check_same_run, take_snapshot
+from neuralpath.training.snapshot import RunState, take_snapshot
 
 
 class Saver:

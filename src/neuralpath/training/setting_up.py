@@ -70,15 +70,19 @@ def check_task(model: nn.Module, train: Data, test: Data | None, config: Trainin
     device, dtype = parameters[0].device, parameters[0].dtype
     train = _check_data("train", train, device, dtype)
     test = None if test is None else _check_data("test", test, device, dtype)
-    images, labels = (train.images, train.labels) if isinstance(train, Split) else _first_pair(train)
+    images, labels = _first_pair(train)
     objective = objective_for(config, labels)
-    probe = _probe(model, images[:1].to(device))
+    probe = _probe(model, images[:1].to(device), "train")
     if not isinstance(probe, Tensor) or probe.ndim != 2 or len(probe) != 1:
         raise ValueError(
             f"`model` must give a tensor of shape (batch, outputs), got {describe(probe)} for one example."
         )
-    if isinstance(test, Split) and test.labels.dtype != labels.dtype:
-        raise TypeError(f"`train` has {describe(labels)} of labels, but `test` has {describe(test.labels)}.")
+    if test is not None:
+        test_images, test_labels = _first_pair(test)
+        if test_labels.dtype != labels.dtype:
+            raise TypeError(f"`train` has {describe(labels)} of labels, but `test` has {describe(test_labels)}.")
+        if test_images.dtype != images.dtype or test_images.shape[1:] != images.shape[1:]:
+            _probe(model, test_images[:1].to(device), "test")
     parts = {name: data for name, data in (("train", train), ("test", test)) if isinstance(data, Split)}
     targets = {name: objective.targets(data.labels, probe, f"{name}.labels") for name, data in parts.items()}
     return Task(
@@ -86,19 +90,19 @@ def check_task(model: nn.Module, train: Data, test: Data | None, config: Trainin
     )
 
 
-def _probe(model: nn.Module, example: Float[Tensor, "_example ..."]) -> Any:
-    """What the model gives for one example.
+def _probe(model: nn.Module, example: Shaped[Tensor, "_example ..."], name: str) -> Any:
+    """What the model gives for one example of the data of this name.
 
     Raises: ValueError if it cannot take it.
     """
     try:
         with modes_kept(model), torch.no_grad():
             return model.eval()(example)
-    except (RuntimeError, ValueError, TypeError, IndexError) as error:
-        reason = str(error).strip().partition("\n")[0]
+    except Exception as error:  # a user's model may fail in any way
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
         raise ValueError(
-            f"`model` could not run on one example of `train`, {describe(example)}: {reason.removesuffix('.')}. Do the "
-            "model's input size and number of channels fit the data?"
+            f"`model` could not run on one example of `{name}`, {describe(example)}: {reason.removesuffix('.')}. Do "
+            "the model's input size and number of channels fit the data?"
         ) from error
 
 
@@ -153,9 +157,12 @@ def _check_data(name: str, data: Data, device: torch.device, dtype: torch.dtype)
     return data
 
 
-def _first_pair(loader: Loader) -> tuple[Tensor, Tensor]:
+def _first_pair(data: Data) -> tuple[Tensor, Tensor]:
+    """Images and labels: all of a split, the first batch of a loader."""
+    if isinstance(data, Split):
+        return data.images, data.labels
     with torch.random.fork_rng(devices=[]):
-        return pair_of(next(iter(loader)))
+        return pair_of(next(iter(data)))
 
 
 def _batches(task: Task, config: TrainingConfig, augment: Augment | None, kept: KeptGates | None) -> Batches:
@@ -167,4 +174,4 @@ def _batches(task: Task, config: TrainingConfig, augment: Augment | None, kept: 
 def _examples(task: Task, name: str, data: Data, config: TrainingConfig, kept: KeptGates | None) -> Examples:
     if isinstance(data, Split):
         return TensorExamples(data.images, task.targets[name], config.evaluation_batch_size, kept)
-    return LoaderExamples(data, task.objective, task.probe, task.device)
+    return LoaderExamples(name, data, task.objective, task.probe, seed=config.seed, device=task.device)

@@ -13,6 +13,7 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
+from neuralpath.gating.value_inputs import drawn_late
 from neuralpath.training.checkpoints import Checkpoint, CheckpointError, CheckpointWarning
 from neuralpath.training.metrics import EpochMetrics, Measurement, Sums
 from neuralpath.training.objectives import Objective
@@ -90,7 +91,7 @@ def restore(state: RunState, checkpoint: Checkpoint, objective: Objective, devic
     Raises: CheckpointError if the weights do not fit the model; the message names them.
     """
     saved = checkpoint.tensors
-    load_weights(state.model, _under(_MODEL, saved))
+    load_weights(state.model, weights_of(checkpoint))
     with torch.no_grad():
         for name, buffer in _unsaved_buffers(state.model).items():
             buffer.copy_(saved[_BUFFER + name])
@@ -106,27 +107,19 @@ def restore(state: RunState, checkpoint: Checkpoint, objective: Objective, devic
     state.gates_kept = values["gates_kept"]
 
 
-def check_same_run(about: Mapping[str, Any], saved: Mapping[str, Any], where: object) -> None:
-    """Refuse to go on with a run that is another one.
-
-    Raises: CheckpointError that says what differs.
-    """
-    differences = _differences("", saved, about)
-    if differences:
-        raise CheckpointError(
-            f"{where} holds the checkpoints of another run, which cannot go on with these settings: "
-            f"{'; '.join(differences)}. Give each run a folder of its own, or use the settings of the first."
-        )
+def weights_of(checkpoint: Checkpoint) -> dict[str, Tensor]:
+    """The model's weights in a checkpoint."""
+    return _under(_MODEL, checkpoint.tensors)
 
 
 def check_versions(saved: Mapping[str, Any], where: object) -> None:
     """Say so if the run goes on with other versions or another number of threads than it was saved with."""
     now = {**versions(), "threads": torch.get_num_threads()}
-    differences = _differences("", {**saved["versions"], "threads": saved["threads"]}, now)
-    if differences:
+    found = differences({**saved["versions"], "threads": saved["threads"]}, now)
+    if found:
         warnings.warn(
             f"the run in {where} goes on in other circumstances, so its result may differ in rounding: "
-            f"{'; '.join(differences)}.",
+            f"{'; '.join(found)}.",
             CheckpointWarning,
             stacklevel=2,
         )
@@ -135,6 +128,8 @@ def check_versions(saved: Mapping[str, Any], where: object) -> None:
 def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Load weights into a model.
 
+    A fixed random image that a value network sees may be there or not, as the first batch brings it.
+
     Raises: CheckpointError that names the keys that do not fit.
 
     >>> first, second = nn.Linear(3, 2), nn.Linear(3, 2)
@@ -142,10 +137,19 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     >>> bool((first.weight == second.weight).all())
     True
     """
-    own = model.state_dict()
+    check_weights(model, weights)
+    model.load_state_dict(dict(weights))
+
+
+def check_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Refuse weights that do not fit a model.
+
+    Raises: CheckpointError that names the keys that do not fit.
+    """
+    own, optional = model.state_dict(), drawn_late(model)
     problems = (
-        ("missing", [name for name in own if name not in weights]),
-        ("unknown to the model", [name for name in weights if name not in own]),
+        ("missing", [name for name in own if name not in weights and name not in optional]),
+        ("unknown to the model", [name for name in weights if name not in own and name not in optional]),
         (
             "of another kind",
             [
@@ -158,7 +162,6 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     found = "; ".join(f"{what}: {_some(names)}" for what, names in problems if names)
     if found:
         raise CheckpointError(f"the weights do not fit the model; {found}.")
-    model.load_state_dict(dict(weights))
 
 
 def versions() -> dict[str, str]:
@@ -214,10 +217,11 @@ def _kind(tensor: Shaped[Tensor, "..."]) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
 
 
-def _differences(path: str, there: Any, here: Any) -> list[str]:
+def differences(there: Any, here: Any, path: str = "") -> list[str]:
+    """What two records of plain values differ in, in words."""
     if isinstance(there, Mapping) and isinstance(here, Mapping):
         found = []
         for key in dict.fromkeys((*there, *here)):
-            found += _differences(f"{path}.{key}" if path else key, there.get(key), here.get(key))
+            found += differences(there.get(key), here.get(key), f"{path}.{key}" if path else key)
         return found
     return [] if there == here else [f"{path} is {there!r} there and {here!r} here"]
