@@ -15,7 +15,8 @@ from neuralpath.tiles.cluster_tiles import Cluster
 from neuralpath.tiles.fingerprint import Fingerprint, tensor_digest, text_digest
 from neuralpath.tiles.store import StoredKernel, open_kernel
 from neuralpath.tiles.stored_tiles import Recipe, ThisMachine
-from neuralpath.tiles.storing import Say, write_kernel
+from neuralpath.tiles.same_kernel import Say
+from neuralpath.tiles.storing import write_kernel
 from neuralpath.tiles.verify import Verification, verify
 
 

@@ -7,9 +7,13 @@ import shutil
 import pytest
 
 from neuralpath.cli import main
+from neuralpath.commands.results import _row
 from neuralpath.experiments.configs import UnreadableConfig, from_json
 from neuralpath.experiments.experiment import PRESETS
+from neuralpath.experiments.kernel_fits import FitKernel
 from neuralpath.experiments.registry import NAMES, get
+from neuralpath.experiments.sweeps import Sweep
+from neuralpath.experiments.widened import WidenValue
 from neuralpath.training.config import as_json
 
 SMALL = ["--parts.0.seeds", "0", "--parts.0.regimes", "ReLU", "FL", "--parts.0.sources", "true", "--only", "digits-fc"]
@@ -34,7 +38,20 @@ def test_status_show_and_export(out, tmp_path, capsys):
     assert len(rows) == 2
     assert {row["kind"] for row in rows} == {"TrainNetwork", "TrainGated"}
     record = json.loads((out / rows[0]["run"] / "record.json").read_text())
-    assert float(rows[0]["last.test_accuracy"]) == record["result"]["last"]["test_accuracy"]
+    assert float(rows[0]["result.last.test_accuracy"]) == record["result"]["last"]["test_accuracy"]
+
+
+def test_settings_and_results_never_share_a_column():
+    """A kernel is a setting of one kind of run, and an accuracy of another."""
+    sweep = Sweep(get("kernels"), get("kernels").presets["smoke"])
+    fit = next(work for work in sweep.works if isinstance(work, FitKernel))
+    widened = next(work for work in sweep.works if isinstance(work, WidenValue))
+    rows = [dict(_row(sweep, fit, {"test_accuracy": 0.5})), dict(_row(sweep, widened, {"kernel": 0.7}))]
+    assert rows[0]["kernel"] == fit.kernel
+    assert "kernel" not in rows[1]
+    assert rows[1]["result.kernel"] == 0.7
+    for sweep in (Sweep(get(name), get(name).presets["smoke"]) for name in NAMES):
+        assert not [name for work in sweep.works for name, _ in _row(sweep, work, {}) if name.startswith("result")]
 
 
 def test_collected_records_count_as_finished_and_can_be_shown(out, tmp_path, capsys):
@@ -81,6 +98,25 @@ def test_status_names_what_failed(out, tmp_path, capsys):
         (["run", "regimes", "--out", "x", "--preset", "huge"], "--preset"),
         (["run", "regimes", "--out", "x", "--jobs", "0"], "--jobs must be at least 1"),
         (["run", "regimes", "--out", "x", "--preset", "cpu", "--data-dir", "."], "neuralpath data fetch"),
+        (["run", "theorem", "--widths", "0"], "`widths` must be integers of at least 1"),
+        (["run", "theorem", "--widths", "0", "--dry-run"], "`widths` must be integers of at least 1"),
+        (["run", "theorem", "--limit-widths", "0"], "`limit_widths` must be integers of at least 1"),
+        (["run", "theorem", "--lazy-seeds", "0"], "`lazy_seeds` must be an integer of at least 1"),
+        (["run", "theorem", "--depths", "1"], "`depths` must be integers of at least 2"),
+        (["run", "stages", "--net.width", "0"], "`width` must be an integer of at least 1, got 0"),
+        (["run", "residual", "--net.width", "0"], "`width` must be an integer of at least 1, got 0"),
+        (["run", "label-energy", "--net.width", "-3"], "`width` must be an integer of at least 1, got -3"),
+        (["run", "kernel-parts", "--net.depth", "0"], "`depth` must be an integer of at least 1, got 0"),
+        (["run", "kernel-parts", "--every", "0"], "`every` must be an integer of at least 1, got 0"),
+        (["run", "kernel-parts", "--n-examples", "25"], "`n_examples` must be a multiple of 10"),
+        (["run", "kernel-parts", "--regimes", "FL"], "`regimes` must be among DL"),
+        (["run", "kernels", "--ridges"], "`ridges` is empty"),
+        (["run", "kernels", "--ridges", "-1"], "`ridges` must be finite numbers, 0 or more"),
+        (["run", "hidden-outputs", "--seeds"], "`seeds` is empty"),
+        (["run", "hidden-outputs", "--recipe.epochs", "0"], "`recipe.epochs` must be an integer of at least 1"),
+        (["run", "gate-orders", "--parts.0.seeds"], "`parts.0.seeds` is empty"),
+        (["run", "regimes", "--parts.1.nets.0.family", "davidnet", "--only", "digits-fc-sgd"], "at least 32 positions"),
+        (["run", "stages", "--data.n-train", "25"], "`n_train` must be a multiple of 10"),
         (["status", "nowhere"], "there is no folder nowhere"),
         (["show", "."], "holds no runs"),
         (["export", ".", "--csv", "x.csv"], "holds no runs"),
@@ -92,8 +128,10 @@ def test_mistakes_get_one_clear_message(arguments, message, tmp_path, monkeypatc
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     assert main(arguments) in (1, 2)
     captured = capsys.readouterr()
-    assert message in captured.err + captured.out
-    assert "Traceback" not in captured.err
+    said = " ".join((captured.err + captured.out).replace("│", " ").split())  # tyro's are broken into lines, in a box
+    assert message in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "runs").exists()  # nothing had begun
 
 
 def test_a_preset_that_does_not_fit_the_memory_says_so_before_it_starts(tmp_path, monkeypatch, capsys):
@@ -126,3 +164,11 @@ def test_the_list_names_every_experiment(capsys):
     assert main(["experiments", "--no-cost"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in NAMES)
+
+
+def test_runs_go_to_the_folder_runs_where_no_other_is_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "base-kernels", "--preset", "smoke", "--jobs", "1"]) == 0
+    assert "The runs are in runs;" in capsys.readouterr().out
+    assert main(["status", "runs"]) == 0
+    assert list((tmp_path / "runs").glob("*/record.json"))

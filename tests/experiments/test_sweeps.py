@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from neuralpath.experiments.registry import get
-from neuralpath.experiments.sweeps import Sweep
+from neuralpath.experiments.sweeps import Sweep, read_sweeps
 
 
 @pytest.mark.parametrize(("name", "part"), [("regimes", "mnist-fc-adam"), ("kernels", "widened")])
@@ -27,3 +27,17 @@ def test_other_settings_are_a_sweep_of_their_own():
     assert replace(other, preset="").whole == replace(other, preset="")
     plain = Sweep(get("theorem"), get("theorem").presets["cpu"], "cpu")
     assert plain.whole == plain
+
+
+@pytest.mark.parametrize("content", ["[]", "1", "{}", "[" * 100_000, '{"experiment": ["regimes"]}', "\xff", None])
+def test_a_damaged_sweep_is_named_and_the_others_are_read(tmp_path, content):
+    good = Sweep(get("regimes"), get("regimes").presets["smoke"], "smoke")
+    good.write(tmp_path)
+    bad = tmp_path / "sweeps" / "bad.json"
+    if content is None:
+        bad.mkdir()
+    else:
+        bad.write_bytes(content.encode("latin-1"))
+    sweeps, [problem] = read_sweeps(tmp_path)
+    assert sweeps == [good]
+    assert problem.startswith(f"{bad} cannot be read: ")

@@ -33,7 +33,9 @@ from report.small_runs import figures_of_every_kind, small_sweep, write_made_up
     [
         (None, "&ndash;"), (float("nan"), "&ndash;"), (-1.5, "&minus;1.5"), (3, "3"), ("a<b", "a&lt;b"),
         (1 / 3, "0.33333"), (Spread.of([1.0, 3.0]), "2.00 "), (Spread.of([1.0, 3.0]), "± 1.41"),
-        (Spread.of([1.0, 3.0]), "(2)"), (Spread.of([1.0]), "(1)"),
+        (Spread.of([1.0, 3.0]), "(2)"), (Spread.of([1.0]), "(1)"), (Spread.of([98.2, 98.3], 2), "98.25 "),
+        (Spread.of([0.00401, 0.00399]), "0.004000 "), (Spread.of([0.00401, 0.00399]), "± 0.000014"),
+        (Spread.of([-2e-7, -4e-7]), "&minus;3.00e&minus;07 "), (Spread.of([-2e-7, -4e-7]), "± 1.4e&minus;07"),
     ],
 )  # fmt: skip
 def test_cells(cell, shown):

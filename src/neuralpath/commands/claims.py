@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from neuralpath.commands.errors import UserError
+from neuralpath.commands.results import name_damage
 
 if TYPE_CHECKING:
     from neuralpath.experiments.claims.costs import Costs
@@ -40,6 +41,7 @@ class Claims:
         from neuralpath.experiments.claims.markdown import claims_markdown, summary
         from neuralpath.experiments.sweeps import read_sweeps
         from neuralpath.runs.store import RunError, Store
+        from neuralpath.runs.work import with_needs
 
         page = self.out or self.folder / "CLAIMS.md"
         try:
@@ -47,6 +49,7 @@ class Claims:
             for problem in problems:
                 print(f"neuralpath: {problem}", file=sys.stderr)
             store = Store(self.folder, self.records or self.folder)
+            name_damage(with_needs(tuple(work for sweep in sweeps for work in sweep.works)), store)
             evidence = gather(sweeps, store, Costs.read(self.folder))
             if self.cost:
                 for costs in _estimated(evidence):  # kept as they come, since measuring may take minutes

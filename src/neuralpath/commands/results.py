@@ -31,6 +31,7 @@ class Status:
         """Print a line for each sweep and for each run that has failed or is on its way."""
         from neuralpath.runs.perform import is_finished
         from neuralpath.runs.place import read_metrics
+        from neuralpath.runs.sweep import problems_of
         from neuralpath.runs.work import with_needs
 
         store = _store(self.folder, self.records)
@@ -44,10 +45,12 @@ class Status:
                 n_done = len(read_metrics(store.folder(work)))
                 if failure is not None:
                     print(f"  failed   {work.name}: {failure['error']}")
-                elif _is_running(store, work):
+                elif store.is_running(work):
                     print(f"  running  {work.name}: step {n_done} of {work.n_steps}")
                 elif n_done:
                     print(f"  stopped  {work.name}: step {n_done} of {work.n_steps}")
+            for problem in problems_of(works, store):
+                print(f"  damaged  {problem}")
         return 0
 
 
@@ -63,16 +66,18 @@ class Show:
     def run(self) -> int:
         """Print them."""
         from neuralpath.commands.tables import print_shown
+        from neuralpath.runs.work import with_needs
 
         store = _store(self.folder, self.records)
         for sweep in _sweeps(self.folder):
+            name_damage(with_needs(sweep.works), store)
             print_shown(sweep.shown(store))
         return 0
 
 
 @dataclass(frozen=True)
 class Export:
-    """One row for each finished run of a folder: its settings and its last and best figures."""
+    """One row for each finished run of a folder: its settings, and after `result.` its last and best figures."""
 
     folder: tyro.conf.Positional[Path]
     """Output folder of `neuralpath run`, or a folder of records."""
@@ -117,9 +122,21 @@ class Collect:
         except RunError as error:
             raise UserError(str(error)) from error
         print(f"{self.records}: {done.n_records} new records, {done.n_weights} new files of weights")
+        for problem in done.replaced:
+            print(f"  replaced: {problem}")
         for name in done.too_big:
             print(f"  too big to keep: weights of {name}")
+        for problem in done.damaged:
+            print(f"neuralpath: {problem}", file=sys.stderr)
         return 0
+
+
+def name_damage(works: "tuple[Work, ...]", store: "Store") -> None:
+    """Say on standard error what is damaged of runs, and therefore counts as not finished."""
+    from neuralpath.runs.sweep import problems_of
+
+    for problem in problems_of(works, store):
+        print(f"neuralpath: {problem}", file=sys.stderr)
 
 
 def _finished(folder: Path, store: "Store") -> "Iterator[tuple[Sweep, Work, dict[str, Any]]]":
@@ -127,7 +144,9 @@ def _finished(folder: Path, store: "Store") -> "Iterator[tuple[Sweep, Work, dict
     from neuralpath.runs.work import with_needs
 
     for sweep in _sweeps(folder):
-        for work, result in results_of(with_needs(sweep.works), store).items():
+        works = with_needs(sweep.works)
+        name_damage(works, store)
+        for work, result in results_of(works, store).items():
             yield sweep, work, result
 
 
@@ -137,7 +156,8 @@ def _row(sweep: "Sweep", work: "Work", result: dict[str, Any]) -> Iterator[tuple
     yield "experiment", sweep.experiment.name
     yield "run", work.name
     yield from _flat("", as_json(work))
-    yield from _flat("", {name: value for name, value in result.items() if not isinstance(value, list)})
+    # Settings and results may have one name: a kernel by its name, and its accuracy.
+    yield from _flat("result.", {name: value for name, value in result.items() if not isinstance(value, list)})
 
 
 def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -172,12 +192,3 @@ def _sweeps(folder: Path) -> "list[Sweep]":
     for problem in problems:
         print(f"neuralpath: {problem}", file=sys.stderr)
     return sweeps
-
-
-def _is_running(store: "Store", work: "Work") -> bool:
-    from neuralpath.runs.store import LOCKS
-
-    if not (store.out / LOCKS / work.name).exists():
-        return False
-    with store.lock(work) as ours:
-        return not ours

@@ -29,7 +29,7 @@ class Run:
 class Options:
     """Where and how the runs are done."""
 
-    out: Path
+    out: Path = Path("runs")
     """Output folder; runs that are finished there are not repeated, interrupted ones go on."""
     preset: Literal["smoke", "cpu", "paper"] = "smoke"
     """Seconds on the digits; hours on two cores; the papers' scale."""
@@ -102,18 +102,21 @@ def _perform(experiment: Any, config: Any, options: Options, command: str) -> in
 
     if options.cluster is not None:
         silence_logs()
-    sweep = Sweep(experiment, config, options.preset, command)
+    jobs = options.jobs if options.jobs is not None else os.cpu_count() or 1
+    if jobs < 1:
+        raise UserError(f"--jobs must be at least 1, got {jobs}.")
     try:
+        sweep = Sweep(experiment, config, options.preset, command)
         works = sweep.works
         if options.dry_run:
             print(*(work.name for work in with_needs(works)), sep="\n")
             return 0
-        jobs = options.jobs if options.jobs is not None else os.cpu_count() or 1
-        if jobs < 1:
-            raise UserError(f"--jobs must be at least 1, got {jobs}.")
         check_data(with_needs(works), options.data_dir)
         if options.cluster is None:
             check_memory(works, Store(options.out, options.records, options.data_dir), jobs)
+    except ValueError as error:  # of runs, networks or data that cannot be made of these settings; nothing has begun
+        raise UserError(str(error)) from error
+    try:
         shown = run(
             sweep, options.out, jobs=jobs, records=options.records, data_dir=options.data_dir,
             cluster=options.cluster, retry_failed=options.retry_failed,

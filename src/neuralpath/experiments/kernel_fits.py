@@ -1,13 +1,14 @@
 """Kernel regression with the kernels of a network, as a run."""
 
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from neuralpath._atomic import write_atomically
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.trained import seeded
+from neuralpath.runs.tensors import DamagedTensors, read_tensors, write_tensors
 from neuralpath.runs.work import Weights, Work
 
 if TYPE_CHECKING:
@@ -184,10 +185,18 @@ def _computed(kernel: Kernel, train: "Tensor", test: "Tensor", place: "Place") -
 
 
 def _kept(place: "Place", name: str, compute: "Callable[[], Tensor]") -> "Tensor":
+    """A block of rows as it was computed before, or computed now; one that is damaged is named and computed anew."""
     from safetensors.torch import load, save
 
+    from neuralpath.training.checkpoints import CheckpointWarning
+
     file = place.checkpoints / f"{name}.safetensors"
-    if not file.exists():
-        place.checkpoints.mkdir(exist_ok=True)
-        write_atomically(file, save({"block": compute().contiguous()}))
-    return load(file.read_bytes())["block"]
+    if file.exists():
+        try:
+            return load(read_tensors(file))["block"]
+        except DamagedTensors as error:
+            warnings.warn(f"{error} It is computed anew.", CheckpointWarning, stacklevel=2)
+    place.checkpoints.mkdir(exist_ok=True)
+    data = save({"block": compute().contiguous()})
+    write_tensors(file, data)
+    return load(data)["block"]

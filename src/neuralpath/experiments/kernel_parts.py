@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuralpath.experiments.experiment import Experiment, Results
 from neuralpath.experiments.over_seeds import curves, finished, spread
+from neuralpath.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.statistics import Spread
@@ -90,7 +91,7 @@ class TraceKernelParts(Work):
         from neuralpath.data import balanced_subset
 
         train, generator = self.data.load(data_dir).train, seeded(self.data.seed, "kernel parts examples")
-        return balanced_subset(train, self.n_examples // self.data.n_outputs, generator).images
+        return balanced_subset(train, self.n_examples // self.data.n_classes, generator).images
 
 
 def _parts(model: Any, x: "Tensor") -> dict[str, dict[str, float]]:
@@ -128,6 +129,18 @@ class Config:
     every: int = 1
     """Epochs between two measurements."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+    def __post_init__(self) -> None:
+        check_integers(1, every=self.every, n_examples=self.n_examples)
+        check_positive(beta=self.beta)
+        check_given(regimes=self.regimes)
+        if "FL" in self.regimes:
+            raise ValueError("`regimes` must be among DL, FR-II and FR-DI: FL takes the gates of another run; got FL.")
+        if self.n_examples % self.data.n_classes:
+            raise ValueError(
+                f"`n_examples` must be a multiple of {self.data.n_classes}, since there are equally many of each of "
+                f"the {self.data.n_classes} classes; got {self.n_examples}."
+            )
 
 
 def works(config: Config) -> tuple[Work, ...]:

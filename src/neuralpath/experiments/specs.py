@@ -3,7 +3,9 @@
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from neuralpath.experiments.settings import check_given, check_integers
 
 if TYPE_CHECKING:
     import torch
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
 DatasetName = Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100"]
 Variant = Literal["true", "random-labels", "random-pixels"]
 Family = Literal["fc", "vconv", "gconv", "davidnet"]
+Init = Literal["glorot", "gaussian", "random-sign", "torch"]
 
 _SIZES: dict[str, tuple[tuple[int, int, int], int, int, int]] = {
     "digits": ((1, 8, 8), 1437, 360, 10),
@@ -23,6 +26,12 @@ _SIZES: dict[str, tuple[tuple[int, int, int], int, int, int]] = {
     "cifar100": ((3, 32, 32), 50_000, 10_000, 100),
 }
 """Shape of an image, numbers of training and test images, number of classes."""
+
+_SMALLEST_CLASS: dict[str, tuple[int, int]] = {
+    "digits": (133, 26), "mnist": (5421, 892), "fashion-mnist": (6000, 1000), "cifar10": (5000, 1000),
+    "cifar100": (500, 100),
+}  # fmt: skip
+"""Training and test images of the class that has the fewest: no part of all classes can have more of each."""
 
 
 class Examples(NamedTuple):
@@ -38,7 +47,8 @@ class DataSpec:
 
     name: DatasetName = "digits"
     n_train: int | None = None
-    """Number of training images, equally many of each class, drawn with the seed; all by default."""
+    """Number of training images, equally many of each class, drawn with the seed: a multiple of the number of classes;
+    all by default."""
     n_test: int | None = None
     """Number of test images, in the same way."""
     size: int | None = None
@@ -64,9 +74,29 @@ class DataSpec:
             )
         if not 0 <= self.noise <= 1:
             raise ValueError(f"`noise` is a share from 0 to 1, got {self.noise!r}.")
-        for what, number, most in zip(("n_train", "n_test"), (self.n_train, self.n_test), self.n_images, strict=True):
-            if number is not None and not 0 < number <= most:
-                raise ValueError(f"`{what}` must be from 1 to {most:,} for {self.name}, got {number}.")
+        if self.classes is not None and not 0 <= min(self.classes) < max(self.classes) < _SIZES[self.name][3]:
+            last = _SIZES[self.name][3] - 1
+            raise ValueError(f"`classes` must be two of 0 to {last} for {self.name}, got {self.classes}.")
+        for index, (what, number) in enumerate((("n_train", self.n_train), ("n_test", self.n_test))):
+            if number is not None:
+                self._check_part(what, number, index)
+
+    def _check_part(self, what: str, number: int, index: int) -> None:
+        """See that a part has as many images as are asked for, equally many of each class."""
+        most = self.n_images[index]
+        if not 0 < number <= most:
+            raise ValueError(f"`{what}` must be from 1 to {most:,} for {self.name}, got {number}.")
+        n_classes = self.n_classes
+        if number % n_classes:
+            raise ValueError(
+                f"`{what}` must be a multiple of {n_classes}, since a part has equally many images of each of the "
+                f"{n_classes} classes; got {number}."
+            )
+        if self.classes is None and number > n_classes * _SMALLEST_CLASS[self.name][index]:
+            raise ValueError(
+                f"`{what}` must be at most {n_classes * _SMALLEST_CLASS[self.name][index]:,} for {self.name}, since a "
+                f"part has equally many images of each class; got {number}. Without a number there are all {most:,}."
+            )
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -78,6 +108,11 @@ class DataSpec:
     def n_images(self) -> tuple[int, int]:
         """Numbers of training and of test images in the whole data set."""
         return _SIZES[self.name][1:3]
+
+    @property
+    def n_classes(self) -> int:
+        """Classes of the images."""
+        return 2 if self.classes is not None else _SIZES[self.name][3]
 
     @property
     def n_outputs(self) -> int:
@@ -125,7 +160,15 @@ class NetSpec:
     """Dense hidden layers of `vconv` and `gconv`."""
     bias: bool = True
     """Biases are trained in the papers' notebooks; the theory has none."""
-    init: Literal["glorot", "gaussian", "random-sign", "torch"] = "glorot"
+    init: Init = "glorot"
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("family", self.family, get_args(Family)), ("init", self.init, get_args(Init))):
+            if value not in known:
+                raise ValueError(f"`{name}` must be one of {', '.join(known)}, got {value!r}.")
+        check_integers(1, width=self.width, depth=self.depth, channels=self.channels, hidden=self.hidden)
+        if self.family in ("vconv", "gconv"):
+            check_given(channels=self.channels)
 
     @property
     def label(self) -> str:
@@ -177,7 +220,7 @@ def _load(spec: DataSpec, data_dir: Path | None) -> Examples:
         if spec.classes is not None:
             split = data.binary_task(split, *spec.classes)
         if number is not None:
-            split = data.balanced_subset(split, number // len(split.labels.unique()), drawn(use))
+            split = data.balanced_subset(split, number // spec.n_classes, drawn(use))
         if spec.size is not None:
             split = replace(split, images=torch.nn.functional.adaptive_avg_pool2d(split.images, spec.size))
         return split

@@ -8,9 +8,10 @@ from typing import Any
 
 from neuralpath import __version__
 from neuralpath._atomic import write_atomically
-from neuralpath.experiments.configs import UnreadableConfig, from_json
+from neuralpath.experiments.configs import from_json
 from neuralpath.experiments.experiment import Experiment
 from neuralpath.experiments.registry import get
+from neuralpath.experiments.settings import check_seeds
 from neuralpath.experiments.shown import Shown
 from neuralpath.runs.store import RunError, Store
 from neuralpath.runs.sweep import perform, results_of
@@ -29,6 +30,9 @@ class Sweep:
     preset: str = ""
     command: str = ""
     version: str = __version__
+
+    def __post_init__(self) -> None:
+        check_seeds(self.config)
 
     @property
     def name(self) -> str:
@@ -96,6 +100,6 @@ def read_sweeps(folder: Path) -> tuple[list[Sweep], list[str]]:
             experiment = get(kept["experiment"])
             config: Any = from_json(experiment.config, kept["config"])
             sweeps.append(Sweep(experiment, config, kept["preset"], kept["command"], kept["version"]))
-        except (UnreadableConfig, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             problems.append(f"{path} cannot be read: {error}")
     return sweeps, problems

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from neuralpath.experiments.experiment import Experiment, Results
 from neuralpath.experiments.kernel_draws import ApproachLimits, DrawKernels, DrawnFamily, FirstLayer, TrainLazily
 from neuralpath.experiments.over_seeds import curves, finished, spread
+from neuralpath.experiments.settings import check_integers
 from neuralpath.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.runs.work import Work
 
@@ -49,6 +50,14 @@ class Config:
     lazy_seeds: int = 8
     """Networks that are trained at each width, for each seed."""
     seeds: tuple[int, ...] = (0, 1, 2)
+
+    def __post_init__(self) -> None:
+        check_integers(
+            1, widths=self.widths, other_widths=self.other_widths, limit_widths=self.limit_widths,
+            deep_width=self.deep_width, n_examples=self.n_examples, most_draws=self.most_draws,
+            lazy_widths=self.lazy_widths, lazy_steps=self.lazy_steps, lazy_seeds=self.lazy_seeds,
+        )  # fmt: skip
+        check_integers(2, depth=self.depth, depths=self.depths, deep_draws=self.deep_draws)
 
 
 def works(config: Config) -> tuple[Work, ...]:

@@ -1,6 +1,5 @@
 """What the page is made of: the sweeps of a folder, how far their runs are, and what they show."""
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -11,7 +10,8 @@ from neuralpath.experiments.specs import DataSpec
 from neuralpath.experiments.sweeps import Sweep, read_sweeps
 from neuralpath.runs.perform import is_finished
 from neuralpath.runs.place import read_metrics
-from neuralpath.runs.store import ABOUT, RECORD, Store
+from neuralpath.runs.store import ABOUT, RECORD, Store, read_about
+from neuralpath.runs.sweep import problems_of
 from neuralpath.runs.work import Work, with_needs
 
 State = Literal["finished", "failed", "begun", "not begun"]
@@ -75,6 +75,8 @@ def read_contents(store: Store) -> Contents:
     Raises: neuralpath.runs.store.RunError if the folder holds no sweep.
     """
     sweeps, problems = read_sweeps(store.out)
+    works = with_needs(tuple(work for sweep in sweeps for work in sweep.works))
+    problems += [*problems_of(works, store), *_damaged_abouts(works, store)]
     contents = []
     for sweep in sweeps:
         runs = tuple(_state(work, store) for work in with_needs(sweep.works))
@@ -124,15 +126,23 @@ def _state(work: Work, store: Store) -> RunState:
 
 
 def _about(work: Work, store: Store) -> Mapping[str, Any]:
-    """What is kept beside the record; in a folder of records the file has the name of the run."""
+    """What is kept beside the record; nothing where it is missing or damaged."""
+    return read_about(_about_path(work, store)) or {}
+
+
+def _about_path(work: Work, store: Store) -> Path:
+    """Of a finished run; in a folder of records the file has the name of the run."""
     record = store.record_path(work)
     assert record is not None
-    path: Path = record.with_name(ABOUT if record.name == RECORD else f"{work.name}.{ABOUT}")
-    try:
-        about = json.loads(path.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    return about if isinstance(about, dict) else {}
+    return record.with_name(ABOUT if record.name == RECORD else f"{work.name}.{ABOUT}")
+
+
+def _damaged_abouts(works: tuple[Work, ...], store: Store) -> list[str]:
+    paths = [_about_path(work, store) for work in works if is_finished(store, work)]
+    return [
+        f"{path} is damaged: how and when its run was done is not shown"
+        for path in paths if path.exists() and read_about(path) is None
+    ]  # fmt: skip
 
 
 def _headline(result: Mapping[str, Any] | None) -> str:

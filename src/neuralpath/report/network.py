@@ -4,7 +4,7 @@ import math
 from base64 import b64encode
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -14,6 +14,7 @@ from neuralpath.data import DataError, Split
 from neuralpath.experiments.trained import TrainNetwork
 from neuralpath.runs.perform import is_finished
 from neuralpath.runs.store import Store
+from neuralpath.runs.tensors import DamagedTensors
 from neuralpath.runs.work import Work, with_needs
 
 if TYPE_CHECKING:
@@ -24,6 +25,10 @@ N_TRAIN, N_TEST = 300, 120
 
 LARGEST = 1_000_000
 """Weights of a network, at most: twice, in base64, that is 11 MB of the page."""
+
+Kept = Literal["last", "best"]
+KEPT: tuple[Kept, ...] = ("last", "best")
+"""Weights to look into, the first that are there; results have the figures of their epochs under the same names."""
 
 SCALES = (16, 255)
 """Images that are whole numbers divided by one of these are written as bytes."""
@@ -53,23 +58,28 @@ def find_network(sweeps: "Iterable[SweepContents]", store: Store) -> ExplorerNet
     """The network of the best test accuracy among those that the explorer can run.
 
     These are finished runs of `TrainNetwork` of the family ``fc`` with several classes, true training data and at most
-    ``LARGEST`` weights, whose last or best weights are still there and whose data can be read. The weights before
-    training are ``epoch-0``, or drawn again from the run's seed.
+    ``LARGEST`` weights, whose last or best weights are still there and whose data can be read. The accuracy is that of
+    the epoch that the weights are of. The weights before training are ``epoch-0``, or drawn again from the run's seed.
     """
     found = _candidates(work for sweep in sweeps for work in with_needs(sweep.sweep.works))
-    candidates = {work: _accuracy(store, work) for work in found if is_finished(store, work)}
-    if not candidates:
+    finished = [work for work in found if is_finished(store, work)]
+    if not finished:
         return NoNetwork("no finished run of this folder has trained a fully connected network on several classes")
-    problems = []
-    for work in sorted(candidates, key=lambda one: (-(candidates[one] or 0.0), one.name)):
-        which = next((kept for kept in ("last", "best") if store.weights_path(work, kept) is not None), None)
-        if which is None:
-            problems.append("the weights of its networks are not kept in this folder")
+    problems, candidates = [], []
+    for work in finished:
+        which = next((kept for kept in KEPT if store.weights_path(work, kept) is not None), None)
+        if which is not None:
+            candidates.append((work, which, _accuracy(store, work, which)))
             continue
+        damaged = [problem for kept in KEPT for problem in store.damaged_weights(work, kept)]
+        problems += damaged or ["the weights of its networks are not kept in this folder"]
+    for work, which, accuracy in sorted(candidates, key=lambda one: (-(one[2] or 0.0), one[0].name)):
         try:
-            return _read(work, which, store, candidates[work])
+            return _read(work, which, store, accuracy)
         except DataError as error:
             problems.append(f"the data {work.data.name} cannot be read: {error}")
+        except DamagedTensors as error:  # since they were looked at
+            problems.append(str(error).removesuffix("."))
     return NoNetwork("; ".join(dict.fromkeys(problems)).removesuffix("."))
 
 
@@ -97,13 +107,14 @@ def _fits(work: TrainNetwork) -> bool:
     return n_weights <= LARGEST
 
 
-def _accuracy(store: Store, work: TrainNetwork) -> float | None:
-    last = (store.result(work) or {}).get("last") or {}
-    accuracy = last.get("test_accuracy")
+def _accuracy(store: Store, work: TrainNetwork, which: Kept) -> float | None:
+    """Of the epoch that the weights are of."""
+    epoch = (store.result(work) or {}).get(which) or {}
+    accuracy = epoch.get("test_accuracy")
     return accuracy if isinstance(accuracy, float) else None
 
 
-def _read(work: TrainNetwork, which: str, store: Store, accuracy: float | None) -> ExplorerNetwork:
+def _read(work: TrainNetwork, which: Kept, store: Store, accuracy: float | None) -> ExplorerNetwork:
     examples = work.data.load(store.data_dir)
     place = store.place(work)
     before, after = work.make(place), work.make(place)

@@ -33,7 +33,7 @@ class Outcome:
 
 
 def is_finished(store: Store, work: Work, weights: tuple[str, ...] = ()) -> bool:
-    """Whether a run has a good record, and the weights that are still wanted of it."""
+    """Whether a run has a good record, and good weights of those that are still wanted of it."""
     try:
         if store.result(work) is None:
             return False
@@ -51,7 +51,11 @@ def perform_work(work: Work, store: Store, weights: tuple[str, ...] = (), comman
                 return Outcome("busy")
             if is_finished(store, work, weights):
                 return Outcome("finished")
-            return _perform_locked(work, store, command, begun)
+            notes = [
+                f"{problem}: the run is repeated, and `neuralpath collect` puts the new file in its place"
+                for problem in store.damaged_among_records(work, weights)
+            ]
+            return _perform_locked(work, store, command, begun, notes)
     except (KeyboardInterrupt, Terminated):
         return Outcome("interrupted", seconds=time.perf_counter() - begun)
     except Exception as error:
@@ -60,27 +64,33 @@ def perform_work(work: Work, store: Store, weights: tuple[str, ...] = (), comman
         return Outcome("unwritable", f"{store.folder(work)} cannot be written to: {reason(error)}")
 
 
-def _perform_locked(work: Work, store: Store, command: str, begun: float) -> Outcome:
+def _perform_locked(work: Work, store: Store, command: str, begun: float, notes: list[str]) -> Outcome:
+    """Do the run; ``notes`` is what the outcome says of damage, of which more may be found here."""
     about = {"started": datetime.now(UTC).isoformat(timespec="seconds"), "command": command, **_surroundings()}
-    notes = [store.begin(work)]
+    notes += _begun(work, store)
     try:
         try:
             result = _result(work, store)
         except CheckpointError as error:
             if is_unwritable(error):
                 raise
-            notes += [store.put_aside(work, str(error).removesuffix(".")), store.begin(work)]
+            notes += [store.put_aside(work, str(error).removesuffix(".")), *_begun(work, store)]
             result = _result(work, store)
         seconds = time.perf_counter() - begun
         store.finish(work, result, {**about, "seconds": round(seconds, 3)})
         store.place(work).clear_checkpoints()
-        return Outcome("finished", "; ".join(note for note in notes if note), seconds)
+        return Outcome("finished", "; ".join(notes), seconds)
     except Exception as error:
         if is_unwritable(error):
             raise
         text = f"{type(error).__name__}: {error}"
         store.fail(work, text, traceback.format_exc(), about)
-        return Outcome("failed", text, time.perf_counter() - begun)
+        return Outcome("failed", "; ".join([*notes, text]), time.perf_counter() - begun)
+
+
+def _begun(work: Work, store: Store) -> list[str]:
+    message = store.begin(work)
+    return [] if message is None else [message]
 
 
 def _result(work: Work, store: Store) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from neuralpath._atomic import write_atomically
+from neuralpath.runs.tensors import read_tensors, write_tensors
 from neuralpath.runs.work import Work
 
 if TYPE_CHECKING:
@@ -37,9 +37,13 @@ class Place:
 
     def add_metrics(self, step: int, values: Mapping[str, Any]) -> None:
         """Add a line. A run that goes on after a kill may add the same step again; the later line counts."""
-        line = json.dumps({"step": step, **values}, allow_nan=False)
-        with (self.folder / METRICS).open("a") as file:
-            file.write(line + "\n")
+        line = json.dumps({"step": step, **values}, allow_nan=False).encode() + b"\n"
+        with (self.folder / METRICS).open("a+b") as file:
+            if file.tell() > 0:
+                file.seek(-1, os.SEEK_END)
+                if file.read(1) != b"\n":  # a full disk has cut the last line: this one must not become its end
+                    line = b"\n" + line
+            file.write(line)
             file.flush()
             os.fsync(file.fileno())
 
@@ -48,23 +52,26 @@ class Place:
         return read_metrics(self.folder)
 
     def save_weights(self, which: str, tensors: "Mapping[str, Tensor]") -> None:
-        """Keep tensors for the runs that need them, such as ``last``, ``best`` or ``epoch-10``."""
+        """Keep tensors for the runs that need them, such as ``last``, ``best`` or ``epoch-10``, with a checksum."""
         from safetensors.torch import save
 
         folder = self.folder / WEIGHTS
         folder.mkdir(exist_ok=True)
         whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-        write_atomically(folder / f"{which}.safetensors", save(whole))
+        write_tensors(folder / f"{which}.safetensors", save(whole))
 
     def weights_of(self, work: Work, which: str) -> "dict[str, Tensor]":
         """The weights that a needed run has kept.
 
-        Raises: FileNotFoundError if it has kept none of that name.
+        Raises:
+            FileNotFoundError: If it has kept none of that name.
+            neuralpath.runs.tensors.DamagedTensors: If they are not what was written.
+
         """
         from safetensors.torch import load
 
         # Copies, in memory that torch aligns: vector code may round differently on other alignments.
-        return {name: tensor.clone() for name, tensor in load(self._find_weights(work, which).read_bytes()).items()}
+        return {name: tensor.clone() for name, tensor in load(read_tensors(self._find_weights(work, which))).items()}
 
     def save_arrays(self, name: str, arrays: Mapping[str, Any]) -> None:
         """Keep numpy arrays that are too big for the record, such as pictures of hidden layers, for the report."""
@@ -74,7 +81,7 @@ class Place:
         folder = self.folder / PICTURES
         folder.mkdir(exist_ok=True)
         whole = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
-        write_atomically(folder / f"{name}.safetensors", save(whole))
+        write_tensors(folder / f"{name}.safetensors", save(whole))
 
     def clear_checkpoints(self) -> None:
         """Remove what only an unfinished run needs."""
@@ -82,16 +89,17 @@ class Place:
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
-    """The metrics of a run; a line that a kill has cut off is passed over."""
+    """The metrics of a run; a line that a kill has cut off, or that is none, is passed over."""
     try:
-        lines = (folder / METRICS).read_text().splitlines()
-    except FileNotFoundError:
+        lines = (folder / METRICS).read_bytes().split(b"\n")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return []
     steps: dict[int, dict[str, Any]] = {}
     for line in lines:
         try:
             values = json.loads(line)
-            steps[values["step"]] = values
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError):
             continue
+        if isinstance(values, dict) and isinstance(values.get("step"), int):
+            steps[values["step"]] = values
     return [steps[step] for step in sorted(steps)]

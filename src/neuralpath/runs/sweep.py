@@ -106,6 +106,17 @@ def results_of(works: tuple[Work, ...], store: Store) -> dict[Work, dict[str, An
     return results
 
 
+def problems_of(works: tuple[Work, ...], store: Store) -> list[str]:
+    """What is damaged of the runs that are therefore not finished; `perform` puts it aside and repeats them.
+
+    Of weights, those are looked at that an unfinished run will read.
+    """
+    wanted = wanted_weights(works, store)
+    waiting = [work for work in works if not is_finished(store, work, wanted.get(work.name, ()))]
+    found = (store.problem(work, wanted.get(work.name, ())) for work in waiting)
+    return [f"{problem}: `neuralpath run` repeats the run" for problem in found if problem is not None]
+
+
 def _make_executor(jobs: int, n_runs: int, store: Store, command: str, cluster: str | None) -> Executor:
     if cluster is not None:
         from neuralpath.runs.on_dask import OnDask
@@ -118,7 +129,7 @@ def _make_executor(jobs: int, n_runs: int, store: Store, command: str, cluster: 
 
 def _make_state(works: tuple[Work, ...], store: Store, retry_failed: bool) -> _State:
     state = _State(works)
-    wanted = _wanted_weights(works, store)
+    wanted = wanted_weights(works, store)
     for work in works:
         if is_finished(store, work, wanted.get(work.name, ())):
             continue
@@ -130,20 +141,18 @@ def _make_state(works: tuple[Work, ...], store: Store, retry_failed: bool) -> _S
     return state
 
 
-def _wanted_weights(works: tuple[Work, ...], store: Store) -> dict[str, tuple[str, ...]]:
+def wanted_weights(works: tuple[Work, ...], store: Store) -> dict[str, tuple[str, ...]]:
     """For every run the weights that unfinished runs will read; only for these is a finished run done again."""
     wanted: dict[str, set[str]] = {}
-    unfinished: set[str] = set()
     for work in reversed(works):  # what is needed comes before what needs it
         if not is_finished(store, work, tuple(sorted(wanted.get(work.name, ())))):
-            unfinished.add(work.name)
             for weights in work.weights_read:
                 wanted.setdefault(weights.work.name, set()).add(weights.which)
     return {name: tuple(sorted(which)) for name, which in wanted.items()}
 
 
 def _drive(state: _State, store: Store, executor: Executor, display: Display) -> None:
-    wanted = _wanted_weights(state.works, store)
+    wanted = wanted_weights(state.works, store)
     while state.waiting or state.running:
         _block(state, display)
         for work in _ready(state):

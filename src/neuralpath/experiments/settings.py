@@ -1,0 +1,56 @@
+"""Checks of the settings of experiments, so that bad ones are refused before any run begins."""
+
+import math
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+
+def check_integers(least: int, **settings: int | tuple[int, ...]) -> None:
+    """Refuse numbers below ``least``; each setting is one number or several.
+
+    Raises: ValueError naming the setting.
+
+    >>> check_integers(1, width=8, widths=(4, 0))
+    Traceback (most recent call last):
+    ValueError: `widths` must be integers of at least 1, got (4, 0).
+    """
+    for name, value in settings.items():
+        values, what = (value, "integers") if isinstance(value, tuple) else ((value,), "an integer")
+        if any(isinstance(one, bool) or not isinstance(one, int) or one < least for one in values):
+            raise ValueError(f"`{name}` must be {what} of at least {least}, got {value}.")
+
+
+def check_given(**settings: tuple[object, ...]) -> None:
+    """Refuse settings without an entry, of which there would be no run.
+
+    Raises: ValueError naming the setting.
+    """
+    for name, values in settings.items():
+        if not values:
+            raise ValueError(f"`{name}` is empty: give at least one.")
+
+
+def check_seeds(config: Any, where: str = "") -> None:
+    """Refuse a config in which there are no seeds, at whatever depth.
+
+    Raises: ValueError naming the setting.
+    """
+    if isinstance(config, tuple):
+        for index, entry in enumerate(config):
+            check_seeds(entry, f"{where}{index}.")
+    elif is_dataclass(config) and not isinstance(config, type):
+        for part in fields(config):
+            value, name = getattr(config, part.name), f"{where}{part.name}"
+            if part.name == "seeds":
+                check_given(**{name: value})
+            check_seeds(value, f"{name}.")
+
+
+def check_positive(**settings: float) -> None:
+    """Refuse numbers that are not above 0 and finite.
+
+    Raises: ValueError naming the setting.
+    """
+    for name, value in settings.items():
+        if not 0 < value < math.inf:
+            raise ValueError(f"`{name}` must be a finite number above 0, got {value}.")
