@@ -149,14 +149,14 @@ def energies(first, last):
     return made
 
 
-def regressions(accuracy, distance=lambda work: 1 / work.repeats, gap=0.0):
+def regressions(accuracy, distance=lambda work: 1 / work.repeats, gap=0.0, spread=0.0):
     """Of `kernels`: accuracies in per cent by kind, and the distance of widened networks from their kernel."""
 
     def made(work):
         if isinstance(work, FitKernel):
             return {"test_accuracy": (accuracy[work.kernel] + wobble(work)) / 100, "train_accuracy": 1.0, "ridge": 0.1}
         if isinstance(work, WidenValue):
-            return {"diverged": False, "network": 0.9 + gap / 100, "kernel": 0.9,
+            return {"diverged": False, "network": 0.9 + (gap + spread * (work.seed - 1)) / 100, "kernel": 0.9,
                     "distance": distance(work) * (1 + 0.05 * work.seed)}  # fmt: skip
         return trained(accuracy[kind_of(work)] + wobble(work))
 
@@ -195,21 +195,26 @@ def overlapping(off, last=0.47):
     return made
 
 
-def memorised(error, diagonal=1.0, suppression=lambda depth: 0.9**depth, ratio=1.0, losses=(1.8, 0.0)):
-    """Of `memorisation`: the error left, as a function of width and depth."""
+def memorised(steps, diagonal=1.0, suppression=lambda depth: 0.9**depth, ratio=1.0, losses=(1.8, 0.0), diverged=False):
+    """Of `memorisation`: steps to a tenth of the error as a function of width and depth, None for never.
+
+    The errors that are left differ by depth, but only as rounding does.
+    """
 
     def made(work):
         if isinstance(work, FitPair):
             return {"outputs": [0.4, 0.2], "loss": losses[work.bias]}
         factor = 1 + 0.02 * work.seed
         limit = suppression(work.depth)
-        left = error(work.width, work.depth)
+        count = steps(work.width, work.depth)
+        count = None if count is None else round(count * factor)
         return {
             "entries": {
                 "diagonal_mean": diagonal, "diagonal_deviation": factor / math.sqrt(work.width), "pairs_mean": 0.1,
                 "suppression": ratio * limit * factor, "suppression_in_the_limit": limit,
             },
-            "errors": [1.0, None if left is None else left * factor], "diverged": left is None,
+            "errors": [1.0, 1e-7 * work.depth * factor], "diverged": diverged and count is None,
+            "reached": {"0.5": None if count is None else max(1, count // 3), "0.1": count},
         }  # fmt: skip
 
     return made

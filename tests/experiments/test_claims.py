@@ -2,6 +2,7 @@
 
 import ast
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from neuralpath.experiments.claims.checks import Aspect, Check, Claim
 from neuralpath.experiments.claims.costs import Costs
 from neuralpath.experiments.claims.every_claim import CLAIMS
 from neuralpath.experiments.claims.evidence import Evidence, gather
-from neuralpath.experiments.claims.judging import claim_verdicts, judge, judge_all
+from neuralpath.experiments.claims.judging import _cell, claim_verdicts, judge, judge_all
 from neuralpath.experiments.claims.markdown import claims_markdown, summary
 from neuralpath.experiments.registry import NAMES, get
 from neuralpath.experiments.statistics import Spread
@@ -60,7 +61,10 @@ def test_a_claim_needs_a_way_to_be_judged():
 
 
 def test_bounds_are_kept_broken_or_open():
-    assert rules.within(Spread.of([-0.9, -1.0, -0.8]), -1, 1) == "yes"
+    assert rules.within(Spread.of([-0.8, -0.9, -0.7]), -1, 1) == "yes"
+    assert rules.within(Spread.of([-0.9, -1.1, -0.9]), -1, 1) == "open"  # by less than a standard error
+    assert rules.within(Spread(-0.97, None, 0.84, 3), -1, 1) == "open"
+    assert rules.within(Spread(0.97, None, 0.02, 3), -1, 1) == "yes"
     assert rules.within(Spread.of([-1.5, -1.6, -1.4]), -1, 1) == "no"
     assert rules.within(Spread.of([-0.1, -1.5, -2.0]), -1, 1) == "open"
     assert rules.within(Spread.of([-9.0]), -1, 1) == "open"  # one value has no error of its own
@@ -68,6 +72,7 @@ def test_bounds_are_kept_broken_or_open():
     assert rules.within(Spread.of([0.0]), -0.5, 0.5, single=0.7) == "open"  # one run could not tell
     assert rules.within(Spread.of([0.0]), -1, float("inf"), single=0.7) == "yes"
     assert rules.within(Spread.of([5.0, -5.0]), -1, float("inf")) == "open"
+    assert rules.within(Spread.of([0.3]), 0, float("inf"), single=0.7) == "open"
 
 
 def test_differences_are_there_absent_or_open():
@@ -77,6 +82,16 @@ def test_differences_are_there_absent_or_open():
     assert rules.above(Spread.of([0.01, -0.01, 0.0]), named=0.3) == "no"  # too small to be named, for certain
     assert rules.above(Spread.of([2.0]), single=0.7) == "open"
     assert rules.above(Spread.of([2.2]), single=0.7) == "yes"
+
+
+def test_what_standard_errors_of_few_seeds_mean():
+    for sigmas in (1.0, 3.0):  # the tails of Student's distribution have closed forms for 1 and 2 degrees of freedom
+        assert rules.chance_of(sigmas, 2) == pytest.approx(1 - 2 / math.pi * math.atan(sigmas), rel=1e-9)
+        assert rules.chance_of(sigmas, 3) == pytest.approx(1 - sigmas / math.sqrt(2 + sigmas**2), rel=1e-9)
+    assert rules.chance_of(3.0, 10_000) == pytest.approx(math.erfc(3 / math.sqrt(2)), rel=1e-2)
+    head = claims_markdown((), evidence("regimes", accuracies())).partition("| number")[0]
+    assert "chance alone gives as much, up or down, in 9.5 % of\n  checks, with many seeds in 0.3 %." in head
+    assert "rule chance out" not in head
 
 
 def test_seeds_that_are_needed():
@@ -101,12 +116,17 @@ def _aspect(*outcomes, aside=""):
         ((_aspect("yes"), _aspect()), "holds in part"),
         ((_aspect("yes"), _aspect("open")), "holds in part"),
         ((_aspect("open"), _aspect()), "not tested here"),
+        ((_aspect("no"), _aspect()), "not tested here"),  # what is missing could say yes
+        ((_aspect("no"), _aspect("open")), "not tested here"),
+        ((_aspect("no"), _aspect("yes"), _aspect()), "holds in part"),
         ((_aspect("yes", aside="1 seed"),), "not tested here"),
         ((), "not tested here"),
     ],
 )
 def test_four_verdicts(aspects, expected):
     assert rules.verdict_of(aspects) == expected
+    lowered = {"holds": "holds in part", "does not hold": "not tested here"}
+    assert rules.verdict_of(aspects, is_finished=False) == lowered.get(expected, expected)
 
 
 # --- each claim in both directions
@@ -136,8 +156,8 @@ def _models(**changes):
 
 
 def _memorised(**options):
-    # Deeper helps at first, and hurts the sooner the narrower.
-    return evidence("memorisation", made_up.memorised(lambda w, d: 0.5 / d + d / w + 1e-3 * d, **options))
+    # Deeper helps up to 4 layers, and then hurts.
+    return evidence("memorisation", made_up.memorised(lambda w, d: 40 + 30 * math.log2(d / 4) ** 2, **options))
 
 
 def _theorem(distance=lambda work: (work.depth / work.width) ** 0.5, **options):
@@ -169,13 +189,18 @@ CASES = {
     "C14 without fitting": ("C14", lambda: _regimes(fitted=89.0), "not tested here"),
     "C15 holds": ("C15", lambda: _memorised(), "holds"),
     "C15 where depth only hurts": (
-        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: d / 30)), "holds in part"),
+        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: 10 * d)), "holds in part"),
     "C15 where runs diverge beyond a point": (
-        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: 0.5 / d if d < 12 else None)), "holds"),
+        "C15", lambda: evidence("memorisation", made_up.memorised(
+            lambda w, d: 200 / d if d < 12 else None, diverged=True)), "holds"),
     "C15 where no depth is too much": (
-        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: 0.5 / d)), "holds in part"),
-    "C15 where the best depth fits all": (
-        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: 0.0 if d == 6 else 0.5)), "holds"),
+        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: 1000 / d)), "holds in part"),
+    "C15 where only the best depth gets there": (
+        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: 300 if d == 6 else None)), "holds"),
+    "C15 where depths differ by rounding only": (
+        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: 50)), "not tested here"),
+    "C15 where no run gets there": (
+        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: None)), "not tested here"),
     "C16 holds": ("C16", lambda: _memorised(), "holds"),
     "C16 off the product": ("C16", lambda: _memorised(ratio=1.5), "holds in part"),
     "C16 off the diagonal": ("C16", lambda: _memorised(diagonal=1.2), "holds in part"),
@@ -252,12 +277,27 @@ def test_stages_rise_and_the_cntk_lies_between():
     config = replace(get("stages").presets["cpu"], cntk=75.0)
     assert verdict("C11", evidence("stages", rising, config=config)) == "holds"
     falling = made_up.by_stage(lambda stage: 80.0 - stage)
-    assert verdict("C11", evidence("stages", falling)) == "does not hold"
+    judged = judge(BY_NUMBER["C11"], evidence("stages", falling))
+    assert judged.verdict == "not tested here"  # the CNTK could still lie between
+    assert judged.disagrees
+    assert judged.reason.startswith("What was checked speaks against it; what was not could still speak for it.")
+    assert verdict("C11", evidence("stages", falling, config=config)) == "does not hold"
     dip = made_up.by_stage(lambda stage: 60.0 if stage == 8 else 70.0 + stage / 3)
     judged = judge(BY_NUMBER["C11"], evidence("stages", dip))
     assert "Against it, FL, from stage to stage: cifar10 gconv-16-16-32-32, epoch 8 - 4." in judged.reason
     paper = judge(BY_NUMBER["C11"], evidence("stages", rising, config=get("stages").presets["paper"]))
     assert paper.verdict == "holds"  # the papers' own network stands against the printed 77.43
+
+
+def test_the_printed_rise_stands_beside_the_papers_own_stages_only():
+    rising = made_up.by_stage(lambda stage: 70.0 + stage / 3)
+    cpu, paper = (
+        judge(BY_NUMBER["C11"], evidence("stages", rising, config=get("stages").presets[preset])).aspects[0].checks
+        for preset in ("cpu", "paper")
+    )
+    assert [(check.where.partition(", ")[2], check.paper) for check in (*cpu, *paper)] == [
+        ("epoch 30 - 1", ""), ("epoch 60 - 10", "+7.68"),
+    ]  # fmt: skip
 
 
 def _order_costs(points):
@@ -276,6 +316,106 @@ def test_orders_that_matter_and_those_that_do_not():
     judged = judge(BY_NUMBER["C23"], some)
     assert "2 orders of the 6 that are needed" in judged.reason
     assert not any(aspect.outcomes for aspect in judged.aspects[1:])
+
+
+def test_the_mean_of_both_inputs_stands_beside_the_papers_mean_of_both():
+    dear = made_up.moved_gates(lambda work: 5.0 if work.value_input == "ones" else 0.0)
+    fc = made_up.only_part("gate-orders", "fc")
+    judged = judge(BY_NUMBER["C23"], evidence("gate-orders", dear, config=fc))
+    for aspect, figure in zip(judged.aspects[1:5], (98.6, 94.1, 94.1, 98.1), strict=True):
+        image, ones, both = aspect.checks
+        assert (image.paper, image.printed, ones.paper, ones.printed) == ("", None, "", None)
+        assert both.printed == figure
+        assert both.value == pytest.approx((image.value + ones.value) / 2)
+        assert float(both.difference) == pytest.approx(both.value - figure, abs=0.006)
+        assert not both.decides
+    # With an order that has one input only, the mean would be nearer to the other.
+    half = evidence("gate-orders", dear, config=fc, keep=lambda work: not (
+        getattr(work, "value_input", "") == "ones" and work.gate_order == (3, 2, 1, 0)))  # fmt: skip
+    assert [len(aspect.checks) for aspect in judge(BY_NUMBER["C23"], half).aspects[1:5]] == [2] * 4
+
+
+def test_orders_of_one_seed_are_compared_with_the_own_order_over_seeds():
+    fc = made_up.only_part("gate-orders", "fc")
+    moved = made_up.moved_gates(lambda work: 3.0 if work.gate_order else 0.0)
+    judged = judge(BY_NUMBER["C23"], evidence("gate-orders", moved, config=fc))
+    seeds = judged.aspects[5:]
+    assert [aspect.name for aspect in seeds] == [
+        f"{regime}, other orders - own order" for regime in ("FL", "FR-II", "FR-DI", "DL")
+    ]
+    assert all(aspect.outcomes == {"no"} for aspect in seeds)
+    check = seeds[0].checks[0]
+    assert check.value == pytest.approx(-3.0, abs=0.1)
+    assert check.ours.endswith("(3 seeds), 23 orders of seed 0")
+    one = evidence("gate-orders", moved, config=fc, keep=lambda work: work.seed == 0)
+    judged = judge(BY_NUMBER["C23"], one)
+    assert {check.aside for aspect in judged.aspects[5:] for check in aspect.checks} == {
+        "1 seed of the 3 that are needed"
+    }
+
+
+def test_ones_are_paired_by_order_and_by_seed():
+    fc = made_up.only_part("gate-orders", "fc")
+    # In the layers' own order ones cost much with other seeds than the first.
+    dear = made_up.moved_gates(lambda work: 6.0 + work.seed if work.seed and work.value_input == "ones" else 0.0)
+    judged = judge(BY_NUMBER["C24"], evidence("gate-orders", dear, config=fc))
+    for aspect in judged.aspects:
+        orders, seeds = aspect.checks
+        assert orders.where.endswith(", orders of seed 0")
+        assert orders.outcome == "yes"
+        assert seeds.where.endswith(", own order")
+        assert "(3 seeds)" in seeds.ours
+        assert seeds.decides is (seeds.outcome != "open")
+        assert seeds.value == pytest.approx(-5.0, abs=0.1)  # the mean of 0, 7 and 8
+    always = made_up.moved_gates(lambda work: 6.0 if work.value_input == "ones" else 0.0)
+    judged = judge(BY_NUMBER["C24"], evidence("gate-orders", always, config=fc))
+    assert all(check.outcome == "no" for aspect in judged.aspects for check in aspect.checks)
+
+
+def test_reversed_gates_tell_how_much_was_fitted():
+    def made(work):
+        result = accuracies()(work)
+        return result if "images" in result else made_up.trained(80.0, train=43.2 if work.label.count("relu") else 47.8)
+
+    (check,) = judge(BY_NUMBER["C25"], evidence("hidden-outputs", made)).aspects[0].checks
+    assert check.ours == "+0.00 (1 seed), ReLU and reversed fitted 43.2 % and 47.8 %"
+
+
+def test_kernels_that_speak_against_a_claim_without_deciding_are_shown():
+    against = {**_GOOD_KERNELS, "FL": 70.0, "FR-II": 60.0, "path": 75.0}
+    found = evidence("kernels", made_up.regressions({"linear": 50.0, "limit-path": 60.0, **against}))
+    alike = judge(BY_NUMBER["C37"], found).aspects[1].checks
+    told = [(check.where, round(check.value)) for check in alike if check.aside]
+    assert told == [
+        ("cifar10-1000-16px gconv-16-16-32-32-nobias, random gates, as it is", -15),
+        ("cifar10-1000-16px gconv-16-16-32-32-nobias, learnt gates, as it is", -5),
+        ("mnist-10000 fc-w128-d6-nobias, random gates, as it is", -15),
+        ("mnist-10000 fc-w128-d6-nobias, learnt gates, as it is", -5),
+    ]
+    assert all("finite width" in check.aside for check in alike if check.aside)
+    judged = judge(BY_NUMBER["C37"], found)
+    assert judged.verdict == "holds"
+    assert not judged.disagrees
+    learnt, random = judge(BY_NUMBER["C26"], found).aspects[:2]
+    for aspect, value in ((learnt, -5), (random, 15)):
+        on_images, dense = aspect.checks
+        assert on_images.decides
+        assert round(dense.value) == value
+        assert dense.aside == "the kernel is the NTK of a fully connected network, not the CNTK of the claim"
+        assert dense.paper == ""
+    # Without the images nothing decides, and the reason says what there is.
+    config = replace(get("kernels").presets["cpu"], only=("dense",))
+    only = evidence("kernels", made_up.regressions({"linear": 50.0, "limit-path": 60.0, **against}), config=config)
+    judged = judge(BY_NUMBER["C26"], only)
+    assert judged.verdict == "not tested here"
+    assert "not the CNTK of the claim" in judged.reason
+
+
+def test_a_network_as_near_its_bound_as_chance_does_not_decide():
+    near = evidence("kernels", made_up.regressions({"linear": 1.0, "path": 1.0, "limit-path": 1.0, **_GOOD_KERNELS},
+                                                   gap=-0.97, spread=1.45))  # fmt: skip
+    widest = [check for check in judge(BY_NUMBER["C37"], near).aspects[1].checks if not check.aside]
+    assert [(check.ours, check.outcome) for check in widest] == [("-0.97 ± 0.84 (3 seeds)", "open")] * 2
 
 
 def test_ones_in_place_of_the_image():
@@ -318,7 +458,31 @@ def test_figures_stand_beside_the_papers():
     assert float(row.difference) == pytest.approx(row.value + 0.32, abs=0.006)
     cell = judge(BY_NUMBER["C9"], _regimes()).row
     assert cell.ours.startswith("FL - ReLU: -0.4")
-    assert "holds in 4 of 4, 3 more do not decide" in cell.ours
+    assert "holds in 2 of 2, 5 more do not decide" in cell.ours
+
+
+def test_cells_say_which_figures_do_not_decide():
+    cifar = evidence("regimes", accuracies(), keep=lambda work: work.data.name == "cifar10")
+    judged = judge(BY_NUMBER["C9"], cifar)
+    assert [check.outcome for check in judged.aspects[0].checks] == ["open", "open"]  # 0.4 below, with 0.7 of error
+    assert judged.row.ours.count("; open]") == 2
+    assert "; open]" not in judged.row.paper
+    assert judge(BY_NUMBER["C27"], cifar).row.ours.count("; open]") == 0
+    one_seed = evidence("hidden-outputs", accuracies(), config=replace(
+        get("hidden-outputs").presets["cpu"], data=get("regimes").presets["cpu"].parts[0].data))  # fmt: skip
+    assert judge(BY_NUMBER["C25"], one_seed).row.ours.count("; does not decide]") == 1
+
+
+def test_cells_say_what_a_ratio_is():
+    judged = judge(BY_NUMBER["C16"], _memorised())
+    nearer = next(aspect for aspect in judged.aspects if aspect.name.startswith("diagonal off 1 against width"))
+    factors = [check.value for check in nearer.checks]
+    assert all(factor == pytest.approx(math.sqrt(25 / 500)) for factor in factors)
+    assert f"{nearer.name}: a factor of 0.224 to 0.224, holds in 16 of 16" in judged.row.ours
+    mean = next(aspect for aspect in judged.aspects if aspect.name == "mean of the diagonal")
+    assert f"{mean.name}: 1 to 1, holds" in judged.row.ours
+    mixed = Aspect("two kinds", (*nearer.checks[:2], *mean.checks[:2]))
+    assert _cell(mixed, "ours") == "two kinds: holds in 4 of 4"
 
 
 # --- folders
@@ -403,11 +567,20 @@ def test_no_claim_holds_while_runs_are_missing():
     assert "`regimes` is not finished" in judged.reason
 
 
+def test_no_claim_is_refuted_while_runs_are_missing():
+    on_mnist = evidence("regimes", accuracies({"FL": 70.0}), keep=lambda work: work.data.name == "mnist")
+    judged = judge(BY_NUMBER["C9"], on_mnist)
+    assert judged.verdict == "not tested here"
+    assert judged.disagrees
+    assert judged.reason.startswith("What was checked speaks against it; what was not could still speak for it.")
+    assert "Against it, FL - ReLU: mnist fc-w128-d6 Adam" in judged.reason
+
+
 def test_real_runs_are_judged(runs):
     rows = {row.number: row for row in claim_verdicts(Store(runs, runs))}
     assert len(rows) == 38
     assert rows["C9"].ours.startswith("FL - ReLU: ")
-    assert "(3 seeds) [digits-100 fc-w32-d4 Adam]" in rows["C9"].ours
+    assert "(3 seeds) [digits-100 fc-w32-d4 Adam; open]" in rows["C9"].ours
     assert rows["C27"].verdict == "not tested here"
 
 
@@ -500,7 +673,7 @@ def test_made_up_results_of_networks_have_the_form_of_real_ones(runs):
 
 FORMS = {
     "theorem": made_up.drawn(lambda work: 0.1),
-    "memorisation": made_up.memorised(lambda width, depth: 0.5),
+    "memorisation": made_up.memorised(lambda width, depth: None),  # so few steps get nowhere
     "base-kernels": made_up.overlapping(lambda width: 0.1),
     "kernel-parts": made_up.parts(0.5, 0.5, 0.5),
     "label-energy": made_up.energies(10.0, 3.0),

@@ -96,8 +96,8 @@ def test_weights_that_see_ones_get_no_gradient_from_the_image():
 def test_tables_show_the_distribution_over_orders(finished):
     _, results = finished
     shown = gate_orders.shown(SMOKE, results)
-    assert [type(one) for one in shown] == [Table, Table, Distribution, Table, Distribution]
-    table, inputs, distribution = shown[:3]
+    assert [type(one) for one in shown] == [Table, Table, Table, Distribution, Table, Distribution]
+    table, inputs, own_order, distribution = shown[:4]
     runs = gate_orders.by_order(SMOKE, FC, "FR-II", "ones")
     values = list(accuracies(runs, results).values())
     (row,) = (row for row in table.rows if row[:2] == ("FR-II", "ones"))
@@ -110,15 +110,38 @@ def test_tables_show_the_distribution_over_orders(finished):
     expected = paired(accuracies(runs, results), accuracies(gate_orders.by_order(SMOKE, FC, "FR-II", "image"), results))
     (compared,) = (row for row in inputs.rows if row[0] == "FR-II: ones - image")
     assert compared[1] == expected.difference
+    by_seed = [accuracies(gate_orders.by_seed(SMOKE, FC, "FR-II", seen), results) for seen in ("ones", "image")]
+    (compared,) = (row for row in own_order.rows if row[0] == "FR-II: ones - image")
+    assert compared[1] == paired(*by_seed).difference
+    assert compared[1].n == 3
+
+
+def test_the_mean_over_both_inputs_has_a_row_of_its_own(finished):
+    _, results = finished
+    rows = {row[:2]: row for row in gate_orders.shown(SMOKE, results)[0].rows}
+    values = [
+        value
+        for seen in ("image", "ones")
+        for value in accuracies(gate_orders.by_order(SMOKE, FC, "FR-II", seen), results).values()
+    ]
+    assert len(values) == 6
+    assert rows["FR-II", "both"][2] == Spread.of(values)
+    assert rows["FR-II", "both"][3:5] == (round(min(values), 2), round(max(values), 2))
+    cnn = gate_orders.shown(SMOKE, results)[4]
+    assert {row[1] for row in cnn.rows} == {"image"}  # one input has no mean of two
+    missing = gate_orders.by_order(SMOKE, FC, "FR-II", "ones")[1]
+    some = {work: result for work, result in results.items() if work != missing}
+    (row,) = (row for row in gate_orders.shown(SMOKE, some)[0].rows if row[:2] == ("FR-II", "both"))
+    assert row[2] is None
 
 
 def test_shown_works_with_none_and_some_of_the_runs(finished):
     _, results = finished
     for part in ({}, dict(list(results.items())[:9])):
-        assert len(gate_orders.shown(SMOKE, part)) == 5
+        assert len(gate_orders.shown(SMOKE, part)) == 6
     empty = gate_orders.shown(SMOKE, {})
     assert "0 of 33 runs" in empty[0].note
-    assert empty[2].groups == {}
+    assert empty[3].groups == {}
 
 
 def test_presets_have_the_runs_that_are_asked_for():
@@ -137,10 +160,12 @@ def test_presets_have_the_runs_that_are_asked_for():
 
 def test_papers_figures_stand_beside_ours():
     table = gate_orders.shown(PAPER, {})[0]
-    assert {row[0]: row[7] for row in table.rows} == {
-        "ReLU": "98.50", "FL": "98.60", "FR-II": "94.10", "FR-DI": "94.10", "DL": "98.10",
+    # The papers' figures of the regimes are means over both inputs, and stand beside nothing else.
+    assert {row[:2]: row[7] for row in table.rows if row[7]} == {
+        ("ReLU", "image"): "98.50", ("FL", "both"): "98.60", ("FR-II", "both"): "94.10", ("FR-DI", "both"): "94.10",
+        ("DL", "both"): "98.10",
     }  # fmt: skip
-    assert gate_orders.shown(PAPER, {})[3].rows[0][7] == "80.40"
+    assert gate_orders.shown(PAPER, {})[4].rows[0][7] == "80.40"
 
 
 def test_bad_parts_are_named():

@@ -8,9 +8,10 @@ import torch
 from safetensors.torch import load_file
 
 from experiments.serial import perform
-from neuralpath.experiments import gate_orders, hidden_outputs
+from neuralpath.experiments import gate_orders, hidden_outputs, linear_gating
 from neuralpath.experiments.grey import pack_images
 from neuralpath.experiments.shown import Pictures, Table
+from neuralpath.experiments.statistics import Spread
 from neuralpath.runs.work import with_needs
 
 SMOKE, CPU, PAPER = (hidden_outputs.EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
@@ -81,6 +82,8 @@ def test_tables_and_pictures(finished):
     _, results = finished
     table, compared, *pictures = hidden_outputs.shown(SMOKE, results)
     assert [row[0] for row in table.rows] == list(ROWS)
+    fitted = [100 * results[work]["last"]["train_accuracy"] for work in ROWS["ReLU"].values()]
+    assert table.rows[0][table.columns.index("training %")] == Spread.of(fitted)
     assert len(compared.rows) == 3
     assert [type(one) for one in pictures] == [Pictures, Pictures]
     assert list(pictures[0].rows)[:2] == ["test image", "ReLU, layer 1"]
@@ -99,8 +102,11 @@ def test_shown_works_with_none_and_some_of_the_runs(finished):
 def test_presets():
     works = hidden_outputs.works(CPU)
     assert len(works) == 4 + 1
-    # All but the random input are runs of `gate-orders` too.
-    assert len(set(works) & set(gate_orders.works(gate_orders.EXPERIMENT.presets["cpu"]))) == 3
+    # The same network as in `gate-orders`, but in full precision, and so shared with `linear-gating` only.
+    shared = set(works) & set(linear_gating.works(linear_gating.EXPERIMENT.presets["cpu"]))
+    assert shared == {hidden_outputs.relu_network(CPU, 0)}
+    (alike,) = (part for part in gate_orders.EXPERIMENT.presets["cpu"].parts if part.name == "cnn")
+    assert (alike.data, alike.net, alike.source_epochs) == (CPU.data, CPU.net, CPU.source_epochs)
     assert len(hidden_outputs.works(PAPER)) == 5 * 4 + 1
     figures = [row[2] for row in hidden_outputs.shown(PAPER, {})[0].rows]
     assert figures == ["80.40", None, None, "80.00"]

@@ -80,11 +80,14 @@ def test_linear_gates_learn(finished):
 def test_presets():
     works = linear_gating.works(CPU)
     assert len(works) == 3 * 3 + 3
-    assert len(set(works) & set(gate_orders.works(gate_orders.EXPERIMENT.presets["cpu"]))) == 2  # both ReLU networks
+    shared = set(works) & set(gate_orders.works(gate_orders.EXPERIMENT.presets["cpu"]))
+    assert shared == {linear_gating.rows_of(CPU, CPU.parts[0])["ReLU"][0]}  # the CNN there is trained in bfloat16
     assert len(linear_gating.works(PAPER)) == 2 * 3 * 5
     assert len(linear_gating.works(replace(CPU, only=("cnn",)))) == 3
     table = linear_gating.shown(PAPER, {})[0]
-    assert [row[2] for row in table.rows] == ["98.50", "98.10", None]
+    # The papers' 98.1 for DL is a mean over orders of the gates and two inputs: not what stands here.
+    assert [row[2] for row in table.rows] == ["98.50", None, None]
+    assert "for DL only the mean over 24 orders of the gates and both inputs" in table.note
 
 
 def test_costs_are_estimated():

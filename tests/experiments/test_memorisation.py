@@ -105,8 +105,27 @@ def test_tables_and_figures_from_any_part_of_the_runs(results):
     for some in ({}, dict(list(results.items())[:1]), results):
         parts = shown(SMOKE, some)
         assert f"{len(some)} of {total} runs" in parts[0].note
-        assert [type(part) for part in parts] == [Table, Table, Curves, Curves, Curves, Curves, Table]
+        assert [type(part) for part in parts] == [Table, Table, *[Curves] * 5, Table]
     assert all(part.curves for part in shown(SMOKE, results) if isinstance(part, Curves))
+
+
+def test_steps_to_both_shares_are_told_with_the_runs_that_never_got_there(results):
+    table, _, steps = shown(SMOKE, results)[:3]
+    assert table.columns[2:6] == (
+        "steps to 50 % of the error", "runs that never got to 50 %", "steps to 10 % of the error",
+        "runs that never got to 10 %",
+    )  # fmt: skip
+    for row in table.rows:
+        runs = chosen(results, Memorise, width=row[0], depth=row[1]).values()
+        for column, share in ((2, "0.5"), (4, "0.1")):
+            known = [count for run in runs if (count := run["reached"][share]) is not None]
+            assert row[column] == (Spread.of(known) if known else None)
+            assert row[column + 1] == len(runs) - len(known)
+    assert steps.title == "Steps to 10 % of the error (images)"
+    for curve, width in zip(steps.curves, SMOKE.widths, strict=True):
+        for depth, mean in zip(curve.x, curve.y, strict=True):
+            runs = chosen(results, Memorise, width=width, depth=int(depth)).values()
+            assert mean == pytest.approx(sum(run["reached"]["0.1"] or SMOKE.n_steps for run in runs) / len(runs))
 
 
 def test_presets_expand_and_inputs_have_length_one(tmp_path):

@@ -83,6 +83,7 @@ def test_cntk_lines():
     assert stages.shown(SMOKE, {})[2].lines is None
     assert stages.shown(PAPER, {})[0].rows[0][3] == "72.00"
     assert stages.shown(PAPER, {})[0].rows[5][3] == "79.68"
+    assert [row[3] for row in stages.shown(CPU, {})[0].rows] == [None] * 6  # other epochs than the papers'
 
 
 def test_bad_stages_are_named():

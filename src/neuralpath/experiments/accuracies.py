@@ -13,6 +13,9 @@ from neuralpath.runs.work import Work
 When = Literal["best", "last"]
 """The epoch of the best test accuracy, which the papers print, or the last."""
 
+DECIMALS = 2
+"""Of accuracies in per cent, and of their differences: as in the papers, and 10,000 test images give no more."""
+
 Seeds = Mapping[int, Work]
 """The runs of one row of a table, by seed."""
 
@@ -25,15 +28,16 @@ def accuracies(runs: Seeds, results: Results, when: When = "best", of: str = "te
 
 def accuracy(runs: Seeds, results: Results, when: When = "best", of: str = "test_accuracy") -> Spread | None:
     """Over the seeds that are finished; None if there are none."""
-    return over_seeds.spread(accuracies(runs, results, when, of).values())
+    return over_seeds.spread(accuracies(runs, results, when, of).values(), DECIMALS)
 
 
 def beside(ours: Spread | None, figure: Printed | None) -> tuple[Cell, Cell]:
     """The printed figure, and ours minus it."""
     if figure is None:
         return None, None
-    shown = f"{figure.accuracy:.2f}" + ("" if figure.spread is None else f" ± {figure.spread:.2f}")
-    return shown, None if ours is None else round(ours.mean - figure.accuracy, 2)
+    numbers = (figure.accuracy, *(() if figure.spread is None else (figure.spread,)))
+    shown = " ± ".join(f"{number:.{DECIMALS}f}" for number in numbers)
+    return shown, None if ours is None else round(ours.mean - figure.accuracy, DECIMALS)
 
 
 def finished(rows: Iterable[Seeds], results: Results) -> str:
@@ -46,7 +50,8 @@ def comparison(first: Seeds, second: Seeds, results: Results, when: When) -> tup
     found = paired(accuracies(first, results, when), accuracies(second, results, when))
     if found is None:
         return None, None
-    return found.difference, None if found.exceeds is None else round(found.exceeds, 2)
+    exceeds = None if found.exceeds is None else round(found.exceeds, 2)
+    return found.difference.with_decimals(DECIMALS), exceeds
 
 
 def comparisons(title: str, pairs: Mapping[str, tuple[Seeds, Seeds]], results: Results, note: str = "") -> Table:

@@ -262,7 +262,7 @@ EXPERIMENT = Experiment(
         "paper": _PAPER,
     },
     reduced={
-        "smoke": "embedded digits, 8 layers, two widths",
+        "smoke": "embedded digits, 6 layers, two widths",
         "cpu": "three seeds in place of five; the paper has no experiment, only the statement and the conjecture",
     },
     works=works,

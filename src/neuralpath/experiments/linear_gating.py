@@ -171,14 +171,16 @@ def _table(part: Part, rows: dict[str, Seeds], results: Results, about: str) -> 
     dataset = {"mnist": "MNIST", "cifar10": "CIFAR-10"}.get(part.data.name, "")
     for name, runs in rows.items():
         best = accuracy(runs, results)
-        figure = printed(paper="P3", where="section 4.1", dataset=dataset, regime=name)
+        # The figure for DL there is a mean over 24 orders of the gates and two inputs, which these are not.
+        figure = printed(paper="P3", where="section 4.1", dataset=dataset, regime=name) if name == "ReLU" else None
         table.append((
             name, best, *beside(best, figure), accuracy(runs, results, "last"),
             accuracy(runs, results, "last", "train_accuracy"),
         ))  # fmt: skip
     note = (
         "Test accuracy, mean ± standard deviation (seeds). DLGN: the feature network has no activations, every gate is "
-        "a hyperplane in the space of images; the papers print no figure for it. "
+        "a hyperplane in the space of images; the papers print no figure for it, and for DL only the mean over 24 "
+        "orders of the gates and both inputs, which is in `gate-orders`. "
         f"{finished(rows.values(), results)}"
     )
     columns = ("network", "best epoch %", "paper %", "difference", "last epoch %", "training %")
@@ -225,7 +227,8 @@ EXPERIMENT = Experiment(
     },
     reduced={
         "smoke": "digits, small networks, a few epochs",
-        "cpu": "MNIST: 20 epochs, 3 seeds. CIFAR-10: 32 filters (papers: 128), 10,000 images (50,000), 30 epochs, "
+        "cpu": "MNIST: 20 epochs, 3 seeds. CIFAR-10: 32 filters (papers: 128), 10,000 images (50,000), 30 epochs "
+        "(to about 100 % training accuracy), after which the ReLU network has fitted 43 % of its training labels, "
         "1 seed",
     },
     works=works,

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neuralpath.experiments.experiment import Experiment, Results
-from neuralpath.experiments.memorising import FitPair, Inputs, Memorise
+from neuralpath.experiments.memorising import REMAINING, FitPair, Inputs, Memorise
 from neuralpath.experiments.over_seeds import curves, finished, spread
 from neuralpath.experiments.shown import Cell, Curve, Curves, Shown, Table
 from neuralpath.experiments.specs import DataSpec
@@ -78,21 +78,24 @@ _Runs = dict[tuple[int, int], list[dict[str, Any]]]
 def _speeds(config: Config, inputs: Inputs, runs: _Runs, note: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for (width, depth), found in runs.items():
-        halves = [run["reached"]["0.5"] for run in found]
+        reached = [[run["reached"][f"{share:g}"] for run in found] for share in REMAINING]
         rows.append((
-            width, depth, spread(halves), sum(half is None for half in halves) if found else None,
+            width, depth, *(cell for steps in reached for cell in
+                            (spread(steps), sum(step is None for step in steps) if found else None)),
             spread(100 * run["errors"][-1] for run in found if run["errors"][-1] is not None),
             spread(100 * told[-1] for run in found if (told := run["told_by"]["expected"])),
             sum(run["diverged"] for run in found),
         ))  # fmt: skip
     return Table(
         f"Training behind fixed random gates ({inputs})",
-        ("width", "depth", "steps to half the error", "runs that never got there", "error left in %",
-         "the expected kernel says", "diverged"),
+        ("width", "depth", *(column for share in REMAINING for column in
+                             (f"steps to {100 * share:g} % of the error", f"runs that never got to {100 * share:g} %")),
+         "error left in %", "the expected kernel says", "diverged"),
         tuple(rows),
         f"Random signs as labels for {config.n_examples} inputs of length 1; {config.n_steps} steps of gradient descent"
         f" with {config.rate:g} / (largest eigenvalue of the kernel). P0 says that more depth first helps and then "
-        f"hurts, without numbers. {note}",
+        "hurts, without numbers. Means of steps are of the runs that got there; errors of about 1e-5 % are rounding. "
+        f"{note}",
     )  # fmt: skip
 
 
@@ -154,6 +157,11 @@ def _figures(config: Config, inputs: Inputs, runs: _Runs, note: str) -> list[Cur
         }),
     )  # fmt: skip
     return [
+        Curves(
+            f"Steps to {100 * min(REMAINING):g} % of the error ({inputs})", "depth", "steps of gradient descent",
+            against_depth(lambda run: run["reached"][f"{min(REMAINING):g}"] or config.n_steps), log_y=True,
+            note=f"Runs that never got there count with all their {config.n_steps} steps. {note}",
+        ),
         Curves(
             f"Error left after training ({inputs})", "depth", "share of the first error",
             against_depth(lambda run: run["errors"][-1]), log_y=True, note=note,

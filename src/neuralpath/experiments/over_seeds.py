@@ -8,10 +8,10 @@ from neuralpath.experiments.statistics import Spread
 from neuralpath.runs.work import Work
 
 
-def spread(values: Iterable[float | None]) -> Spread | None:
-    """Mean and spread of the values that are there; None where there are none."""
+def spread(values: Iterable[float | None], decimals: int | None = None) -> Spread | None:
+    """Mean and spread of the values that are there, shown with so many decimals; None where there are none."""
     known = [value for value in values if value is not None]
-    return Spread.of(known) if known else None
+    return Spread.of(known, decimals) if known else None
 
 
 def mean_curve(name: str, runs: Sequence[Mapping[float, float | None]]) -> Curve | None:

@@ -96,7 +96,8 @@ def _at(relu: Seeds, stage: int, results: Results) -> dict[int, float]:
     }
 
 
-def _figure(config: Config, stage: int) -> Printed | None:
+def printed_accuracy(config: Config, stage: int) -> Printed | None:
+    """The papers' accuracy behind the gates of an epoch; they print it of their first and last stage, 10 and 60."""
     if config.data.name != "cifar10":
         return None
     number = {10: "1 (epoch 10)", 60: "6 (epoch 60)"}.get(stage, "")
@@ -108,7 +109,7 @@ def _table(config: Config, relu: Seeds, stages: dict[int, Seeds], results: Resul
     for stage, runs in stages.items():
         best = accuracy(runs, results)
         own = over_seeds.spread(_at(relu, stage, results).values())
-        rows.append((stage, own, best, *beside(best, _figure(config, stage)), accuracy(runs, results, "last")))
+        rows.append((stage, own, best, *beside(best, printed_accuracy(config, stage)), accuracy(runs, results, "last")))
     columns = ("gates of epoch", "ReLU network then %", "FL best epoch %", "paper %", "difference", "FL last epoch %")
     note = (
         f"Test accuracy of weights trained for {config.fl_epochs} epochs behind the gates of the ReLU network after "

@@ -2,7 +2,16 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+
+_SHOWN_OF_DEVIATION = 2
+"""Significant digits;"""
+_SHOWN_OF_MEAN = 3
+"""at least so many of the larger of mean and deviation;"""
+_SHOWN_AT_MOST = 6
+"""and at most so many, since records have no more."""
+_PLAIN = (1e-3, 1e6)
+"""Sizes that are written without an exponent."""
 
 
 @dataclass(frozen=True)
@@ -13,28 +22,73 @@ class Spread:
     deviation: float | None
     error: float | None
     n: int
+    decimals: int | None = field(default=None, compare=False)
+    """Digits behind the point where they are fixed, as of accuracies in per cent; otherwise the sizes decide."""
 
     @staticmethod
-    def of(values: Sequence[float]) -> "Spread":
+    def of(values: Sequence[float], decimals: int | None = None) -> "Spread":
         """Of at least one number."""
         n = len(values)
         if n == 0:
             raise ValueError("`values` is empty; a spread needs at least one number.")
         mean = math.fsum(values) / n
         if n == 1:
-            return Spread(mean, None, None, 1)
+            return Spread(mean, None, None, 1, decimals)
         deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (n - 1))
-        return Spread(mean, deviation, deviation / math.sqrt(n), n)
+        return Spread(mean, deviation, deviation / math.sqrt(n), n, decimals)
 
     def times(self, factor: float) -> "Spread":
         """In another unit, such as per cent."""
         deviation = None if self.deviation is None else abs(factor) * self.deviation
         error = None if self.error is None else abs(factor) * self.error
-        return Spread(factor * self.mean, deviation, error, self.n)
+        return Spread(factor * self.mean, deviation, error, self.n, self.decimals)
+
+    def with_decimals(self, decimals: int) -> "Spread":
+        """The same, shown with so many digits behind the point."""
+        return replace(self, decimals=decimals)
+
+    @property
+    def digits(self) -> tuple[str, str]:
+        """Mean and deviation as they are shown, the deviation empty for a single number.
+
+        The deviation has two significant digits and the mean as many decimals, but the larger of the two has three
+        significant digits or more. Without a deviation the mean has four.
+
+        >>> Spread.of([0.00401, 0.00399, 0.00403]).digits
+        ('0.004010', '0.000020')
+        >>> Spread.of([17_500.0, 18_300.0]).digits
+        ('17900', '566')
+        >>> Spread.of([1.4e-7, 2.2e-7]).digits
+        ('1.80e-07', '5.7e-08')
+        >>> Spread.of([98.2, 98.204], decimals=2).digits
+        ('98.20', '0.00')
+        """
+        spread = self.deviation or 0.0
+        largest = max(abs(self.mean), spread)
+        if self.decimals is not None:
+            shown = [f"{value:.{self.decimals}f}" for value in (self.mean, spread)]
+        elif not math.isfinite(largest) or largest == 0:
+            shown = [f"{value:g}" for value in (self.mean, spread)]
+        else:
+            top = _exponent(largest)
+            below = top - _exponent(spread) if spread else 2 * (self.deviation is None)
+            # Counted from the first digit of the larger of the two.
+            of_both = min(_SHOWN_AT_MOST, max(_SHOWN_OF_MEAN, below + _SHOWN_OF_DEVIATION))
+            if _PLAIN[0] <= largest < _PLAIN[1]:
+                decimals = max(0, of_both - 1 - top)
+                shown = [f"{value:.{decimals}f}" for value in (self.mean, spread)]
+            else:
+                shown = [f"{self.mean:.{of_both - 1}e}", f"{spread:.{_SHOWN_OF_DEVIATION - 1}e}"]
+        return shown[0], "" if self.deviation is None else shown[1]
 
     def __str__(self) -> str:
-        spread = "" if self.deviation is None else f" ± {self.deviation:.2f}"
-        return f"{self.mean:.2f}{spread} ({self.n})"
+        mean, deviation = self.digits
+        return f"{mean}{f' ± {deviation}' if deviation else ''} ({self.n})"
+
+
+def _exponent(value: float) -> int:
+    """Of the first significant digit."""
+    return math.floor(math.log10(value))
 
 
 @dataclass(frozen=True)

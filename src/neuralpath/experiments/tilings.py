@@ -157,7 +157,8 @@ EXPERIMENT = Experiment(
     reduced={
         "smoke": "200 digits, two convolutions of 6 filters, FL only",
         "cpu": "32 filters (papers: 128), 10,000 images (50,000), 10 epochs behind the gates, 1 seed, products "
-        "in bfloat16",
+        "in bfloat16; the ReLU network whose gates FL takes has 30 epochs (to about 100 % training accuracy), after "
+        "which it fits 43 % of its training labels in full precision",
     },
     works=works,
     shown=shown,

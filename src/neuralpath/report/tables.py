@@ -37,12 +37,13 @@ def table_html(table: Table) -> str:
 
 
 def cell_html(cell: Cell) -> str:
-    """A cell: five significant digits, a mean with its deviation and, smaller, the number of seeds."""
+    """A cell: five significant digits, or a mean with its deviation and, smaller, the number of seeds."""
     if _is_nothing(cell):
         return NOTHING
     if isinstance(cell, Spread):
-        deviation = "" if cell.deviation is None else f' <span class="deviation">± {cell.deviation:.2f}</span>'
-        return f'{_signed(f"{cell.mean:.2f}")}{deviation} <span class="seeds" title="{cell.n} seeds">({cell.n})</span>'
+        mean, spread = map(_signed, cell.digits)
+        deviation = f' <span class="deviation">± {spread}</span>' if spread else ""
+        return f'{mean}{deviation} <span class="seeds" title="{cell.n} seeds">({cell.n})</span>'
     if isinstance(cell, float):
         return _signed(f"{cell:.5g}")
     return _signed(f"{cell}") if isinstance(cell, int) else text(cell)

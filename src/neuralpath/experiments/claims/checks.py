@@ -27,6 +27,8 @@ class Check:
     """Our figure alone, where several checks are told together,"""
     printed: float | None = None
     """and the papers'."""
+    value_is: str = ""
+    """What our figure is where it is not what the aspect's name says, such as ``a factor of``."""
     aside: str = ""
     """Why it is shown and does not decide, such as too few seeds."""
 

@@ -33,30 +33,30 @@ def points(ours: Spread, what: str = "seed") -> str:
 
 
 def is_within(data: DataSpec, where: str, found: Paired | None, low: float, high: float = math.inf,
-              printed: float | None = None) -> tuple[Check, ...]:  # fmt: skip
+              printed: float | None = None, aside: str = "") -> tuple[Check, ...]:  # fmt: skip
     """A check that a difference of accuracies lies within bounds; none where there is no common seed."""
     if found is None:
         return ()
     return (_check(data, where, found.difference, within(found.difference, low, high, single=SINGLE_SEED_ERROR),
-                   printed),)  # fmt: skip
+                   printed, aside),)  # fmt: skip
 
 
 def is_above(data: DataSpec, where: str, found: Paired | None, printed: float | None = None,
-             floor: float = 0.0) -> tuple[Check, ...]:  # fmt: skip
+             floor: float = 0.0, aside: str = "") -> tuple[Check, ...]:  # fmt: skip
     """A check that a difference of accuracies is above 0 or another floor; none where there is no common seed."""
     if found is None:
         return ()
     outcome = above(found.difference, floor, named=NAMED_DIFFERENCE, single=SINGLE_SEED_ERROR)
-    return (_check(data, where, found.difference, outcome, printed),)
+    return (_check(data, where, found.difference, outcome, printed, aside),)
 
 
-def _check(data: DataSpec, where: str, ours: Spread, outcome: Outcome, printed: float | None) -> Check:
+def _check(data: DataSpec, where: str, ours: Spread, outcome: Outcome, printed: float | None, aside: str) -> Check:
     return Check(
         where, points(ours), outcome,
         paper="" if printed is None else f"{printed:+.2f}",
         difference="" if printed is None else f"{ours.mean - printed:+.2f}",
         value=ours.mean, printed=printed,
-        aside=too_few(data, ours.n),
+        aside=aside or too_few(data, ours.n),
     )  # fmt: skip
 
 

@@ -60,10 +60,13 @@ def judge(claim: Claim, evidence: Evidence) -> Judged:
         for aspect in claim.judge(evidence):
             # Sweeps that overlap have the same runs, and give the same checks.
             aspects.append(replace(aspect, checks=tuple(dict.fromkeys(aspect.checks))))
-    verdict = verdict_of(tuple(aspects))
-    if verdict == "holds" and any(evidence.unfinished(name) for name in claim.experiments):
-        verdict = "holds in part"  # so far: what was asked for and not run may say otherwise
-    return Judged(claim, tuple(aspects), verdict, _reason(claim, tuple(aspects), evidence))
+    # What was asked for and not run may say otherwise.
+    is_finished = not any(evidence.unfinished(name) for name in claim.experiments)
+    verdict = verdict_of(tuple(aspects), is_finished=is_finished)
+    reason = _reason(claim, tuple(aspects), evidence)
+    if verdict == "not tested here" and any(aspect.outcomes for aspect in aspects):
+        reason = f"What was checked speaks against it; what was not could still speak for it. {reason}"
+    return Judged(claim, tuple(aspects), verdict, reason)
 
 
 def judge_all(evidence: Evidence) -> tuple[Judged, ...]:
@@ -88,16 +91,15 @@ def claim_verdicts(store: Store) -> tuple[ClaimVerdict, ...]:
 
 def _cell(aspect: Aspect, name: str) -> str:
     """What an aspect has to say in one column; of many checks only how many hold."""
-    told = [(check.where, str(getattr(check, name))) for check in aspect.checks if getattr(check, name)]
+    told = [(check.where, _standing(check, name), value) for check in aspect.checks if (value := getattr(check, name))]
     if not told:
         return ""
     if aspect.name == EXACT:
-        return f"by tests: {told[0][1]}"
+        return f"by tests: {told[0][-1]}"
     if len(aspect.checks) <= FEW:
-        return f"{aspect.name}: " + ", ".join(f"{value} [{where}]" for where, value in told)
+        return f"{aspect.name}: " + ", ".join(f"{value} [{where}{standing}]" for where, standing, value in told)
     numbers = {"ours": lambda check: check.value, "paper": lambda check: check.printed}.get(name, _gap)
-    known = [number for check in aspect.checks if (number := numbers(check)) is not None]
-    reach = f"{min(known):.3g} to {max(known):.3g}" if known else ""
+    reach = _reach([(number, check.value_is) for check in aspect.checks if (number := numbers(check)) is not None])
     if name != "ours":
         return f"{aspect.name}: {reach}" if reach else ""
     n_yes = sum(check.outcome == "yes" for check in aspect.checks if check.decides)
@@ -107,6 +109,22 @@ def _cell(aspect: Aspect, name: str) -> str:
         return f"{aspect.name}: {reach}{', ' if reach else ''}none of {left} checks decides"
     others = f", {left} more do not decide" if left else ""
     return f"{aspect.name}: {reach}{', ' if reach else ''}holds in {n_yes} of {n_deciding}{others}"
+
+
+def _standing(check: Check, name: str) -> str:
+    """That a figure of ours does not decide, where it does not."""
+    if name != "ours" or check.decides:
+        return ""
+    return "; does not decide" if check.aside else "; open"
+
+
+def _reach(figures: list[tuple[float, str]]) -> str:
+    """The least and the largest of figures, with what they are; nothing where they are of different kinds."""
+    kinds = {kind for _, kind in figures}
+    if len(kinds) != 1:
+        return ""
+    least, most = (choose(number for number, _ in figures) for choose in (min, max))
+    return f"{kinds.pop()} {least:.3g} to {most:.3g}".strip()
 
 
 def _gap(check: Check) -> float | None:

@@ -1,6 +1,7 @@
 """Claims about kernels in training and as machines: C6, C12, C13, C26, C37."""
 
 import math
+from collections.abc import Iterator
 from typing import Any, Literal
 
 from neuralpath.experiments import kernels
@@ -10,12 +11,12 @@ from neuralpath.experiments.claims.evidence import Evidence, by_seed, runs
 from neuralpath.experiments.claims.measured import is_exact, is_smaller, lies_within
 from neuralpath.experiments.claims.regime_claims import settings
 from neuralpath.experiments.claims.rules import KERNEL_ACCURACY, ONE_SCALE
-from neuralpath.experiments.kernel_fits import FitKernel
+from neuralpath.experiments.experiment import Results
 from neuralpath.experiments.kernel_parts import NORMS, TraceKernelParts
 from neuralpath.experiments.label_energy import TraceLabelEnergy
 from neuralpath.experiments.printed import printed
+from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.statistics import paired
-from neuralpath.experiments.trained import TrainGated
 from neuralpath.experiments.widened import WidenValue
 
 
@@ -76,31 +77,36 @@ def _worst_ratio(run: dict[str, Any], norm: str) -> float:
     return math.exp(max(ratios))
 
 
-_CNTK: Literal["limit-tangent"] = "limit-tangent"
+_LIMIT: Literal["limit-tangent"] = "limit-tangent"
+
+_NOT_A_CNTK = "the kernel is the NTK of a fully connected network, not the CNTK of the claim"
+_NOT_WIDE = "a network of finite width, trained with Adam on cross-entropy; the claim is about wide value networks"
 
 
 def learnt_and_random_gates(evidence: Evidence) -> tuple[Aspect, ...]:
-    """C26: the networks on the same examples as the CNTK; path kernels are shown beside."""
+    """C26: the networks on the same examples as the CNTK; fully connected ones and their NTK are shown beside."""
     learnt: list[Check] = []
     random: list[Check] = []
+    cntk = printed(architecture="CNTK", dataset="CIFAR-10")
+    figures = {
+        regime: printed(paper="P1", where="table 2", architecture="GCONV", optimiser="Adam", regime=regime)
+        for regime in ("FL", "FR-II")
+    }
     for found in evidence.of("kernels"):
-        if "images" not in found.sweep.config.only:
-            continue
-        tests = _image_accuracies(found.sweep.config, found.results)
-        data, net = found.sweep.config.image_data, found.sweep.config.image_net
-        where = f"{data.label} {net.label}"
-        cntk = printed(architecture="CNTK", dataset="CIFAR-10")
-        figures = {
-            regime: printed(paper="P1", where="table 2", architecture="GCONV", optimiser="Adam", regime=regime)
-            for regime in ("FL", "FR-II")
-        }
-        learnt += is_above(
-            data, f"{where}, FL network", paired(tests["FL"], tests[_CNTK]), printed_difference(figures["FL"], cntk)
-        )
-        random += is_above(
-            data, f"{where}, FR-II network", paired(tests[_CNTK], tests["FR-II"]),
-            printed_difference(cntk, figures["FR-II"]),
-        )  # fmt: skip
+        config = found.sweep.config
+        for part, data, net in _networks(config):
+            tests = _accuracies(config, part, found.results)
+            is_cntk = part == "images"
+            limit = "CNTK" if is_cntk else "NTK"
+            where, aside = f"{data.label} {net.label}", "" if is_cntk else _NOT_A_CNTK
+            learnt += is_above(
+                data, f"{where}, FL network - {limit}", paired(tests["FL"], tests[_LIMIT]),
+                printed_difference(figures["FL"], cntk) if is_cntk else None, aside=aside,
+            )  # fmt: skip
+            random += is_above(
+                data, f"{where}, {limit} - FR-II network", paired(tests[_LIMIT], tests["FR-II"]),
+                printed_difference(cntk, figures["FR-II"]) if is_cntk else None, aside=aside,
+            )  # fmt: skip
     networks = tuple(check for one in settings(evidence) for check in one.above("FL", "FR-II"))
     return (
         Aspect("learnt gates - CNTK", tuple(learnt)),
@@ -109,45 +115,69 @@ def learnt_and_random_gates(evidence: Evidence) -> tuple[Aspect, ...]:
     )
 
 
-def _image_accuracies(config: kernels.Config, results: Any) -> dict[str, dict[int, float]]:
+def _networks(config: kernels.Config) -> Iterator[tuple[kernels.Part, DataSpec, NetSpec]]:
+    """The networks that stand beside kernels on the same examples."""
+    if "images" in config.only:
+        yield "images", config.image_data, config.image_net
+    if "dense" in config.only:
+        yield "dense", config.dense_data, config.dense_net
+
+
+def _accuracies(config: kernels.Config, part: kernels.Part, results: Results) -> dict[str, dict[int, float]]:
     """Test accuracies in per cent by seed: networks after their last epoch, so that test data choose nothing."""
-    tests: dict[str, dict[int, float]] = {_CNTK: {}, "FL": {}, "FR-II": {}}
+    kernel_names: tuple[kernels.KernelOf, ...] = (_LIMIT, "path-random", "path-learnt")
+    tests: dict[str, dict[int, float]] = {name: {} for name in (*kernel_names, "FL", "FR-II")}
     for seed in config.seeds:
-        fitted: FitKernel = kernels.regression(config, "images", _CNTK, seed)
-        if fitted in results:
-            tests[_CNTK][seed] = 100 * results[fitted]["test_accuracy"]
+        for name in kernel_names:
+            fitted = kernels.regression(config, part, name, seed)
+            if fitted in results:
+                tests[name][seed] = 100 * results[fitted]["test_accuracy"]
         for regime in ("FL", "FR-II"):
-            trained: TrainGated = kernels.gated(config, "images", regime, seed)
+            trained = kernels.gated(config, part, regime, seed)
             if trained in results:
                 tests[regime][seed] = 100 * results[trained]["last"]["test_accuracy"]
     return tests
 
 
 def networks_and_their_kernel(evidence: Evidence) -> tuple[Aspect, ...]:
-    """C37: wider value networks behind the same gates come near their kernel, in outputs and in accuracy."""
+    """C37: wider value networks behind the same gates come near their kernel, in outputs and in accuracy.
+
+    Networks as they are, beside kernel regression with their own gates, are shown and do not decide.
+    """
     nearer: list[Check] = []
     alike: list[Check] = []
     for found in evidence.of("kernels"):
         config = found.sweep.config
-        if "widened" not in config.only:
-            continue
-        for gates in ("random", "learnt"):
-            by_width = {
-                repeats: {
-                    work.seed: run
-                    for work, run in runs(found.results, WidenValue, repeats=repeats)
-                    if (work.gates is None) == (gates == "random") and not run["diverged"]
-                }
-                for repeats in (min(config.repeats), max(config.repeats))
-            }
-            narrow, wide = by_width.values() if len(by_width) == 2 else ({}, *by_width.values())
-            where = f"{config.wide_data.label} {config.wide_net.label}, {gates} gates"
-            distances = ({seed: run["distance"] for seed, run in some.items()} for some in (wide, narrow))
-            nearer += is_smaller(f"{where}, narrowest to widest", *distances)
-            accuracies = ({seed: 100 * run[name] for seed, run in wide.items()} for name in ("network", "kernel"))
-            pair = paired(*accuracies)
-            alike += is_within(config.wide_data, where, pair, -KERNEL_ACCURACY, KERNEL_ACCURACY)
+        if "widened" in config.only:
+            for gates in ("random", "learnt"):
+                narrow, wide = _widened(config, found.results, gates)
+                where = f"{config.wide_data.label} {config.wide_net.label}, {gates} gates"
+                distances = ({seed: run["distance"] for seed, run in some.items()} for some in (wide, narrow))
+                nearer += is_smaller(f"{where}, narrowest to widest", *distances)
+                accuracies = ({seed: 100 * run[name] for seed, run in wide.items()} for name in ("network", "kernel"))
+                alike += is_within(
+                    config.wide_data, f"{where}, the widest", paired(*accuracies), -KERNEL_ACCURACY, KERNEL_ACCURACY
+                )
+        for part, data, net in _networks(config):
+            tests = _accuracies(config, part, found.results)
+            for gates, network in (("random", "FR-II"), ("learnt", "FL")):
+                pair = paired(tests[network], tests[f"path-{gates}"])
+                where = f"{data.label} {net.label}, {gates} gates, as it is"
+                alike += is_within(data, where, pair, -KERNEL_ACCURACY, KERNEL_ACCURACY, aside=_NOT_WIDE)
     return (
         Aspect("distance of test outputs", tuple(nearer)),
-        Aspect("accuracy of the widest network - kernel", tuple(alike)),
+        Aspect("accuracy of the network - its kernel", tuple(alike)),
     )
+
+
+def _widened(config: kernels.Config, results: Results, gates: str) -> tuple[dict[int, Any], dict[int, Any]]:
+    """The narrowest and the widest value networks by seed; nothing narrow where all are of one width."""
+    by_width = [
+        {
+            work.seed: run
+            for work, run in runs(results, WidenValue, repeats=repeats)
+            if (work.gates is None) == (gates == "random") and not run["diverged"]
+        }
+        for repeats in (min(config.repeats), max(config.repeats))
+    ]
+    return ({} if len(set(config.repeats)) == 1 else by_width[0]), by_width[1]

@@ -10,7 +10,14 @@ from neuralpath.experiments.claims.analyses import analysis
 from neuralpath.experiments.claims.checks import Aspect, Check
 from neuralpath.experiments.claims.evidence import Evidence
 from neuralpath.experiments.claims.judging import EXACT, Judged
-from neuralpath.experiments.claims.rules import MIN_ORDERS, MIN_SEEDS, SIGMAS, SINGLE_SEED_ERROR
+from neuralpath.experiments.claims.rules import (
+    MARGIN,
+    MIN_ORDERS,
+    MIN_SEEDS,
+    SIGMAS,
+    SINGLE_SEED_ERROR,
+    chance_of,
+)
 from neuralpath.experiments.registry import NAMES, get
 
 _WHERE_OPTIONS = ("--jobs", "--cluster", "--records", "--data-dir", "--out")
@@ -35,14 +42,21 @@ and `rules.py` says which. Accuracies are test accuracies in per cent, differenc
 points and paired by seed, ± is the standard error. The printed figures are those of the papers' networks, also where
 ours are smaller.
 
-- That one thing is above another is *yes* or *no* where {SIGMAS:g} standard errors rule chance out, otherwise *open*.
-- That something lies within bounds is *yes* where the mean does and the standard error is smaller than the bounds are
-  wide, *no* where the mean is outside by {SIGMAS:g} standard errors, otherwise *open*.
+- That one thing is above another is *yes* or *no* where the mean is beyond by {SIGMAS:g} standard errors, else *open*.
+- That something lies within bounds is *yes* where the mean plus and minus {MARGIN:g} standard error does, *no* where
+  the mean is outside by {SIGMAS:g} standard errors, else *open*.
+- {SIGMAS:g} standard errors of {MIN_SEEDS} seeds are less than they sound: so few seeds tell their own spread badly.
+  Where there is no difference, chance alone gives as much, up or down, in {100 * chance_of(SIGMAS, MIN_SEEDS):.1f} % of
+  checks, with many seeds in {100 * chance_of(SIGMAS, 1000):.1f} %. Where the truth lies on a bound, a check says
+  that it is within in {50 * chance_of(MARGIN, MIN_SEEDS):.0f} %. So one check proves little, and among the many
+  of this page some are chance.
 - With a single seed, as on CIFAR-10, the error of a difference is taken as {SINGLE_SEED_ERROR:g} points.
 - Checks with fewer than {MIN_SEEDS} seeds (CIFAR-10 excepted, where the number is told) or {MIN_ORDERS} orders of gates
   are shown and do not decide.
-- A claim **holds** if all its parts were checked, all checks that decide say yes and no run of its experiments is
-  missing, **does not hold** if all say no, **holds in part** in between, and is **not tested here** if none decides.
+- A claim **holds** if all its parts were checked, no run of its experiments is missing and all checks that decide say
+  yes. It **does not hold** if, with all that, they all say no. It **holds in part** if some say yes, and others no or
+  something is missing. Else it is **not tested here**: no check decides, or those that do say no while something is
+  missing that could say yes; then it says what speaks against the claim.
 """
 
 

@@ -11,6 +11,9 @@ from neuralpath.experiments.statistics import Spread, paired
 Values = Mapping[int, float]
 """A positive quantity by seed."""
 
+A_FACTOR = "a factor of"
+"""What the figure of a comparison by logarithms is: the second quantity is the first times it."""
+
 
 def shown(value: Spread, what: str = "seed") -> str:
     """A mean with its standard error."""
@@ -39,7 +42,7 @@ def is_smaller(where: str, first: Values, second: Values) -> tuple[Check, ...]:
     means = [Spread.of([values[seed] for seed in found.seeds]).mean for values in (second, first)]
     error = "" if fall.error is None else f", log ratio {-fall.mean:.3g} ± {fall.error:.2g}"
     ours = f"{means[0]:.3g} to {means[1]:.3g}{error} ({counted(n, 'seed')})"
-    return (Check(where, ours, above(fall), value=math.exp(-fall.mean), aside=too_few(None, n)),)
+    return (Check(where, ours, above(fall), value=math.exp(-fall.mean), value_is=A_FACTOR, aside=too_few(None, n)),)
 
 
 def lies_within(where: str, values: Values, low: float, high: float) -> tuple[Check, ...]:

@@ -1,15 +1,17 @@
 """Claims about drawn networks against width and depth: C4, C17, C22, C29, C35, C36."""
 
+import math
 from dataclasses import replace
 from typing import Any
 
 from neuralpath.experiments.base_kernels import GateOverlaps
-from neuralpath.experiments.claims.checks import Aspect, Check, Outcome
+from neuralpath.experiments.claims.checks import Aspect, Check
 from neuralpath.experiments.claims.compared import counted
 from neuralpath.experiments.claims.evidence import Evidence, Found, by_seed, values_of
 from neuralpath.experiments.claims.measured import is_smaller, lies_within
-from neuralpath.experiments.claims.rules import HALF_THE_WAY, MEAN_OFF, NEAR_LIMIT, ROOT_LAW, SIGMAS, too_few
+from neuralpath.experiments.claims.rules import HALF_THE_WAY, MEAN_OFF, NEAR_LIMIT, ROOT_LAW, too_few, within
 from neuralpath.experiments.kernel_draws import ApproachLimits, DrawKernels, DrawnFamily, TrainLazily
+from neuralpath.experiments.statistics import Spread
 from neuralpath.experiments.theorem import LAW_FROM, _law
 
 
@@ -144,16 +146,11 @@ def change_in_training(evidence: Evidence) -> tuple[Aspect, ...]:
                 variance = "2 / width" if first == "width" else "2 / fan-in"
                 checks[name].append(Check(
                     f"first layer of variance {variance}, w = {min(samples)} to {max(samples)}",
-                    f"power {power:.3f} ± {error:.3f} ({counted(n_seeds, 'seed')})", _falls_as_root(power, error),
+                    f"power {power:.3f} ± {error:.3f} ({counted(n_seeds, 'seed')})",
+                    within(Spread(power, None, error, n_seeds), -math.inf, ROOT_LAW),
                     "-0.5 or below", f"{power + 0.5:+.3f}", power, -0.5, too_few(None, n_seeds),
                 ))  # fmt: skip
     return tuple(Aspect(title, tuple(checks[name])) for name, title in names.items())
-
-
-def _falls_as_root(power: float, error: float) -> Outcome:
-    if power <= ROOT_LAW:
-        return "yes"
-    return "no" if power - SIGMAS * error > ROOT_LAW else "open"
 
 
 def overlap_of_random_layers(evidence: Evidence) -> tuple[Aspect, ...]:
