@@ -13,9 +13,9 @@ from neuralpath.named_kernels import check_kernel_name, named_tiles
 from neuralpath.tiles.cluster import connect
 from neuralpath.tiles.cluster_tiles import Cluster
 from neuralpath.tiles.fingerprint import Fingerprint, tensor_digest, text_digest
+from neuralpath.tiles.same_kernel import Say
 from neuralpath.tiles.store import StoredKernel, open_kernel
 from neuralpath.tiles.stored_tiles import Recipe, ThisMachine
-from neuralpath.tiles.same_kernel import Say
 from neuralpath.tiles.storing import write_kernel
 from neuralpath.tiles.verify import Verification, verify
 
