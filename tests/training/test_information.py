@@ -17,9 +17,11 @@ from neuralpath.gates import SoftGate
 from neuralpath.gating.hyperplanes import gate_hyperplanes
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.regimes import decouple
+from neuralpath.gating.transforms import Tile
 from neuralpath.training import Adam, CheckpointError, TrainingConfig, train
 from neuralpath.training import label_energies as energies
-from neuralpath.training.information import GatingInformation, LayerAccuracy, _changed_networks, gating_information
+from neuralpath.training.changed_layers import changed_networks
+from neuralpath.training.information import GatingInformation, LayerAccuracy, gating_information
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +66,8 @@ def test_only_the_gates_of_one_layer_change(trained, task):
     random = [q > 0 for q in _preactivations(other, images)]
     seen = []
     starts = []
-    for gate, change, network in _changed_networks(trained.eval(), other, task[0], CONFIG, "glorot"):
+    whole = decouple(trained.eval(), "FL", generator=torch.Generator().manual_seed(2))
+    for gate, change, network in changed_networks(whole, other, images, seed=3):
         layers = network.gates(images).layers
         changed = network.gates(images).names.index(gate)
         seen.append((changed, change))
@@ -79,7 +82,42 @@ def test_only_the_gates_of_one_layer_change(trained, task):
             assert torch.equal(layers[changed].sum(1), own[changed].sum(1))
             assert torch.equal(layers[changed].sum(0).sort()[0], own[changed].sum(0).sort()[0])
     assert seen == [(layer, change) for layer in (0, 1) for change in ("random", "permuted", "open")]
-    assert all(torch.equal(start[name], starts[0][name]) for start in starts for name in start)
+    assert all(torch.equal(start[name], value) for start in starts for name, value in whole.value.state_dict().items())
+
+
+@pytest.mark.parametrize("linear", [False, True])
+def test_a_layer_of_a_gated_network_is_one_of_its_value_network(linear):
+    """The value network is twice as wide, takes the gates in reversed order, and sees ones."""
+    features = [
+        nets.FC((1, 2, 2), 6, 3, 2, bias=True, generator=torch.Generator().manual_seed(seed)).eval() for seed in (0, 1)
+    ]
+    value = nets.FC((1, 2, 2), 12, 3, 2, generator=torch.Generator().manual_seed(2))
+    whole = GatedNetwork(
+        features[0], value, gate=SoftGate(4.0), gate_order="reversed", gate_transform=Tile(), value_input="ones",
+        linear_feature=linear,
+    )  # fmt: skip
+    other = GatedNetwork(
+        features[1], copy.deepcopy(value), gate=SoftGate(4.0), gate_order="reversed", gate_transform=Tile(),
+        value_input="ones", linear_feature=linear,
+    )  # fmt: skip
+    images = torch.randn(20, 1, 2, 2, generator=torch.Generator().manual_seed(3))
+    own, random = whole.gates(images).layers, other.gates(images).layers
+    seen = []
+    for gate, change, network in changed_networks(whole, features[1], images, seed=3):
+        layers = list(network.gates(images).layers)
+        changed = network.gates(images).names.index(gate)
+        seen.append((gate, change))
+        assert torch.equal(layers[1 - changed], own[1 - changed])
+        if change == "random":
+            assert torch.equal(layers[changed], random[changed])
+        elif change == "open":
+            assert torch.equal(layers[changed], torch.ones(20, 12))
+        else:
+            assert not torch.equal(layers[changed], own[changed])
+            assert torch.equal(layers[changed].sort(1)[0], own[changed].sort(1)[0])
+        layers[changed] = own[changed]
+        assert torch.equal(network.value_output(images, layers), whole(images))
+    assert [gate for gate, _ in seen] == [name for name in whole.match(images).names for _ in range(3)]
 
 
 def _preactivations(model, images):
@@ -274,7 +312,9 @@ def test_data_that_the_model_cannot_take_are_named(task):
 def test_a_gated_network_keeps_its_own_gates(task):
     model = nets.LinearGatedFC((1, 2, 2), 8, 3, 2, generator=torch.Generator().manual_seed(0))
     found = gating_information(model, *task, TrainingConfig(epochs=1, threads=1))
-    assert found.layers == ()
+    assert [(layer.gate, layer.change) for layer in found.layers] == [
+        (gate, change) for gate in ("layers.relu1", "layers.relu2") for change in ("random", "permuted", "open")
+    ]
     assert found.label_energy is not None
 
 

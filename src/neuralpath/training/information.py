@@ -1,24 +1,19 @@
 """How much of what a model has learnt sits in its gates."""
 
 import copy
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import torch
-from jaxtyping import Float, Shaped
-from torch import Tensor, nn
+from torch import nn
 
 from neuralpath._checks import describe
 from neuralpath.data import Split
 from neuralpath.gating.network import GatedNetwork
-from neuralpath.gating.orders import GateOrder
 from neuralpath.gating.regimes import decouple
-from neuralpath.gating.swapping import sample_gates
-from neuralpath.gating.transforms import GateTransform
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.nets.initialisation import Initialisation, initialise
+from neuralpath.training.changed_layers import Change, changed_networks
 from neuralpath.training.config import TrainingConfig
 from neuralpath.training.evaluation import TensorExamples, evaluate
 from neuralpath.training.identity import printed, text_digest, weights_digest
@@ -26,9 +21,6 @@ from neuralpath.training.label_energies import LabelEnergies, label_energies
 from neuralpath.training.loop import train
 from neuralpath.training.seeds import derive_seed
 from neuralpath.training.setting_up import check_task
-
-Change = Literal["random", "permuted", "open"]
-CHANGES: tuple[Change, ...] = ("random", "permuted", "open")
 
 
 @dataclass(frozen=True)
@@ -65,35 +57,6 @@ class GatingInformation:
         return (self.gates - self.random_gates) / gain if gain > 0 else None
 
 
-class _SideBySide(nn.Module):
-    """Two networks that run one after the other, so that a value network can take gates of either."""
-
-    def __init__(self, first: nn.Module, second: nn.Module) -> None:
-        super().__init__()
-        self.first = first
-        self.second = second
-
-    def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
-        self.first(x.clone())
-        y: Tensor = self.second(x)
-        return y
-
-
-@dataclass(frozen=True)
-class _Permute:
-    """The same permutation of a layer's channels for every example."""
-
-    seed: int
-
-    def __call__(self, gate: Shaped[Tensor, "batch ..."], shape: tuple[int, ...]) -> Shaped[Tensor, "batch ..."]:
-        order = torch.randperm(gate.shape[1], generator=torch.Generator().manual_seed(self.seed))
-        return gate[:, order.to(gate.device)]
-
-
-def _open(gate: Shaped[Tensor, "batch ..."], shape: tuple[int, ...]) -> Shaped[Tensor, "batch ..."]:
-    return torch.ones_like(gate)
-
-
 def gating_information(
     model: nn.Module,
     train_data: Split,
@@ -114,7 +77,7 @@ def gating_information(
     images are large; the result says how many. With ``layers``, training is repeated with the
     gates of one layer changed and all others kept: those of the random network, its channels permuted (the same way
     for every example), or all open; max pools are left alone. Of a `GatedNetwork` the gates are those that its value
-    network gets, and layers are not changed one by one.
+    network gets, and so are the layers.
 
     ``model`` is not changed. Accuracies are those of the last epoch. Everything is drawn from ``config.seed``.
 
@@ -168,16 +131,17 @@ def gating_information(
     reference = _accuracy(trained, train_data, test_data, config)
     learnt = _behind_own_gates(trained, init, config)
     random = _behind_random_gates(trained, init, config)
-    random_feature = copy.deepcopy(random.feature)
-    learnt.match(train_data.images[:2].to(next(learnt.parameters())))  # what has no gates is refused before long work
+    few = train_data.images[:2].to(next(learnt.parameters()))
+    learnt.match(few)  # what has no gates is refused before long work
+    untrained = copy.deepcopy(learnt)
     energies = LabelEnergies(reason="it was left out")
     if label_energy:
         energies = label_energies(learnt, random, train_data, config.seed, progress)
     gates = accuracy(learnt, "gates")
     random_gates = accuracy(random, "random-gates")
     changed = []
-    if layers and not isinstance(model, GatedNetwork):
-        for gate, change, network in _changed_networks(trained, random_feature, train_data, config, init):
+    if layers:
+        for gate, change, network in changed_networks(untrained, random.feature, few, config.seed):
             changed.append(LayerAccuracy(gate, change, accuracy(network, f"{gate.replace('/', '-')}-{change}")))
     return GatingInformation(
         reference, gates, random_gates, tuple(changed), energies.learnt, energies.random, energies.reason,
@@ -238,28 +202,3 @@ def _accuracy(model: nn.Module, train_data: Split, test_data: Split, config: Tra
 
 def _generator(config: TrainingConfig, use: str) -> torch.Generator:
     return torch.Generator().manual_seed(derive_seed(config.seed, "gating information", use))
-
-
-def _changed_networks(
-    trained: nn.Module, random: nn.Module, data: Split, config: TrainingConfig, init: Initialisation | str
-) -> Iterator[tuple[str, Change, GatedNetwork]]:
-    """For every layer of gates the networks in which it alone is changed; all have the same weights at the start."""
-    sample = sample_gates(trained, data.images[:2].to(next(trained.parameters())))
-    n_gates = len(sample.names)
-    for index, (name, space) in enumerate(zip(sample.names, sample.in_spaces, strict=True)):
-        if space is not None:
-            continue  # a max pool
-        for change in CHANGES:
-            value = initialise(copy.deepcopy(trained), init, _generator(config, "value"))
-            feature: nn.Module = copy.deepcopy(trained)
-            order: GateOrder | None = None
-            if change == "random":
-                feature = _SideBySide(feature, copy.deepcopy(random))
-                order = {i: i + n_gates if i == index else i for i in range(n_gates)}
-            transforms: dict[Change, GateTransform] = {
-                "permuted": _Permute(derive_seed(config.seed, "permutation", index)),
-                "open": _open,
-            }
-            transform: dict[int | str, GateTransform] = {index: transforms[change]} if change in transforms else {}
-            network = GatedNetwork(feature, value.requires_grad_(True), gate_order=order, gate_transform=transform)
-            yield name, change, network
