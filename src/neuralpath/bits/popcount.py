@@ -3,17 +3,16 @@
 import inspect
 from typing import Any
 
-from numba import types
 from numba.extending import intrinsic
 
 
 def _popcount(typing_context: Any, word: Any) -> Any:
-    """Number of set bits of a 64-bit word, inside compiled code."""
+    """Number of set bits of a word, inside compiled code."""
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         return builder.ctpop(args[0])
 
-    return types.uint64(types.uint64), generate
+    return word(word), generate
 
 
 # Unwrapped for the same reason as in `compiled`.

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from neuralpath.bits.image_loops import total_sums, window_sums
 from neuralpath.bits.packed import use_bits
-from neuralpath.bits.positions import arrange_positions, pack_positions
+from neuralpath.bits.positions import WindowSteps, arrange_positions, block_step, pack_positions
 from neuralpath.graph import nodes as n
 from neuralpath.graph.geometry import Window
 from neuralpath.readings.pairs.contraction import Frame, contracted, is_diagonal, pair_of, pieces_of
@@ -46,6 +46,17 @@ def pooled(entries: Sequence[Entry], frame: Frame) -> Scaled:
         part = _pooled_by_kernel(piece, frame) if by_kernel else contracted([piece], frame)
         parts.append(replace(part, values=part.values.reshape(part.values.shape[:3])))
     return total(parts)
+
+
+def window_steps(windows: Sequence[Window], in_space: Sequence[int], itemsize: int) -> WindowSteps:
+    """The numbers of a convolution with windows for rows and columns, on values of so many bytes."""
+    (y, x), (height, width) = windows, in_space
+    rows, columns = y.n_out(height), x.n_out(width)
+    side = max(x.before + width, (columns - 1) * x.stride + (x.size - 1) * x.dilation + 1)
+    return WindowSteps(
+        height, y.size, y.stride, y.dilation, y.before, width, x.size, x.stride, x.dilation, x.before, rows, columns,
+        side, block_step(side, itemsize),
+    )  # fmt: skip
 
 
 def _has_kernels(frame: Frame) -> bool:
@@ -139,9 +150,8 @@ def _convolved_by_kernel(terms: list[_Term], windows: tuple[Window, ...], space:
     exponent = torch.stack([term.top for term in terms]).amax(0)
     height = space[0] if len(space) == 2 else 1
     rows, columns = windows if len(space) == 2 else (Window(1), windows[0])
-    sizes = ((rows, height), (columns, space[-1]))
-    steps = np.array([s for w, size in sizes for s in (size, w.size, w.stride, w.dilation, w.before)])
-    n_rows, n_columns = (w.n_out(size) for w, size in sizes)
+    steps = np.array(window_steps((rows, columns), (height, space[-1]), frame.dtype.itemsize))
+    n_rows, n_columns = rows.n_out(height), columns.n_out(space[-1])
     out = frame.empty(n_rows, n_rows, n_columns, n_columns)
     largest = torch.zeros(frame.orders, frame.batch1, frame.batch2, dtype=frame.dtype)  # after the last call
     for i, term in enumerate(terms):

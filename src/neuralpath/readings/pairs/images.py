@@ -1,7 +1,7 @@
 """Image networks without skips: all convolutions of a pair of images in one compiled pass."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -12,12 +12,12 @@ from torch import Tensor
 from neuralpath.bits.compiled import n_threads
 from neuralpath.bits.image_loops import image_chains
 from neuralpath.bits.packed import use_bits
-from neuralpath.bits.positions import arrange_positions, pack_positions
+from neuralpath.bits.positions import WindowSteps, arrange_positions, n_short_words, pack_positions
 from neuralpath.gates import HardGate
 from neuralpath.graph import nodes as n
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.readings.pairs.contraction import Frame
-from neuralpath.readings.pairs.convolution import FEW_CHANNELS, KERNEL_DTYPES
+from neuralpath.readings.pairs.convolution import FEW_CHANNELS, KERNEL_DTYPES, window_steps
 from neuralpath.readings.pairs.reading import Inputs
 from neuralpath.readings.pairs.scaled import Scaled, measured
 from neuralpath.tiles.plan import Cost
@@ -46,12 +46,8 @@ class ImageChain:
         return Cost(4 * dtype.itemsize + 16, 2 * gates + 4 * self.mixes[0].n_units, TILE_PAIRS, gates)
 
     def buffer_bytes(self, dtype: torch.dtype) -> int:
-        """Memory of the pair values of all threads, and of the rings of rows that windows are summed from."""
-        rings = max(_ring(mix) for mix in self.mixes)
-        return n_threads() * (2 * self._largest() + rings) * dtype.itemsize
-
-    def _largest(self) -> int:
-        return max(node.n_positions**2 for node in self.mixes)
+        """Memory of the pair values of one lag, for all threads."""
+        return n_threads() * sum(_room(self._steps(dtype))) * dtype.itemsize
 
     def summed(
         self, sides: tuple[Inputs, Inputs], variances: Mapping[str, float], bias_variance: float, frame: Frame
@@ -63,26 +59,28 @@ class ImageChain:
         biases = np.array([bias_variance * biased for biased in self.biased])
         out = np.zeros((frame.batch1, frame.batch2))
         exponents = np.zeros((frame.batch1, frame.batch2), np.int64)
-        shape = (n_threads(), 2, self._largest())
-        buffers = frame.workspace.empty(shape, frame.dtype).numpy()
+        steps = self._steps(frame.dtype)
+        values, blocks = _room(steps)
+        buffers = frame.workspace.empty((n_threads(), values + blocks), frame.dtype).numpy()
         image_chains(
-            out, exponents, _wanted(frame), *images, *gates, self._layers(), gains, biases, buffers,
-            self.share is not None,
+            out, exponents, _wanted(frame), *images, *(np.abs(image).max((1, 2, 3)).astype(float) for image in images),
+            *gates, self._layers(steps), gains, biases, buffers, values // 2, self.share is not None,
         )  # fmt: skip
-        values = torch.from_numpy(out) * (1.0 if self.share is None else self.share**2)
-        return measured(values[None].to(frame.dtype), torch.from_numpy(exponents))
+        sums = torch.from_numpy(out) * (1.0 if self.share is None else self.share**2)
+        return measured(sums[None].to(frame.dtype), torch.from_numpy(exponents))
 
     def _packed(self, side: Inputs) -> np.ndarray:
         layers = [pack_positions(side.gates[node.name].flatten(2), node.shape[1]) for node in self.gates]
         return np.concatenate([layer.reshape(len(layer), -1) for layer in layers], axis=1)
 
-    def _layers(self) -> np.ndarray:
+    def _steps(self, dtype: torch.dtype) -> list[WindowSteps]:
+        return [window_steps(mix.windows, mix.in_space, dtype.itemsize) for mix in self.mixes]
+
+    def _layers(self, steps: list[WindowSteps]) -> np.ndarray:
         rows, start = [], 0
-        for mix, gate in zip(self.mixes, self.gates, strict=True):
-            n_words = -(-gate.shape[0] // 64)
-            axes = zip(mix.windows, mix.in_space, strict=True)
-            steps = [s for w, size in axes for s in (size, w.size, w.stride, w.dilation, w.before)]
-            rows.append([*steps, *mix.shape[1:], start, n_words])
+        for layer, mix, gate in zip(steps, self.mixes, self.gates, strict=True):
+            n_words = n_short_words(gate.shape[0])
+            rows.append([*layer, start, n_words])
             start += n_words * mix.n_positions
         return np.array(rows)
 
@@ -124,10 +122,9 @@ def image_chain(graph: PathGraph) -> ImageChain | None:
     return None
 
 
-def _ring(mix: n.MixNode) -> int:
-    rows, columns = mix.windows
-    height, width = mix.in_space
-    return ((rows.size - 1) * rows.dilation + 3) * height * (width + columns.size * columns.dilation) ** 2
+def _room(steps: Sequence[WindowSteps]) -> tuple[int, int]:
+    """Entries for the values of one lag, of two layers, and for the blocks of all layers."""
+    return 2 * max(s.rows * s.side**2 for s in steps), sum(s.n_blocks * s.block for s in steps)
 
 
 def _wanted(frame: Frame) -> np.ndarray:
