@@ -119,8 +119,10 @@ class PathGraph:
         return max(walk(self, ExactCounts()).reshape(-1).tolist())
 
     @torch.no_grad()
-    def gates(self, x: Float[Tensor, "batch *shape"]) -> Gates:
+    def gates(self, x: Float[Tensor, "batch *shape"], *, memory: int = CHUNK_BYTES) -> Gates:
         """The gates that each example opens: one tensor for each node of ``gate_names``.
+
+        Examples go through the network in chunks, whose hidden values take about ``memory`` bytes.
 
         Raises: ValueError if ``x`` does not fit the network, or if it, the model's tensors or what they give is not
         finite; TypeError for another dtype.
@@ -129,8 +131,8 @@ class PathGraph:
         state = self.state
         check_tensors(self.nodes, state)
         recorded: dict[str, list[Shaped[Tensor, "batch ..."]]] = {name: [] for name in self.gate_names}
-        # A node and the one before it are held at once.
-        for chunk in x.split(min(GATES_CHUNK, max(1, CHUNK_BYTES // (2 * self.widest * x.element_size())))):
+        # A node and the one before it are held at once, and as much again while the one is computed.
+        for chunk in x.split(min(GATES_CHUNK, max(1, memory // (4 * self.widest * x.element_size())))):
             walk(self, FiniteForward(self.nodes, chunk, state, lambda name, gate: recorded[name].append(gate)))
         layers = tuple(torch.cat(parts) if len(parts) > 1 else parts[0] for parts in recorded.values())
         return Gates(self.gate_names, layers)

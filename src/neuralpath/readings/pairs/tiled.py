@@ -9,7 +9,7 @@ from torch import Tensor
 
 from neuralpath.bits.packed import use_bits
 from neuralpath.graph.forward import Gates
-from neuralpath.graph.path_graph import PathGraph, check_gates, check_input
+from neuralpath.graph.path_graph import CHUNK_BYTES, PathGraph, check_gates, check_input
 from neuralpath.graph.walk import walk
 from neuralpath.readings.pairs.chain import dense_chain
 from neuralpath.readings.pairs.contraction import Frame
@@ -35,20 +35,25 @@ class Job:
     bias_variance: float
     orders: int
     unit_scales: bool
+    gates_memory: int = CHUNK_BYTES
+    """What hidden values may take while gates are computed."""
 
     def batch(self, rows: slice, *, second: bool) -> Inputs:
         """Some examples of a batch with their gates."""
         x, gates = (self.x1, self.gates1) if not second or self.x2 is None else (self.x2, self.gates2)
         part = x[rows]
-        return Inputs(part, self.graph.gates(part) if gates is None else gates.batch(rows))
+        return Inputs(part, self._gates(part) if gates is None else gates.batch(rows))
 
     def with_gates(self) -> "Job":
         """The same job with the gates of all examples computed once."""
-        gates1 = self.graph.gates(self.x1) if self.gates1 is None else self.gates1
+        gates1 = self._gates(self.x1) if self.gates1 is None else self.gates1
         gates2 = self.gates2
         if self.x2 is not None and gates2 is None:
-            gates2 = self.graph.gates(self.x2)
+            gates2 = self._gates(self.x2)
         return replace(self, gates1=gates1, gates2=gates2)
+
+    def _gates(self, x: Tensor) -> Gates:
+        return self.graph.gates(x, memory=self.gates_memory)
 
 
 def make_job(
@@ -101,6 +106,7 @@ def tiled(what: str, job: Job, budget: int) -> TiledKernel:
             cost, kept = images.cost(job.x1.dtype), buffers
         else:
             images = None
+    job = replace(job, gates_memory=min(CHUNK_BYTES, (budget - kept) // 4))
     gates_bytes = cost.gates_per_example * (n1 + (0 if job.x2 is None else n2))
     # Gates that take too much of the budget are computed anew for the rows and columns of each tile.
     if gates_bytes <= min((budget - kept) // 4, budget - kept - cost.smallest):
