@@ -128,8 +128,8 @@ def convolution(n: int = 12) -> dict:
     with_gates = measure.best_time(lambda: npath.path_kernel(graph, x)) / pairs
     theirs = measure.best_time(lambda: [einsum_pair(0, j) for j in range(4)]) / 4
     print(
-        f"GCONV 32x32, {n} images: {1e3 * ours:.2f} ms a pair against {1e3 * theirs:.1f} ms, ratio {theirs / ours:.1f}; "
-        f"with the network's pass that finds the gates {1e3 * with_gates:.2f} ms"
+        f"GCONV 32x32, {n} images: {1e3 * ours:.2f} ms a pair against {1e3 * theirs:.1f} ms, "
+        f"ratio {theirs / ours:.1f}; with the network's pass that finds the gates {1e3 * with_gates:.2f} ms"
     )
     return {
         "images": n, "seconds_per_pair": ours, "seconds_per_pair_with_gates": with_gates,
