@@ -41,11 +41,10 @@ class _Block:
         """One entry, in all lanes."""
         return self.spread(self.builder.load(self.builder.gep(self._data(array), [at])))
 
-    def row(self, start: int, step: int | None, row: int) -> Any:
-        """Where a row begins; rows are next to each other where there is no step."""
+    def row(self, start: int, step: int, row: int) -> Any:
+        """Where a row begins."""
         begin = self._args[start]
-        count = ir.Constant(begin.type, row)
-        return self.builder.add(begin, count if step is None else self.builder.mul(count, self._args[step]))
+        return self.builder.add(begin, self.builder.mul(ir.Constant(begin.type, row), self._args[step]))
 
     def items(self, group: int) -> list[Any]:
         """The entries of a tuple."""
@@ -84,25 +83,6 @@ class _Block:
         return self.builder.bitcast(self.builder.gep(self._data(array), [start]), self.vector(array).as_pointer())
 
 
-def _weighed(block: _Block, args: Any) -> list[Any]:
-    """Rows of ``(source * factor + shift) * overlap``; arguments as those of ``weigh_block``."""
-    builder = block.builder
-    masks = [block.load(8, start) for start in block.items(9)]
-    firsts = block.items(7)
-    factor, shift = block.spread(args[10]), block.spread(args[11])
-    rows = []
-    for row in range(ROWS):
-        counts = []
-        for mask, first in zip(masks, firsts, strict=True):
-            word = block.load_one(6, builder.add(first, ir.Constant(first.type, row)))
-            counts.append(block.popcount(builder.and_(mask, word)))
-        while len(counts) > 1:
-            counts.append(builder.add(counts.pop(0), counts.pop(0)))
-        values = block.multiply_add(block.load(3, block.row(4, 5, row)), factor, shift)
-        rows.append((values, builder.sitofp(counts[0], block.vector(0))))
-    return rows
-
-
 def _weigh_block(
     typing_context: Any, out: Any, to: Any, out_step: Any, source: Any, at: Any, step: Any, masks1: Any, starts1: Any,
     masks2: Any, starts2: Any, factor: Any, shift: Any,
@@ -115,27 +95,18 @@ def _weigh_block(
 
     def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
         block = _Block(context, builder, signature, args)
-        for row, (values, counts) in enumerate(_weighed(block, args)):
-            block.store(0, block.row(1, 2, row), builder.fmul(values, counts))
-        return context.get_dummy_value()
-
-    whole = types.intp
-    arguments = (out, whole, whole, source, whole, whole, masks1, starts1, masks2, starts2, factor, factor)
-    return types.void(*arguments), generate
-
-
-def _add_block(
-    typing_context: Any, out: Any, to: Any, out_step: Any, source: Any, at: Any, step: Any, masks1: Any, starts1: Any,
-    masks2: Any, starts2: Any, factor: Any, shift: Any,
-) -> Any:  # fmt: skip
-    """The sum of the same four rows, added to ``out`` at ``to``; ``out_step`` means nothing."""
-
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        block = _Block(context, builder, signature, args)
-        total = block.load(0, args[1])
-        for values, counts in _weighed(block, args):
-            total = block.multiply_add(values, counts, total)
-        block.store(0, args[1], total)
+        masks, firsts = [block.load(8, start) for start in block.items(9)], block.items(7)
+        factor, shift = block.spread(args[10]), block.spread(args[11])
+        for row in range(ROWS):
+            counts = []
+            for mask, first in zip(masks, firsts, strict=True):
+                word = block.load_one(6, builder.add(first, ir.Constant(first.type, row)))
+                counts.append(block.popcount(builder.and_(mask, word)))
+            while len(counts) > 1:
+                counts.append(builder.add(counts.pop(0), counts.pop(0)))
+            values = block.multiply_add(block.load(3, block.row(4, 5, row)), factor, shift)
+            overlap = builder.sitofp(counts[0], block.vector(0))
+            block.store(0, block.row(1, 2, row), builder.fmul(values, overlap))
         return context.get_dummy_value()
 
     whole = types.intp
@@ -168,5 +139,4 @@ def _mix_block(
 
 # Unwrapped for the same reason as in `compiled`.
 weigh_block: Any = intrinsic(inspect.unwrap(_weigh_block))
-add_block: Any = intrinsic(inspect.unwrap(_add_block))
 mix_block: Any = intrinsic(inspect.unwrap(_mix_block))

@@ -16,7 +16,7 @@ def compiled(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..
 
     With ``cache=True`` the result is kept on disk. Numba looks for changes in the function's own file only, so a cached
     function must call no compiled function of another file but the instructions of this package (`popcount`,
-    `transpose`); and it can be no closure.
+    `transpose`, those of `blocks`); and it can be no closure.
 
     The function is unwrapped first: checks of annotations, which the tests put around every function of the
     package, cannot be compiled.

@@ -11,24 +11,52 @@ pair values are summed over channels already. Each of the three is compiled apar
 are one number, the shift. Arrays have one axis inside the loops, and places in it are counted by hand: views would cost
 more than the work on a row.
 
-``steps`` has the numbers of a convolution, those of `neuralpath.bits.positions.WindowSteps`; a row of ``layers`` has
-two more: where the gates behind the convolution start, and how many words they have.
+``steps`` has the numbers of a convolution, those of `WindowSteps`; a row of ``layers`` has two more: where the gates
+behind the convolution start, and how many words they have.
 
-All loops are in this one file, because numba's cache on disk notices changes of the caller's file only.
+All loops, and the order of the numbers that they read, are in this one file, because numba's cache on disk notices
+changes of the caller's file only.
 """
 
 import inspect
 import math
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import get_thread_id, prange, types  # type: ignore[attr-defined]
 from numba.extending import overload
 
-from neuralpath.bits.blocks import LANES, ROWS, add_block, mix_block, weigh_block
+from neuralpath.bits.blocks import LANES, ROWS, mix_block, weigh_block
 from neuralpath.bits.compiled import compiled
 from neuralpath.bits.popcount import popcount
-from neuralpath.bits.positions import SHORT_WORD, WindowSteps
+
+SHORT_WORD = 32
+"""Bits of a word: counts have as many bits as values, so that a register holds as many of the one as of the other."""
+
+
+class WindowSteps(NamedTuple):
+    """The numbers of a convolution as the compiled loops want them, all in one array."""
+
+    height: int
+    size: int
+    stride: int
+    dilation: int
+    before: int  # padding
+    width: int
+    size_x: int
+    stride_x: int
+    dilation_x: int
+    before_x: int
+    rows: int  # of the output
+    columns: int
+    side: int  # of a block: all x, x' of two rows, with the margin
+    block: int  # entries from one block to the next: `block_step`
+
+    @property
+    def n_blocks(self) -> int:
+        """Blocks that are needed at a time: of the rows of a window, their sum, and one to be written."""
+        return (self.size - 1) * self.dilation + 3
+
 
 HEIGHT, SIZE, STRIDE, DILATION, WIDTH, SIZE_X, N_ROWS, N_COLUMNS, SIDE, BLOCK = (
     WindowSteps._fields.index(name)
@@ -185,41 +213,11 @@ overload(_as_real)(inspect.unwrap(_as_real_by_type))
 
 
 @compiled()
-def _add_weighed_bits(
-    sums: Any, source: Any, at: int, pitch: int, masks1: Any, start1: int, masks2: Any, start2: int, n_masks: int,
-    width: int, factor: Any, shift: Any,
-) -> None:  # fmt: skip
-    """Add the sum over x of a block that is weighed by bits to ``sums``; for widths that are multiples."""
-    for x in range(0, width, ROWS):
-        a, row = start1 + x, at + x * pitch
-        for k in range(0, width, LANES):
-            b = start2 + k
-            if n_masks == 1:
-                add_block(sums, k, 0, source, row + k, pitch, masks1, (a,), masks2, (b,), factor, shift)
-            elif n_masks == 2:
-                add_block(
-                    sums, k, 0, source, row + k, pitch,
-                    masks1, (a, a + width), masks2, (b, b + width), factor, shift,
-                )  # fmt: skip
-            else:
-                add_block(
-                    sums, k, 0, source, row + k, pitch,
-                    masks1, (a, a + width, a + 2 * width, a + 3 * width),
-                    masks2, (b, b + width, b + 2 * width, b + 3 * width), factor, shift,
-                )  # fmt: skip
-
-
 def _total_of_diagonal(
-    source: Any, at: Any, step: Any, pitch: Any, has_pair: Any, masks1: Any, masks2: Any, n_masks: Any, height: Any,
-    width: Any, factor: Any, shift: Any, lag: Any,
-) -> Any:  # fmt: skip
+    source: Any, at: int, step: int, pitch: int, has_pair: bool, masks1: Any, masks2: Any, n_masks: int, height: int,
+    width: int, factor: Any, shift: Any, lag: int,
+) -> float:  # fmt: skip
     """The sum over all pairs of positions of one lag; rows of the pair values begin at ``at + y * step``."""
-
-
-def _total_by_blocks(
-    source: Any, at: Any, step: Any, pitch: Any, has_pair: Any, masks1: Any, masks2: Any, n_masks: Any, height: Any,
-    width: Any, factor: Any, shift: Any, lag: Any,
-) -> Any:  # fmt: skip
     block, sums = np.empty(width * width, source.dtype), np.zeros(width * width, source.dtype)
     for y in range(max(0, -lag), min(height, height - lag)):
         _weigh(
@@ -229,37 +227,6 @@ def _total_by_blocks(
         for i in range(width * width):
             sums[i] += block[i]
     return sums.astype(np.float64).sum()
-
-
-def _total_by_bits(
-    source: Any, at: Any, step: Any, pitch: Any, has_pair: Any, masks1: Any, masks2: Any, n_masks: Any, height: Any,
-    width: Any, factor: Any, shift: Any, lag: Any,
-) -> Any:  # fmt: skip
-    if not has_pair or width % LANES or n_masks not in (1, 2, 4):
-        return _total_of_any_bits(
-            source, at, step, pitch, has_pair, masks1, masks2, n_masks, height, width, factor, shift, lag
-        )
-    sums, total = np.empty(width, source.dtype), np.zeros(width)
-    for y in range(max(0, -lag), min(height, height - lag)):
-        sums[:] = 0
-        _add_weighed_bits(
-            sums, source, at + y * step, pitch, masks1, y * n_masks * width, masks2, (y + lag) * n_masks * width,
-            n_masks, width, factor, shift,
-        )  # fmt: skip
-        for i in range(width):
-            total[i] += sums[i]
-    return total.sum()
-
-
-def _total_by_type(
-    source: Any, at: Any, step: Any, pitch: Any, has_pair: Any, masks1: Any, masks2: Any, n_masks: Any, height: Any,
-    width: Any, factor: Any, shift: Any, lag: Any,
-) -> Any:  # fmt: skip
-    return inspect.unwrap(_total_by_bits if masks1.dtype == types.uint32 else _total_by_blocks)
-
-
-_total_of_any_bits = compiled()(_total_by_blocks)
-overload(_total_of_diagonal)(inspect.unwrap(_total_by_type))
 
 
 @compiled()

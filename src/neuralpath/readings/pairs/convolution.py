@@ -11,9 +11,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from neuralpath.bits.image_loops import total_sums, window_sums
+from neuralpath.bits.image_loops import WindowSteps, total_sums, window_sums
 from neuralpath.bits.packed import use_bits
-from neuralpath.bits.positions import WindowSteps, arrange_positions, block_step, pack_positions
+from neuralpath.bits.positions import arrange_positions, block_step, pack_positions
 from neuralpath.graph import nodes as n
 from neuralpath.graph.geometry import Window
 from neuralpath.readings.pairs.contraction import Frame, contracted, is_diagonal, pair_of, pieces_of

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from neuralpath.bits.compiled import n_threads
-from neuralpath.bits.image_loops import image_chains
+from neuralpath.bits.image_loops import WindowSteps, image_chains
 from neuralpath.bits.packed import use_bits
-from neuralpath.bits.positions import WindowSteps, arrange_positions, n_short_words, pack_positions
+from neuralpath.bits.positions import arrange_positions, n_short_words, pack_positions
 from neuralpath.gates import HardGate
 from neuralpath.graph import nodes as n
 from neuralpath.graph.path_graph import PathGraph
