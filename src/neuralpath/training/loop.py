@@ -30,7 +30,7 @@ from neuralpath.training.snapshot import (
     versions,
     weights_of,
 )
-from neuralpath.training.surroundings import generators_kept, modes_kept, threads_kept
+from neuralpath.training.surroundings import freed_memory_kept, generators_kept, modes_kept, threads_kept
 
 
 def train(
@@ -92,6 +92,7 @@ def train(
     with ExitStack() as stack:
         stack.enter_context(modes_kept(model))
         stack.enter_context(generators_kept(model))
+        stack.enter_context(freed_memory_kept())
         task = check_task(model, train_data, test_data, config)
         about = describe_run(task, config, augment, identity, with_data=folder is not None)
         place = None if folder is None else Path(folder)
