@@ -5,7 +5,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import torch
 from torch import nn
@@ -57,8 +56,8 @@ def freed_memory_kept() -> Iterator[None]:
     that it adapts to in a program with large arrays. Where the environment sets them they stand, and other C libraries
     are left alone.
     """
-    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
-    if not hasattr(libc, "mallopt") or any(name in os.environ for name in _OF_THE_USER):
+    libc = _glibc()
+    if libc is None or any(name in os.environ for name in _OF_THE_USER):
         yield
         return
     _set_thresholds(libc, mmap=_LARGE, trim=_ALL)
@@ -69,7 +68,13 @@ def freed_memory_kept() -> Iterator[None]:
         libc.malloc_trim(0)
 
 
-def _set_thresholds(libc: Any, *, mmap: int, trim: int) -> None:
+def _glibc() -> ctypes.CDLL | None:
+    """The C library, if its allocator has thresholds that can be set."""
+    libc = ctypes.CDLL(None) if sys.platform == "linux" else None
+    return libc if hasattr(libc, "mallopt") else None
+
+
+def _set_thresholds(libc: ctypes.CDLL, *, mmap: int, trim: int) -> None:
     """Blocks up to ``mmap`` bytes come from the heap, and up to ``trim`` free bytes at its end are kept."""
     libc.mallopt(_MMAP_THRESHOLD, mmap)
     libc.mallopt(_TRIM_THRESHOLD, trim)
