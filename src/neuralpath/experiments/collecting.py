@@ -5,7 +5,7 @@ from pathlib import Path
 
 from neuralpath._atomic import write_atomically
 from neuralpath.experiments.sweeps import Sweep
-from neuralpath.runs.place import PICTURES, WEIGHTS
+from neuralpath.runs.place import WEIGHTS
 from neuralpath.runs.store import ABOUT, DamagedRecord, RunError, Store, read_about, read_record
 from neuralpath.runs.sweep import problems_of, results_of
 from neuralpath.runs.tensors import DamagedTensors, damage, read_tensors, write_tensors
@@ -29,7 +29,7 @@ class Collected:
 
 
 def collect(sweeps: list[Sweep], store: Store, records: Path) -> Collected:
-    """Copy what is finished: records, what is true of the machine, arrays of pictures, and weights that others read.
+    """Copy what is finished: records, what is true of the machine, and weights that others read.
 
     A run that is still on its way has weights too, the best so far: they are left.
 
@@ -43,7 +43,7 @@ def collect(sweeps: list[Sweep], store: Store, records: Path) -> Collected:
     sweeps = [sweep.whole for sweep in sweeps]
     done = Collected()
     try:
-        for folder in ("runs", "weights", "arrays"):
+        for folder in ("runs", "weights"):
             (records / folder).mkdir(parents=True, exist_ok=True)
         for sweep in sweeps:
             sweep.write(records)
@@ -75,8 +75,6 @@ def _copy_run(work: Work, store: Store, records: Path, done: Collected) -> None:
             done.damaged.append(f"{about} is damaged: it is left")
         else:
             write_atomically(kept, about.read_bytes())
-    for arrays in sorted((folder / PICTURES).glob("*.safetensors")):
-        _copy_tensors(arrays, records / "arrays" / f"{work.name}.{arrays.name}", done)
 
 
 def _is_kept(target: Path, work: Work, done: Collected) -> bool:

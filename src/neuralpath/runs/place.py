@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 WEIGHTS = "weights"
-PICTURES = "pictures"
 CHECKPOINTS = "checkpoints"
 
 FindWeights = Callable[[Work, str], Path]
@@ -72,16 +71,6 @@ class Place:
 
         # Copies, in memory that torch aligns: vector code may round differently on other alignments.
         return {name: tensor.clone() for name, tensor in load(read_tensors(self._find_weights(work, which))).items()}
-
-    def save_arrays(self, name: str, arrays: Mapping[str, Any]) -> None:
-        """Keep numpy arrays that are too big for the record, such as pictures of hidden layers, for the report."""
-        import numpy as np
-        from safetensors.numpy import save
-
-        folder = self.folder / PICTURES
-        folder.mkdir(exist_ok=True)
-        whole = {key: np.ascontiguousarray(value) for key, value in arrays.items()}
-        write_tensors(folder / f"{name}.safetensors", save(whole))
 
     def clear_checkpoints(self) -> None:
         """Remove what only an unfinished run needs."""

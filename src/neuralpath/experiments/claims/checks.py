@@ -47,7 +47,7 @@ class Aspect:
     missing: str = ""
     """Where it was not checked for another reason than missing runs: that reason."""
     would_take: tuple[Work, ...] = ()
-    """Runs that would check it and that no preset for this scale has; their cost is told."""
+    """Runs that would check it and that no preset for this scale has; their cost is told where nothing decides."""
 
     @property
     def outcomes(self) -> set[Outcome]:

@@ -1,8 +1,10 @@
 """Checks that compare accuracies of runs, paired by seed."""
 
 import math
+from collections.abc import Iterable
+from dataclasses import replace
 
-from neuralpath.experiments.accuracies import Seeds, When, accuracies
+from neuralpath.experiments.accuracies import Seeds, When, accuracies, accuracy
 from neuralpath.experiments.claims.checks import Check, Outcome
 from neuralpath.experiments.claims.rules import (
     NAMED_DIFFERENCE,
@@ -64,6 +66,17 @@ def difference(first: Seeds, second: Seeds, results: Results, when: When = "best
                second_when: When | None = None) -> Paired | None:  # fmt: skip
     """First minus second in points, over the seeds that both have."""
     return paired(accuracies(first, results, when), accuracies(second, results, second_when or when))
+
+
+def fitted(runs: Seeds, results: Results) -> Spread | None:
+    """Per cent of their own training labels that runs have fitted at their end."""
+    return accuracy(runs, results, "last", "train_accuracy")
+
+
+def telling_fit(checks: Iterable[Check], who: str, share: Spread | None) -> list[Check]:
+    """Checks that tell in words how much a network behind them has fitted."""
+    told = "" if share is None else f", {who} fitted {share.mean:.1f} %"
+    return [replace(check, ours=check.ours + told) for check in checks]
 
 
 def printed_difference(first: Printed | None, second: Printed | None) -> float | None:

@@ -14,6 +14,7 @@ from neuralpath.experiments.claims.rules import (
     MARGIN,
     MIN_ORDERS,
     MIN_SEEDS,
+    NAMED_DIFFERENCE,
     SIGMAS,
     SINGLE_SEED_ERROR,
     chance_of,
@@ -42,7 +43,9 @@ and `rules.py` says which. Accuracies are test accuracies in per cent, differenc
 points and paired by seed, ± is the standard error. The printed figures are those of the papers' networks, also where
 ours are smaller.
 
-- That one thing is above another is *yes* or *no* where the mean is beyond by {SIGMAS:g} standard errors, else *open*.
+- That one thing is above another is *yes* where the mean is above by {SIGMAS:g} standard errors, *no* where
+  {SIGMAS:g} standard errors more would not bring it to the least difference worth naming ({NAMED_DIFFERENCE:g} points
+  of accuracy, for all else 0), else *open*.
 - That something lies within bounds is *yes* where the mean plus and minus {MARGIN:g} standard error does, *no* where
   the mean is outside by {SIGMAS:g} standard errors, else *open*.
 - {SIGMAS:g} standard errors of {MIN_SEEDS} seeds are less than they sound: so few seeds tell their own spread badly.

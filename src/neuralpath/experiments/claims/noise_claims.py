@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from neuralpath.experiments import label_noise
 from neuralpath.experiments.accuracies import Seeds
 from neuralpath.experiments.claims.checks import Aspect, Check
-from neuralpath.experiments.claims.compared import difference, is_above, is_within, printed_difference
+from neuralpath.experiments.claims.compared import (
+    difference,
+    fitted,
+    is_above,
+    is_within,
+    printed_difference,
+    telling_fit,
+)
 from neuralpath.experiments.claims.evidence import Evidence
 from neuralpath.experiments.claims.rules import FAR_ABOVE, PEAK, RANDOM_LABELS_COST, SAME_GATES
 from neuralpath.experiments.experiment import Results
@@ -28,6 +35,10 @@ class Level:
     def where(self) -> str:
         """For tables."""
         return f"{self.part.data.label} {self.part.net.label}, noise {round(100 * self.noise)} %"
+
+    def telling(self, checks: tuple[Check, ...], upstream: label_noise.Model = "M1") -> list[Check]:
+        """Checks with how much of its own labels the network upstream has fitted."""
+        return telling_fit(checks, upstream, fitted(self.runs[upstream], self.results))
 
     def printed(self, model: str, noise: float | None = None) -> Printed | None:
         """The papers' accuracy; they have the convolutional network on CIFAR-10 only."""
@@ -52,7 +63,8 @@ def fixed_gates(evidence: Evidence) -> tuple[Aspect, ...]:
     for level in levels(evidence):
         pair = difference(level.runs["M3"], level.runs["M2"], level.results)
         figure = printed_difference(level.printed("M3"), level.printed("M2"))
-        checks += is_within(level.part.data, level.where, pair, -RANDOM_LABELS_COST, printed=figure)
+        made = is_within(level.part.data, level.where, pair, -RANDOM_LABELS_COST, printed=figure)
+        checks += level.telling(made, "M3 upstream")
     return (Aspect("M3 - M2", tuple(checks)),)
 
 
@@ -60,17 +72,26 @@ def free_gates(evidence: Evidence) -> tuple[Aspect, ...]:
     """C32."""
     same: list[Check] = []
     below: list[Check] = []
+    fixed: list[Check] = []
     for level in levels(evidence):
         if level.noise == 0:
             continue
         data, results = level.part.data, level.results
         pair = difference(level.runs["M5"], level.runs["M4"], results)
         figure = printed_difference(level.printed("M5"), level.printed("M4"))
-        same += is_within(data, level.where, pair, -SAME_GATES, SAME_GATES, figure)
+        same += level.telling(is_within(data, level.where, pair, -SAME_GATES, SAME_GATES, figure))
         if level.clean:
             figure = printed_difference(level.printed("M2", 0.0), level.printed("M4"))
-            below += is_above(data, level.where, difference(level.clean["M2"], level.runs["M4"], results), figure)
-    return (Aspect("M5 - M4", tuple(same)), Aspect("M2 without noise - M4", tuple(below)))
+            pair = difference(level.clean["M2"], level.runs["M4"], results)
+            below += level.telling(is_above(data, level.where, pair, figure))
+            figure = printed_difference(level.printed("M3", 0.0), level.printed("M4"))
+            pair = difference(level.clean["M3"], level.runs["M4"], results)
+            fixed += level.telling(is_above(data, level.where, pair, figure))
+    return (
+        Aspect("M5 - M4", tuple(same)),
+        Aspect("M2 without noise - M4", tuple(below)),
+        Aspect("M3 without noise - M4", tuple(fixed)),
+    )
 
 
 def rise_and_fall(evidence: Evidence) -> tuple[Aspect, ...]:
@@ -82,8 +103,9 @@ def rise_and_fall(evidence: Evidence) -> tuple[Aspect, ...]:
             continue
         data, m1, results = level.part.data, level.runs["M1"], level.results
         figure = printed_difference(level.printed("M1 best"), level.printed("M1 end"))
-        falls += is_above(data, level.where, difference(m1, m1, results, "best", "last"), figure, PEAK)
+        pair = difference(m1, m1, results, "best", "last")
+        falls += level.telling(is_above(data, level.where, pair, figure, PEAK))
         figure = printed_difference(level.printed("M2"), level.printed("M1 end"))
         pair = difference(level.runs["M2"], m1, results, "best", "last")
-        gates += is_above(data, level.where, pair, figure, FAR_ABOVE)
+        gates += level.telling(is_above(data, level.where, pair, figure, FAR_ABOVE))
     return (Aspect("M1, peak - end", tuple(falls)), Aspect("M2 - end of M1", tuple(gates)))

@@ -8,7 +8,15 @@ from neuralpath.experiments.accuracies import accuracies, accuracy
 from neuralpath.experiments.claims.checks import Aspect, Check, Outcome
 from neuralpath.experiments.claims.compared import counted, difference, is_within, points
 from neuralpath.experiments.claims.evidence import Evidence
-from neuralpath.experiments.claims.rules import MIN_ORDERS, SIGMAS, SINGLE_SEED_ERROR, robust, too_few, within
+from neuralpath.experiments.claims.rules import (
+    MIN_ORDERS,
+    SIGMAS,
+    SINGLE_RUN_DEVIATION,
+    SINGLE_SEED_ERROR,
+    robust,
+    too_few,
+    within,
+)
 from neuralpath.experiments.experiment import Results
 from neuralpath.experiments.statistics import Spread
 from neuralpath.experiments.trained import GatedRegime
@@ -28,14 +36,15 @@ def _over_orders(
         ours = Spread.of(list(orders.values()))
         farthest = max(abs(value - ours.mean) for value in orders.values())
         seeds = accuracy(gate_orders.by_seed(config, part, regime, value_input), results)
-        noise = SINGLE_SEED_ERROR if seeds is None or seeds.deviation is None else seeds.deviation
+        measured = None if seeds is None else seeds.deviation
+        noise = SINGLE_RUN_DEVIATION if measured is None else measured
         outcome: Outcome = "yes"
         if farthest > robust(part.data):
             outcome = "no" if (ours.deviation or 0.0) > SIGMAS * noise else "open"
         checks.append(Check(
             f"{part.data.label} {part.net.label}, {value_input}",
             f"{ours.mean:.2f}, farthest order {farthest:.2f} away ({_orders_of(part, ours.n)}; deviation over orders "
-            f"{ours.deviation or 0.0:.2f}, over seeds {noise:.2f})",
+            f"{ours.deviation or 0.0:.2f}, over seeds {noise:.2f}{' assumed of one' if measured is None else ''})",
             outcome, value=ours.mean, aside=too_few(part.data, ours.n, least=MIN_ORDERS, what="order"),
         ))  # fmt: skip
     return [*checks, *_both_inputs(config, part, regime, results)]
@@ -73,9 +82,7 @@ def _other_orders(
         own = accuracy(gate_orders.by_seed(config, part, regime, value_input), results)
         if others is None or own is None:
             continue
-        # Two samples that are not paired: their errors add up.
-        error = None if own.error is None or others.error is None else math.hypot(own.error, others.error)
-        ours, bound = Spread(others.mean - own.mean, None, error, own.n), robust(part.data)
+        ours, bound = Spread(others.mean - own.mean, None, _error_between(own, others), own.n), robust(part.data)
         checks.append(Check(
             f"{part.data.label} {part.net.label}, {value_input}",
             f"{points(ours)}, {_orders_of(part, others.n)}", within(ours, -bound, bound, single=SINGLE_SEED_ERROR),
@@ -83,6 +90,17 @@ def _other_orders(
             aside=too_few(part.data, own.n) or too_few(part.data, others.n, least=MIN_ORDERS - 1, what="other order"),
         ))  # fmt: skip
     return checks
+
+
+def _error_between(own: Spread, others: Spread) -> float | None:
+    """The error of the difference between other orders of one seed and the own order of n seeds, that one among them.
+
+    What the seed adds is common to all other orders, so that their number does not average it out: it comes in with
+    1 - 1/n of its variance. How much of the deviation between seeds that is remains unknown; here it is all.
+    """
+    if own.deviation is None or others.error is None:
+        return None
+    return math.hypot(own.deviation * math.sqrt(1 - 1 / own.n), others.error)
 
 
 def _of_orders(

@@ -3,14 +3,22 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from neuralpath.experiments import over_seeds, regimes, residual
+from neuralpath.experiments import regimes, residual
 from neuralpath.experiments.accuracies import Seeds, accuracies, accuracy
 from neuralpath.experiments.claims.checks import Aspect, Check
-from neuralpath.experiments.claims.compared import counted, difference, is_above, is_within, printed_difference
+from neuralpath.experiments.claims.compared import (
+    counted,
+    difference,
+    fitted,
+    is_above,
+    is_within,
+    printed_difference,
+    telling_fit,
+)
 from neuralpath.experiments.claims.evidence import Evidence
 from neuralpath.experiments.claims.rules import (
+    ABOVE_CHANCE,
     DECOUPLED,
-    FAR_ABOVE_CHANCE,
     NO_DIFFERENCE,
     RECOVERED,
     SINGLE_SEED_ERROR,
@@ -88,7 +96,7 @@ def _generalises(one: Setting) -> Iterator[Check]:
     figure = regimes.printed_accuracy(one.data, one.net, one.part.recipe.label, "FR-II")
     yield Check(
         one.where, f"{ours.mean:.2f} ({counted(ours.n, 'seed')})",
-        above(ours, FAR_ABOVE_CHANCE, single=SINGLE_SEED_ERROR),
+        above(ours, ABOVE_CHANCE, single=SINGLE_SEED_ERROR),
         "" if figure is None else f"{figure.accuracy:.2f}",
         "" if figure is None else f"{ours.mean - figure.accuracy:+.2f}",
         ours.mean, None if figure is None else figure.accuracy, too_few(one.data, ours.n),
@@ -127,20 +135,20 @@ def wrong_gates(evidence: Evidence) -> tuple[Aspect, ...]:
 def _where_fitted(one: Setting, variant: Variant, row: str) -> Iterator[Check]:
     sources = regimes.sources_of(one.config, one.part, one.net).get(variant, {})
     reached = accuracies(sources, one.results, "last", "train_accuracy")
-    fitted = over_seeds.spread(reached.values())
-    if fitted is None:
+    if not reached:
         return
     goal = 100 * one.config.source_accuracy
     n_fitted = sum(value >= goal for value in reached.values())
-    for check in one.above("FR-II", row):
+    for check in telling_fit(one.above("FR-II", row), "their networks", fitted(sources, one.results)):
         aside = check.aside
         if n_fitted < len(reached):
             aside = f"{n_fitted} of {counted(len(reached), 'network')} fitted {goal:g} % of their random data"
-        yield replace(check, ours=f"{check.ours}, fitted {fitted.mean:.1f} %", aside=aside)
+        yield replace(check, aside=aside)
 
 
 def residual_network(evidence: Evidence) -> tuple[Aspect, ...]:
-    """C28: what C24, C26 and C27 say, for a residual network."""
+    """C28: what C9, C24, C26 and C27 say, for a residual network."""
+    recovers: list[Check] = []
     learnt: list[Check] = []
     better: list[Check] = []
     inputs: list[Check] = []
@@ -148,13 +156,16 @@ def residual_network(evidence: Evidence) -> tuple[Aspect, ...]:
         config, results = found.sweep.config, found.results
         rows, where = residual.rows_of(config), f"{config.data.label} {config.net.label}"
         relu, gates = rows["ReLU", "image"], rows.get(("FR-II", "image"), {})
+        fixed = rows.get(("FL", "image"), {})
+        recovers += is_within(config.data, where, difference(fixed, relu, results), -RECOVERED)
         learnt += is_within(config.data, where, difference(rows.get(("DL", "image"), {}), relu, results), -DECOUPLED)
-        better += is_above(config.data, where, difference(rows.get(("FL", "image"), {}), gates, results))
+        better += is_above(config.data, where, difference(fixed, gates, results))
         bound = robust(config.data)
         for regime in config.regimes:
             pair = difference(rows.get((regime, "ones"), {}), rows.get((regime, "image"), {}), results)
             inputs += is_within(config.data, f"{where} {regime}", pair, -bound, bound)
     return (
+        Aspect("FL - ReLU", tuple(recovers)),
         Aspect("DL - ReLU", tuple(learnt)),
         Aspect("FL - FR-II", tuple(better)),
         Aspect("ones - image", tuple(inputs)),
