@@ -168,6 +168,14 @@ def normalised_input(m, x):
     return m.b(F.relu(m.a((x - 0.3) / 1.7)) - 0.2)
 
 
+def both_signs(x):
+    return torch.cat([F.relu(x), F.relu(-x)], 1)
+
+
+def bordered_by_a_channel(m, x):
+    return m.c(F.relu(F.pad(x, (0, 0, 0, 1)).flatten(1) + 0.1))
+
+
 NETS = {
     "dense": (
         lambda: Net(
@@ -275,6 +283,22 @@ NETS = {
     "squeezed": (
         lambda: Net(lambda m, x: m.c(F.relu(m.b(F.relu(m.a(x)).flatten(2))).mean(2)).squeeze(1),
                     a=conv2(1, 2, (1, 2)), b=conv1(2, 2, 2), c=dense(2, 1)), (1, 2, 3)),
+    "two-biases-of-a-channel": (
+        lambda: Net(lambda m, x: m.c(F.relu(m.s(m.a(x))).flatten(1)), a=conv2(1, 1, 2, True), s=Shift(1, 1, 1),
+                    c=dense(2, 1)), (1, 2, 3)),
+    "flat-with-an-axis-given-back": (
+        lambda: Net(lambda m, x: m.c(F.relu(m.a(x).flatten(1)[:, :, None]).flatten(1)), a=conv2(1, 2, 2),
+                    c=dense(4, 1)), (1, 2, 3)),
+    "flat-behind-a-1x1-convolution": (
+        lambda: Net(lambda m, x: m.c(F.relu(m.b(F.relu(m.a(x)).flatten(1)[:, :, None, None])).flatten(1)),
+                    a=conv2(1, 1, 2, True), b=conv2(2, 2, 1, True), c=dense(2, 1)), (1, 2, 3)),
+    "both-signs-flattened": (lambda: Net(lambda m, x: m.c(both_signs(x).flatten(1)), c=dense(8, 1)), (1, 2, 2)),
+    "both-signs-seen-as-other-channels": (
+        lambda: Net(lambda m, x: m.c(F.relu(m.a(both_signs(x).view(len(x), 4, 2))).flatten(1)), a=conv1(4, 2, 1),
+                    c=dense(4, 1)), (1, 4)),
+    "channels-turned-round-and-flattened": (
+        lambda: Net(lambda m, x: m.c(F.relu(x[:, [2, 0, 1]].flatten(1))), c=dense(6, 1)), (3, 2)),
+    "a-channel-of-zeros-flattened": (lambda: Net(bordered_by_a_channel, c=dense(6, 1)), (2, 2)),
 }  # fmt: skip
 
 

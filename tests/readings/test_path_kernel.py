@@ -83,6 +83,20 @@ def test_float32_agrees_to_its_own_precision(name):
     assert_kernel_close(kernel, _kernel_by_signs(name), terms=64)
 
 
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_of_an_image_network(dtype):
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(1, 2, 2), torch.nn.ReLU(), torch.nn.Flatten(), torch.nn.Linear(8, 2)
+    ).to(dtype)
+    x = torch.randn(4, 1, 3, 3).to(dtype)
+    graph = npath.trace(model, x[:1])
+    kernel, gates = npath.path_kernel(graph, x), graph.gates(x)
+    assert kernel.dtype == dtype
+    exact = npath.path_kernel(npath.trace(model.double(), x[:1].double()), x.double(), gates1=gates)
+    assert_kernel_close(kernel, exact, terms=8)
+
+
 @pytest.mark.parametrize("name", ["dense", "circular-max", "residual-blocks"])
 def test_a_wrong_rule_would_show(name):
     """With one gate flipped the kernel is another one, so agreement above is not an accident."""
@@ -390,6 +404,20 @@ def test_unit_scales_is_refused_where_it_has_no_meaning():
     graph = npath.trace(model, torch.randn(1, 2))
     with pytest.raises(ValueError, match="`unit_scales` has no meaning at 'add': branches of 'a'"):
         npath.path_kernel(graph, torch.randn(2, 2), unit_scales=True)
+
+
+def test_unit_scales_of_branches_that_are_flattened_together():
+    model = tiny.Net(lambda m, x: m.a(torch.cat([x, -2 * x], 1).flatten(1)), a=tiny.dense(8, 1))
+    x = torch.randn(3, 1, 4)
+    graph = npath.trace(model, x[:1])
+    gram = x[:, 0] @ x[:, 0].T
+    torch.testing.assert_close(npath.path_kernel(graph, x), 5 * gram)
+    torch.testing.assert_close(npath.path_kernel(graph, x, unit_scales=True), 2 * gram)
+    added = tiny.Net(
+        lambda m, x: m.a(torch.cat([x, -2 * x], 1).flatten(1) + torch.cat([x, x], 1).flatten(1)), a=tiny.dense(8, 1)
+    )
+    with pytest.raises(ValueError, match="`unit_scales` has no meaning at 'add': branches of 'signal'"):
+        npath.path_kernel(npath.trace(added, x[:1]), x, unit_scales=True)
 
 
 def test_one_example_and_zero_inputs():

@@ -109,7 +109,9 @@ def image_chain(graph: PathGraph) -> ImageChain | None:
             case n.MixNode(groups=1) if len(mixes) == len(gates) and not pooled:
                 mixes.append(node)
                 biased.append(False)
-            case n.BiasNode() if len(mixes) > len(gates) and node.value_shape == (node.shape[0], 1, 1):
+            case n.BiasNode() if (
+                len(mixes) > len(gates) and not biased[-1] and node.value_shape == (node.shape[0], 1, 1)
+            ):
                 biased[-1] = True
             case n.GateNode(gate=HardGate(), slope=None) if len(mixes) > len(gates):
                 gates.append(node)

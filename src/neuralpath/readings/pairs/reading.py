@@ -208,14 +208,41 @@ class PairReading:
 
     def reshape(self, node: n.ReshapeNode, state: PairState) -> PairState:
         shape = node.shape or (1,)
+        if not state.entries:
+            return PairState((), shape)
         if all(entry.source == SIGNAL for entry in state.entries):
-            return PairState(tuple(_viewed(entry, shape) for entry in state.entries), shape)
+            return PairState((self._viewed(node, state, shape),), shape)
         if len(shape) == 1 and (state.flat or len(state.shape) == 1):
             return state
         if len(shape) == 1:  # flattening: positions stay apart until a dense layer sums them
             single = math.prod(state.shape[1:]) == 1
             return PairState(state.entries, shape) if single else PairState(state.entries, state.shape, True)
+        if state.flat:  # an axis that is given back to flattened units has size 1: each unit is a channel
+            state = state.as_units()
         return state.each(lambda entry: entry.with_space(shape[1:]), shape)
+
+    def _viewed(self, node: n.ReshapeNode, state: PairState, shape: n.Shape) -> Entry:
+        """A known signal under another shape: nothing random yet, so channels and positions are free.
+
+        After a concatenation or a selection its entries have some channels each, in any order.
+        """
+        n_channels, n_positions = state.shape[0], math.prod(state.shape[1:])
+
+        def values(side: int) -> Tensor:
+            parts = [
+                (entry.at, _known_values(entry.sides[side], len(entry.at), n_positions)) for entry in state.entries
+            ]
+            whole = parts[0][1].new_zeros(max(len(part) for _, part in parts), n_channels, n_positions)
+            for at, part in parts:
+                whole[:, at] += part
+            return whole.reshape(len(whole), shape[0], -1)
+
+        scales = {entry.scales for entry in state.entries}
+        return replace(
+            self._known(SIGNAL, shape, (values(0), values(1)), 1.0, 0.0),
+            # Units that have constants of their own can then not be told apart: nothing else has theirs.
+            scales=scales.pop() if len(scales) == 1 else (node.name,),
+        )
 
     def finish(self, state: PairState) -> Scaled:
         """The mean over the outputs of their second moments."""
@@ -247,15 +274,7 @@ def _selection(index: Tensor | None, size: int) -> Float[Tensor, "_out _n_in"]:
     return matrix
 
 
-def _viewed(entry: Entry, shape: n.Shape) -> Entry:
-    """A known signal under another shape: nothing random yet, so channels and positions are free."""
-    n_channels, n_positions = len(entry.at), math.prod(entry.space)
-
-    def view(side: Side) -> Side:
-        assert side.mask is not None  # the input and constants always have values
-        full = side.mask.expand(side.mask.shape[0], n_channels, n_positions)
-        return Side(full.reshape(full.shape[0], shape[0], -1))
-
-    channels = torch.arange(shape[0])
-    sides = (view(entry.sides[0]), view(entry.sides[1]))
-    return replace(entry, at=channels, origin=channels, sides=sides, space=shape[1:], source_space=shape[1:])
+def _known_values(side: Side, n_channels: int, n_positions: int) -> Float[Tensor, "_batch channel position"]:
+    """The values of an entry that no weight has touched, for one of the two batches."""
+    assert side.mask is not None  # the input and constants always have values
+    return side.mask.expand(len(side.mask), n_channels, n_positions)

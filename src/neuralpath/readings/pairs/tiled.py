@@ -99,8 +99,10 @@ def tiled(what: str, job: Job, budget: int) -> TiledKernel:
             plan = make_plan(n1, n2, packed.cost(), budget, symmetric=job.x2 is None, kept_bytes=packed.kept_bytes)
             return TiledKernel(what, plan, packed.tile, job.x1.dtype, job.x1.device)
     images = image_chain(job.graph) if job.orders == 1 else None
+    if images is not None and not images.fits(job.x1):
+        images = None
     cost, kept = pair_cost(job.graph, job.x1.dtype, job.orders), 0
-    if images is not None and images.fits(job.x1):
+    if images is not None:
         buffers = images.buffer_bytes(job.x1.dtype)
         if budget - buffers >= images.cost(job.x1.dtype).smallest:
             cost, kept = images.cost(job.x1.dtype), buffers
