@@ -103,6 +103,23 @@ def test_the_kernel_is_the_cosine_of_the_inputs_times_the_shared_gates():
     torch.testing.assert_close(by_index[0], by_index[1] * cosines)
 
 
+@pytest.mark.parametrize("by", ["gates", "paths"])
+@pytest.mark.parametrize("activation", [nn.ReLU, nn.SiLU])
+def test_outputs_with_paths_of_their_own(by, activation):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(1, 4, 2), activation(), nn.Conv2d(4, 2, 1, groups=2), nn.Flatten())
+    x = torch.randn(6, 1, 2, 2)
+    graph = npath.trace(model, x[:1])
+    with pytest.raises(ValueError, match="say which one with `output=`"):
+        nearest(graph, x, x, 2, by=by)
+    shared = npath.shared_paths(graph, x, x, output=1).double()
+    if by == "gates":
+        own = shared.diagonal()
+        shared = torch.nan_to_num((shared - 0.5 * (own[:, None] + own[None])).exp(), nan=0.0)
+    found = nearest(graph, x, x, 2, by=by, output=1)
+    torch.testing.assert_close(found.values.double(), shared.topk(2).values, rtol=1e-5, atol=1e-6)
+
+
 def test_counts_of_deep_networks_do_not_overflow():
     x = torch.rand(6, 4)
     graph = npath.trace(nets.FC(4, width=64, depth=80), x[:1])

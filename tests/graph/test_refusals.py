@@ -144,6 +144,34 @@ def test_functional_dropout_that_is_on():
         npath.trace(model, torch.randn(2, 3))
 
 
+def test_a_lazy_module_is_left_as_it_is():
+    model = nn.Sequential(nn.LazyLinear(3), nn.ReLU())
+    with pytest.raises(ValueError, match=r"no values yet for '0.weight': run it once on a batch first"):
+        npath.trace(model, torch.randn(1, 4))
+    assert isinstance(model[0], nn.LazyLinear)
+    model(torch.randn(1, 4))
+    assert npath.trace(model, torch.randn(1, 4)).n_paths
+
+
+def test_products_with_a_matrix_in_front_say_what_to_write():
+    class Mixed(nn.Module):
+        def __init__(self, product):
+            super().__init__()
+            self.conv, self.weight, self.product = nn.Conv1d(2, 2, 1), nn.Parameter(torch.randn(2, 2)), product
+
+        def forward(self, x):
+            return self.product(self.weight, self.conv(x)).flatten(1)
+
+    for product in (torch.matmul, lambda w, z: torch.bmm(w.expand(len(z), 2, 2), z)):
+        report = npath.supported(Mixed(product), torch.randn(1, 2, 4))
+        assert "a matrix in front of the values: it mixes channels, so write it as a 1x1 convolution" in str(report)
+        assert "however written" not in str(report)
+    report = npath.supported(Mixed(lambda w, z: torch.bmm(z, w.expand(len(z), 2, 2))), torch.randn(1, 2, 2))
+    assert "a matrix for each position; write a 1x1 convolution" in str(report)
+    report = npath.supported(Mixed(lambda w, z: torch.bmm(z, z)), torch.randn(1, 2, 2))
+    assert "multiplies two values that both depend on the input" in str(report)
+
+
 def test_every_unreadable_operation_is_named_at_once_with_its_place():
     class Head(nn.Module):
         def __init__(self):

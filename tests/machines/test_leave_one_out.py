@@ -54,6 +54,15 @@ def test_leave_one_out_of_classes_equals_fitting_without_each_example(targets):
     assert found.squared_error == pytest.approx(np.mean((scores - machine.targets_) ** 2))
 
 
+def test_a_parameter_set_after_the_fit_changes_nothing():
+    x = rows(30)
+    machine = KernelClassifier(exponential, 0.2, targets="centred").fit(x, x[:, 0] > 0.3)
+    before, path = machine.leave_one_out(), machine.ridge_path([0.1, 1.0])
+    machine.set_params(targets="arora")
+    np.testing.assert_array_equal(machine.leave_one_out().predictions, before.predictions)
+    np.testing.assert_array_equal(machine.ridge_path([0.1, 1.0]).squared_errors, path.squared_errors)
+
+
 RIDGES = [1e-4, 0.03, 1.0, 40.0]
 
 

@@ -259,6 +259,28 @@ def test_activations_that_are_no_gates_are_refused():
         tangent_parts(model, torch.randn(3, 3))
 
 
+def _detached(m, x):
+    return m.c(F.silu(m.b(F.silu(m.a(x)).detach())))
+
+
+def _without_gradients(m, x):
+    with torch.no_grad():
+        z = F.silu(m.a(x))
+    return m.c(F.silu(m.b(z)))
+
+
+@pytest.mark.parametrize("function", [_detached, _without_gradients])
+def test_soft_gates_behind_stopped_gradients_are_refused(function):
+    model = Net(function, a=nn.Linear(3, 8), b=nn.Linear(8, 4), c=nn.Linear(4, 1)).double()
+    x = torch.randn(3, 3, dtype=F64, generator=torch.Generator().manual_seed(0))
+    with pytest.raises(ValueError, match=r"`model` stops gradients on the way to 'a.weight' .*requires_grad_\(False\)"):
+        tangent_parts(model, x)
+    model.a.requires_grad_(False)  # as the message says: then the parts are those of what is trained
+    torch.testing.assert_close(tangent_parts(model, x).total, tangent_kernel(model, x))
+    with torch.inference_mode():
+        torch.testing.assert_close(tangent_parts(model, x).total, tangent_kernel(model, x))
+
+
 def test_parameters_that_are_not_read_are_refused():
     model = Net(lambda m, x: m.a(F.silu(m.b(x))), a=nn.Linear(3, 2), b=nn.Linear(3, 3), c=nn.Linear(2, 2))
     with pytest.raises(ValueError, match="does not read the parameters in `params`"):

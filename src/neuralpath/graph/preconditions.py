@@ -25,6 +25,7 @@ def check_arguments(model: Any, example: Any) -> None:
     """Refuse what is not a module, or not a batch of real numbers."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}.")
+    check_initialised(model)
     expected = "a floating-point tensor with the batch as its first axis, such as x[:1]"
     if not isinstance(example, Tensor):
         raise TypeError(f"`example` must be {expected}, got {describe(example)}.")
@@ -35,6 +36,13 @@ def check_arguments(model: Any, example: Any) -> None:
     if example.shape[0] == 0:
         raise ValueError(f"`example` has no examples (shape {tuple(example.shape)}): give a batch of at least one.")
     check_finite("example", example)
+
+
+def check_initialised(model: nn.Module) -> None:
+    """Refuse a lazy module that has no weights yet: to read it would be to make them."""
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):
+            raise ValueError(f"`model` has no values yet for {name!r}: run it once on a batch first.")
 
 
 def repeated(example: Float[Tensor, "batch ..."]) -> Float[Tensor, "_repeats ..."]:

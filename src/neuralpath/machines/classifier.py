@@ -93,7 +93,7 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         return self.offset_
 
     def _is_centred(self) -> bool:
-        return self.targets == "centred"
+        return bool(self.offset_.any())  # as it was fitted: `targets` may have been set anew since
 
     def _has_classes(self) -> bool:
         return True

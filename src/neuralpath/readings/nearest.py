@@ -12,6 +12,7 @@ from torch import Tensor
 
 from neuralpath.bits.dense import overlaps
 from neuralpath.graph.path_graph import PathGraph, check_input
+from neuralpath.readings._outputs import chosen_output
 from neuralpath.readings.counts import active_paths, shared_paths
 from neuralpath.readings.pairs.chain import dense_chain
 from neuralpath.readings.pairs.kernel import path_kernel_tiles
@@ -49,6 +50,7 @@ def nearest(
     k: int,
     *,
     by: str = "kernel",
+    output: int | None = None,
     normalise: bool = False,
     memory: int | None = None,
 ) -> Neighbours:
@@ -63,6 +65,7 @@ def nearest(
     for a fully connected network without biases it is the cosine of the inputs times ``"gates"``. ``"paths"`` favours
     examples that open many gates. The first two are 0 for an example without an active path.
 
+    ``output`` says whose paths are counted where the outputs have paths of their own, as in ``shared_paths``.
     Of equally near examples the one that comes first is taken first. ``normalise`` is that of ``path_kernel``, for
     networks whose kernel passes the range of its dtype; numbers of paths are kept as logarithms and need none.
     ``memory`` is a budget in bytes.
@@ -84,10 +87,12 @@ def nearest(
     if not isinstance(k, int) or not 1 <= k <= len(x_train):
         raise ValueError(f"`k` must be from 1 to the {len(x_train):,} examples of `x_train`, got {k}.")
     budget = memory_budget(memory)
+    if output is not None and by not in ("gates", "paths"):
+        raise ValueError(f"`output` says whose paths are counted, by 'gates' or by 'paths'; it has no use by {by!r}.")
     if by == "kernel":
         tiles = _cosines(graph, x_query, x_train, normalise, budget)
     elif by in ("gates", "paths"):
-        tiles = _shared(graph, x_query, x_train, by == "gates", budget)
+        tiles = _shared(graph, x_query, x_train, by == "gates", chosen_output(graph, output), budget)
     elif by == "input":
         tiles = _distances(x_query, x_train, budget)
     else:
@@ -140,7 +145,7 @@ def _lengths(graph: PathGraph, x: Tensor, normalise: bool, budget: int) -> Float
     return squares.clamp(min=0).sqrt()
 
 
-def _shared(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalised: bool, budget: int) -> Scores:
+def _shared(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalised: bool, output: int, budget: int) -> Scores:
     """Logarithms of the numbers of shared paths, or these numbers over the geometric mean of those with themselves."""
     layers = graph.gates(x_query[:1]).layers
     is_chain = dense_chain(graph) is not None and all(layer.dtype == torch.bool for layer in layers)
@@ -148,16 +153,16 @@ def _shared(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalised: bool
     gates = sum(node.n_units for node in graph.gate_nodes)
     for tile in _plan(len(x_query), len(x_train), 32, 2 * gates, budget).tiles():
         one, two = x_query[tile.rows], x_train[tile.columns]
-        logs = (_chain_counts(graph, one, two) if is_chain else shared_paths(graph, one, two)).double()
+        logs = (_chain_counts(graph, one, two) if is_chain else shared_paths(graph, one, two, output=output)).double()
         if normalised:
-            own1, own2 = (_own_counts(graph, x, is_chain, is_hard) for x in (one, two))
+            own1, own2 = (_own_counts(graph, x, output, is_chain, is_hard) for x in (one, two))
             # Without an active path both logarithms are minus infinity, and their difference is no number.
             logs = torch.nan_to_num((logs - 0.5 * (own1[:, None] + own2[None])).exp(), nan=0.0)
         yield tile, logs
 
 
 def _own_counts(
-    graph: PathGraph, x: Float[Tensor, "batch *shape"], is_chain: bool, is_hard: bool
+    graph: PathGraph, x: Float[Tensor, "batch *shape"], output: int, is_chain: bool, is_hard: bool
 ) -> Float[Tensor, " batch"]:
     """Logarithm of the number of paths that each example shares with itself: for soft gates, the sum of squares."""
     if is_chain:
@@ -166,9 +171,9 @@ def _own_counts(
             total += layer.flatten(1).sum(1).double().log_()
         return total
     if is_hard:
-        return active_paths(graph, x).double()
+        return active_paths(graph, x, output=output).double()
     side = SELF_BLOCK[False]
-    return torch.cat([shared_paths(graph, some).diagonal() for some in x.split(side)]).double()
+    return torch.cat([shared_paths(graph, some, output=output).diagonal() for some in x.split(side)]).double()
 
 
 def _chain_counts(

@@ -85,7 +85,7 @@ def tangent_parts(
     P1 section 3 (with erratum E12).
     Cost: two backward passes in place of one, and four sets of inner products.
     Raises: as ``tangent_kernel``; UnsupportedOperation for a model that cannot be read as a path graph; ValueError for
-    activations that are not gates.
+    activations that are not gates, and for soft gates in a model that stops gradients (``detach``, ``no_grad``).
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.SiLU(), nn.Linear(3, 1)).double()
     >>> x = torch.randn(4, 2, dtype=torch.float64)
@@ -108,6 +108,7 @@ def tangent_parts(
     read = tuple(name for name in names if name in graph.params)
     if not read:
         raise ValueError("`model` does not read the parameters in `params` on the way to its output.")
+    _refuse_stopped_gradients(model, graph, x1[:1], read)
     tiles = _part_tiles(graph, x1.detach(), None if x2 is None else x2.detach(), read, outputs, memory_budget(memory))
     kernels = {}
     for part, part_tiles in tiles.items():
@@ -154,6 +155,26 @@ def _refuse_activations(graph: PathGraph) -> None:
             raise ValueError(
                 f"{node.operation} at {node.name!r} is not a gate, so the tangent kernel has no value and feature "
                 "parts; use `tangent_kernel` for the whole, or an activation that multiplies its input with a gate."
+            )
+
+
+def _refuse_stopped_gradients(model: nn.Module, graph: PathGraph, x: Tensor, names: tuple[str, ...]) -> None:
+    """Refuse a model whose gradient is not that of what it computes: a graph knows of no ``detach`` and ``no_grad``."""
+    with torch.inference_mode(False), torch.enable_grad():
+        x = x.detach().clone()
+        gradients = []
+        for output in (model(x), GraphNetwork(graph, constant_gates=False).run(x)):
+            flat = output.flatten()
+            mixed = flat @ torch.linspace(1.0, 2.0, len(flat)).to(flat)
+            gradients.append(torch.autograd.grad(
+                mixed, [graph.params[name] for name in names], allow_unused=True, materialize_grads=True
+            ))  # fmt: skip
+    for name, own, read in zip(names, *gradients, strict=True):
+        if float((own - read).abs().max()) > torch.finfo(own.dtype).eps ** 0.5 * float(read.abs().max()):
+            raise ValueError(
+                f"`model` stops gradients on the way to {name!r} (`detach` or `torch.no_grad` in its `forward`), and "
+                "for soft gates the parts are those of all that it computes; freeze such weights with "
+                "`requires_grad_(False)` in place of it, or use `tangent_kernel` for the whole."
             )
 
 

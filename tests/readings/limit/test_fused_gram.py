@@ -46,6 +46,27 @@ def test_stripes_equal_the_whole_and_count_all_pairs(monkeypatch, dtype):
             assert torch.equal(out, out.T)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, F64])
+@pytest.mark.parametrize("n_layers", [2, 10])
+def test_an_example_is_at_no_angle_with_its_copy(dtype, n_layers):
+    """Inner products by a matrix product have an error that would be an angle of its square root."""
+    steps = (*(DenseStep(2.0),) * (n_layers - 1), DenseStep(2.0, slope=None))
+    x = torch.rand(150, 784, dtype=dtype, generator=torch.Generator().manual_seed(0))
+    own = dense_kernel(steps, TANGENT, x)
+    other = dense_kernel(steps, TANGENT, x, x.clone())
+    torch.testing.assert_close(other.diagonal(), own.diagonal(), rtol=64 * torch.finfo(F64).eps, atol=0)
+    opposite = dense_kernel(steps[-2:], OUTPUT, x, -x)  # the gates of opposite inputs have nothing in common
+    assert torch.equal(opposite.diagonal(), torch.zeros(150, dtype=dtype))
+
+
+def test_near_copies_in_single_precision():
+    generator = torch.Generator().manual_seed(0)
+    x = torch.rand(40, 784, generator=generator)
+    near = x + torch.logspace(-6, -1, 40)[:, None] * torch.rand(40, 784, generator=generator)
+    single, double = (dense_kernel(STEPS, TANGENT, x.to(t), near.to(t)) for t in (torch.float32, F64))
+    torch.testing.assert_close(single.double(), double, rtol=1e-6, atol=0)
+
+
 @pytest.mark.parametrize("variance", ["equal", "half", 3.0])
 @pytest.mark.parametrize("kernel", [limit_tangent_kernel, limit_output_kernel])
 def test_public_kernels_equal_the_general_way(monkeypatch, kernel, variance):

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
-from neuralpath.readings.limit.fused_loops import SNAP, bend_of, moments_of_many
+from neuralpath.readings.limit.fused_loops import SNAP_DOUBLE, SNAP_SINGLE, bend_of, moments_of_many
 
+SNAPS = {np.float32: SNAP_SINGLE, np.float64: SNAP_DOUBLE}
 PI = np.longdouble("3.14159265358979323846264338327950288")
 
 
@@ -29,7 +30,7 @@ def test_moments_are_exact_to_rounding(dtype, slope):
     cosine, eps = cosines(dtype), np.finfo(dtype).eps
     both, slopes = np.empty_like(cosine), np.empty_like(cosine)
     moments_of_many(both, slopes, cosine, *(dtype(c) for c in bend_of(slope)))
-    expected, expected_slopes = exact(cosine, slope, 1 - np.abs(cosine) <= SNAP * eps)
+    expected, expected_slopes = exact(cosine, slope, 1 - np.abs(cosine) <= SNAPS[dtype] * eps)
     scale = (1 + slope**2) / 2  # the largest value of either
     assert np.abs(both - expected).max() <= 2 * eps * scale
     assert np.abs(slopes - expected_slopes).max() <= 2 * eps * scale
@@ -41,7 +42,7 @@ def test_snapping_errs_by_no_more_than_the_angle_it_drops(dtype):
     both, slopes = np.empty_like(cosine), np.empty_like(cosine)
     moments_of_many(both, slopes, cosine, *(dtype(c) for c in bend_of(0.0)))
     _, expected = exact(cosine, 0.0, np.zeros(len(cosine), bool))
-    dropped = np.arccos(1 - np.longdouble(SNAP * np.finfo(dtype).eps))
+    dropped = np.arccos(1 - np.longdouble(SNAPS[dtype] * np.finfo(dtype).eps))
     assert np.abs(slopes - expected).max() <= dropped / (2 * PI) + 2 * np.finfo(dtype).eps
 
 

@@ -237,6 +237,19 @@ def test_parts_sum_to_the_whole_and_their_transposes_change_roles(name):
         torch.testing.assert_close(getattr(blocked, attribute), getattr(parts, attribute), rtol=1e-12, atol=1e-13)
 
 
+def test_parts_of_long_inputs_in_single_precision():
+    """Images of 3,072 values of variance 1: what a soft gate's feature part is made of is all but rounding there."""
+    model = nets.FC(4, 3, 4)
+    x = 28 * torch.randn(20, 4, generator=torch.Generator().manual_seed(0))
+    single = limit_tangent_parts(npath.trace(model, x[:1]), x, activation=npath.SoftGate(10.0))
+    double = limit_tangent_parts(
+        npath.trace(model.double(), x[:1].double()), x.double(), activation=npath.SoftGate(10.0)
+    )
+    for part, bound in (("value", 1e-5), ("feature", 2e-3), ("cross", 1e-3)):
+        rounded, exact = getattr(single, part).double(), getattr(double, part)
+        torch.testing.assert_close(rounded.diagonal(), exact.diagonal(), rtol=bound, atol=0)
+
+
 def test_parts_as_tiles_know_their_size_and_are_refused_beyond_memory(monkeypatch):
     graph, x = _traced("dense")
     soft = npath.SoftGate(3.0)

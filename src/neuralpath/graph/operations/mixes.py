@@ -103,7 +103,19 @@ def _linear(build: Builder, x: Any, weight: Any, bias: Any = None) -> Signal:
 
 @reads(aten.matmul.default, aten.mm.default, aten.mv.default)
 def _matmul(build: Builder, x: Any, weight: Any) -> Signal:
+    if isinstance(x, Operand) and isinstance(weight, Signal):
+        raise Refused(_IN_FRONT)
     return _dense(build, x, _weight(weight, "a matrix product"), None, inputs_first=True)
+
+
+@reads(aten.bmm.default)
+def _matmul_by_example(build: Builder, x: Any, other: Any) -> Signal:
+    if isinstance(x, Signal) and isinstance(other, Signal):
+        raise NoPaths(BOTH_DEPEND)
+    raise Refused(_IN_FRONT if isinstance(other, Signal) else "a matrix for each position; write a 1x1 convolution")
+
+
+_IN_FRONT = "a matrix in front of the values: it mixes channels, so write it as a 1x1 convolution"
 
 
 @reads(aten.addmm.default)

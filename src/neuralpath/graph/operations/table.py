@@ -65,13 +65,12 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _TRANSPOSED),
     "_native_batch_norm_legit": "batch norm with the batch's own statistics; keep running ones and call `model.eval()`",
     "scaled_dot_product_attention": "attention multiplies values that both depend on the input",
-    "bmm": BOTH_DEPEND,
     "embedding": "it looks up rows by an integer input; only real-valued signals have paths",
 }
 """Why some well-known operations cannot be read, and what to do instead, by their names in torch."""
 
 WITHOUT_PATHS = frozenset(
     {name for name, reason in REASONS.items() if reason == _OWN_STATISTICS}
-    | {"scaled_dot_product_attention", "bmm", "embedding"}
+    | {"scaled_dot_product_attention", "embedding"}
 )
 """Operations that have no paths, however they are written."""

@@ -105,14 +105,17 @@ def sine_and_angle(v: Numbers, w: Numbers, c: Numbers) -> tuple[Numbers, Numbers
     The arc tangent of sine and cosine loses nothing that c does not lack already, unlike the arc cosine. A vector of
     length 0 is taken as orthogonal to every other, itself included.
     """
+    sine = sine_square(v, w, c).sqrt_()
+    angle = torch.atan2(sine, c)
+    return sine, torch.where((v == 0) | (w == 0), math.pi / 2, angle)
+
+
+def sine_square(v: Numbers, w: Numbers, c: Numbers) -> Numbers:
+    """The square of the sine times those of the lengths, v w - c^2; exactly 0 where only rounding is left of it."""
     lengths = v.sqrt() * w.sqrt()
     tiny = SAME_DIRECTION * torch.finfo(c.dtype).eps * lengths
     below, above = lengths - c, lengths + c
-    below = torch.where(below <= tiny, 0.0, below)
-    above = torch.where(above <= tiny, 0.0, above)
-    sine = (below * above).sqrt_()
-    angle = torch.atan2(sine, c)
-    return sine, torch.where(lengths == 0, math.pi / 2, angle)
+    return torch.where(below <= tiny, 0.0, below) * torch.where(above <= tiny, 0.0, above)
 
 
 @dataclass(frozen=True)

@@ -206,10 +206,13 @@ def _window(matrix: Float[Tensor, "_out _n_in"]) -> tuple[int, int]:
     """Window and stride of average pooling without padding along an axis, from its matrix."""
     read = [row.nonzero()[:, 0] for row in matrix]
     size = len(read[0])
-    stride = int(read[1][0] - read[0][0]) if len(read) > 1 and len(read[1]) else 1
+    # A single window may leave units at the end unread: a second one would begin beyond the axis.
+    stride = int(read[1][0] - read[0][0]) if len(read) > 1 and len(read[1]) else matrix.shape[1]
     expected = torch.zeros_like(matrix)
     for row in range(len(matrix)):
         expected[row, row * stride : row * stride + size] = 1 / size
     if size == 0 or stride < 1 or not torch.equal(matrix, expected):
+        raise _NoChain
+    if (matrix.shape[1] - size) // stride + 1 != len(matrix):  # the kernels pool all windows that fit
         raise _NoChain
     return size, stride

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from neuralpath.bits.packed import use_bits
 from neuralpath.bits.threads import in_threads
-from neuralpath.readings.limit.fused_loops import bend_of, run_tiles
+from neuralpath.readings.limit.fused_loops import bend_of, run_tiles, squared_lengths
 
 TILE = 128
 """Rows and columns of a tile: its two values for each pair stay in the second-level cache."""
@@ -63,9 +63,10 @@ def can_fuse(*tensors: Tensor) -> bool:
 
 
 def squares(x: Float[Tensor, "batch unit"]) -> Float[Tensor, " batch"]:
-    """Squared lengths in double precision; by numpy, since torch would wake its threads for this little."""
-    values = x.numpy()
-    return torch.from_numpy(np.einsum("ij,ij->i", values, values, dtype=np.float64))
+    """Squared lengths in double precision, without torch, which would wake its threads for this little."""
+    lengths = np.empty(len(x))
+    squared_lengths(lengths, x.contiguous().numpy())
+    return torch.from_numpy(lengths)
 
 
 def apply_dense_steps(

@@ -37,8 +37,9 @@ SUM, DIAGONAL, READ = 0, 1, 2  # what is done with the values of the last segmen
 FAST = {"contract", "nsz", "reassoc"}
 """What the loops allow the compiler: fused multiply-adds, and sums in any order. NaN and infinity keep their sense."""
 
-SNAP = 4
-"""Cosines within so many units of rounding of 1 or -1 count as that: their angle is rounding error and nothing else."""
+SNAP_SINGLE, SNAP_DOUBLE = 4, 32
+"""Cosines within so many units of rounding of 1 or -1 count as that: their angle is rounding error and nothing else.
+In double precision room is left for what twenty layers add up."""
 
 # Arrays, not tuples: the compiler sees through their constant entries, and only then unrolls and vectorises.
 _ANGLE_SINGLE = np.array([
@@ -63,8 +64,8 @@ _LIFT_DOUBLE = np.array([
     0.000024635585976660080114, -0.000019297525967029853188, 0.000010424510724468575401, -3.4121179318166215485e-6,
     5.3946571868571767816e-7,
 ])  # fmt: skip
-_SNAP_SINGLE = np.float32(SNAP * np.finfo(np.float32).eps)
-_SNAP_DOUBLE = SNAP * float(np.finfo(np.float64).eps)
+_SNAP_SINGLE = np.float32(SNAP_SINGLE * np.finfo(np.float32).eps)
+_SNAP_DOUBLE = SNAP_DOUBLE * float(np.finfo(np.float64).eps)
 _ONE_SINGLE, _ZERO_SINGLE = np.float32(1), np.float32(0)
 
 
@@ -215,12 +216,48 @@ def run_tiles(output: Any, result: Any, covariance: Any, tangent: Any, profile1:
                     result[j, i] = result[i, j]
 
 
+@compiled(fastmath=FAST)
+def _inner_product(first: Any, second: Any) -> float:
+    """The sum in double precision; the same, bit for bit, for a vector with itself and with its copy."""
+    total = 0.0
+    for k in range(first.shape[0]):
+        total += np.float64(first[k]) * np.float64(second[k])
+    return total
+
+
 @compiled(cache=True)
-def run_tiles_in_place(values: Any, profile1: Any, profile2: Any, constants: Any, combination: Any, tiles: Any,
-                       size: int, symmetric: bool) -> None:  # fmt: skip
+def squared_lengths(out: Any, rows: Any) -> None:
+    """Of every row, summed as ``_sharpen`` sums inner products."""
+    for i in range(rows.shape[0]):
+        out[i] = _inner_product(rows[i], rows[i])
+
+
+@compiled(fastmath=FAST)
+def _sharpen(covariance: Any, row: int, first: int, profile1: Any, profile2: Any, constants: Any, rows: Any,
+             columns: Any, near: float) -> None:  # fmt: skip
+    """Sum the inner products of pairs anew, in double precision, whose cosine in the first layer is beyond ``near``."""
+    n, last = covariance.shape[0], constants.shape[0] - 1
+    if last == 0:
+        return
+    gain, bias, inverse = constants[0, 0], constants[0, 1], profile1[0, 1, row]
+    inverses = profile2[0, 1, first : first + n]
+    nearest = 0.0
+    for j in range(n):
+        nearest = max(nearest, abs((covariance[j] * gain + bias) * inverse * inverses[j]))
+    if nearest <= near:
+        return
+    for j in range(n):
+        if abs((covariance[j] * gain + bias) * inverse * inverses[j]) > near:
+            covariance[j] = _inner_product(rows[row], columns[first + j])
+
+
+@compiled(cache=True)
+def run_tiles_in_place(values: Any, rows: Any, columns: Any, near: float, profile1: Any, profile2: Any, constants: Any,
+                       combination: Any, tiles: Any, size: int, symmetric: bool) -> None:  # fmt: skip
     """As ``run_tiles``, where both kernels start as one matrix: it is overwritten by a combination of them.
 
-    ``combination`` is what the output kernel, the tangent kernel and 1 are multiplied with.
+    ``rows`` and ``columns`` are the inputs, whose inner products the matrix holds: for pairs beyond the cosine ``near``
+    they are summed anew. ``combination`` is what the output kernel, the tangent kernel and 1 are multiplied with.
     """
     n1, n2 = values.shape
     here, there = np.empty(size), np.empty(size)
@@ -230,7 +267,8 @@ def run_tiles_in_place(values: Any, profile1: Any, profile2: Any, constants: Any
         n = right - left
         for i in range(top, bottom):
             _copy(here[:n], values[i, left:right])
-            _copy(there[:n], values[i, left:right])
+            _sharpen(here[:n], i, left, profile1, profile2, constants, rows, columns, near)
+            _copy(there[:n], here[:n])
             _run_row(here[:n], there[:n], i, left, profile1, profile2, constants)
             _combine(values[i, left:right], here, there, combination)
         if symmetric:

@@ -19,7 +19,7 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from neuralpath.readings.limit.activations import Numbers, Pair
+from neuralpath.readings.limit.activations import Numbers, Pair, sine_square
 
 NODES = 28
 """Nodes of the trapezoid rule in the logarithm of K: the logistic function is met to 1e-14."""
@@ -94,7 +94,7 @@ class _Terms:
 
 def _terms(mixture: Scales, v: Numbers, w: Numbers, c: Numbers) -> Iterator[_Terms]:
     """V = v + A^2, V' = w + A'^2, D = VV' - c^2 without cancellation, o = 1/4 + asin(c / sqrt(VV')) / 2 pi."""
-    free = (v * w - c * c).clamp_(min=0)[..., None]
+    free = sine_square(v, w, c)[..., None]
     v, w, c = v[..., None], w[..., None], c[..., None]
     for a, b, weight in zip(
         *(part.split(max(1, GROUP // c.numel())) for part in _pairs_of(mixture).to(c)), strict=True
@@ -145,7 +145,7 @@ class MixtureGate(ABC):
         mixture = self.scales(c.dtype)
         gates, left, right, feature, signals = (torch.zeros_like(c) for _ in range(5))
         needs_slopes = any("slope" in pair.value for pair in pairs)
-        free, square = (v * w - c * c).clamp_(min=0)[..., None], (c * c)[..., None]
+        free, square = sine_square(v, w, c)[..., None], (c * c)[..., None]
         for terms in _terms(mixture, v, w, c):
             gates += (terms.weight * terms.both_open).sum(-1)
             over = (terms.weight / (2 * math.pi)) / terms.root

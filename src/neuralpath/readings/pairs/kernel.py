@@ -90,7 +90,8 @@ def expected_tangent_kernel(
     ``bias_variance`` is that of the biases, whose gradient counts even at 0.
     Its special cases are the theorems of the papers: :math:`d \sigma^{2(d-1)} H` for a fully connected network (P1
     theorem 5.1), the convolutional and residual forms of P2 theorem 5.1.
-    Batch-norm gains and PReLU slopes are constants here: where they are trained, their share is left out.
+    Batch-norm gains and PReLU slopes are constants here: where they are trained, their share is left out. All other
+    weights count as trained, also those that are frozen or behind a ``detach``.
 
     Cost: that of ``path_kernel`` for a chain without biases, about twice as much with biases or
     skips. Raises: as ``path_kernel``; ValueError for variances that are not positive, TypeError for what is none.
