@@ -6,6 +6,8 @@ from torch import nn
 
 from neuralpath import nets
 from neuralpath.gates import HardGate, SoftGate
+from neuralpath.gating.hyperplanes import gate_hyperplanes
+from neuralpath.gating.network import GatedNetwork
 
 
 def seeded(seed=0):
@@ -22,6 +24,26 @@ def test_gates_are_hyperplanes_in_input_space():
         part = network.feature.layers.get_submodule(layer)
         matrix, offset = part.weight @ matrix, part.weight @ offset + part.bias
         assert torch.equal(mask, x.flatten(1) @ matrix.T + offset > 0)
+
+
+class AddsInPlace(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = nn.Linear(3, 4), nn.Linear(4, 4)
+
+    def forward(self, x):
+        z = torch.relu(self.a(x))
+        z += 3 * self.b(z)
+        return torch.relu(self.b(z))
+
+
+def test_hyperplanes_of_a_network_that_adds_in_place():
+    torch.manual_seed(0)
+    network = GatedNetwork(AddsInPlace(), AddsInPlace(), linear_feature=True)
+    x = torch.randn(5, 3)
+    for plane, gates in zip(gate_hyperplanes(network, x), network.gates(x).layers, strict=True):
+        assert torch.equal(x @ plane.normals.T + plane.offsets > 0, gates)
+    torch.testing.assert_close(gate_hyperplanes(network, x)[0].normals, network.feature.a.weight.data)
 
 
 def test_values_are_the_papers_formula():

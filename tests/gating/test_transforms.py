@@ -1,9 +1,11 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from neuralpath.gates import SoftGate
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.swapping import run_with_gates
 from neuralpath.gating.transforms import Tile
@@ -32,6 +34,28 @@ def test_tiles_are_what_the_formula_says(channels, wider, space, shifts, seed):
     mask = torch.rand(2, channels, *space, generator=torch.Generator().manual_seed(seed)) > 0.5
     shape = (channels + wider, *space)
     assert torch.equal(Tile(shift=shifts)(mask, shape), tiled_by_hand(mask, shape, shifts))
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_shifts_are_integers_and_dense_masks_are_only_repeated():
+    assert Tile(np.int64(2)) == Tile(2)
+    for wrong in (1.5, "1", (1, 0.5), None):
+        with pytest.raises(TypeError, match="`shift` must be an integer, or one for each axis of space"):
+            Tile(wrong)
+    mask = torch.tensor([[True, False]])
+    assert torch.equal(Tile((1, 2))(mask, (4,)), mask.repeat(1, 2))
+
+
+@pytest.mark.usefixtures("without_type_checks")
+def test_functions_that_are_none_are_refused():
+    def make():
+        return nn.Sequential(nn.Linear(2, 2), nn.ReLU())
+
+    for wrong in (3, "tile", {0: 3}):
+        with pytest.raises(TypeError, match="`gate_transform` must be a function from a mask and a shape to a mask"):
+            GatedNetwork(make(), make(), gate_transform=wrong)
+    with pytest.raises(TypeError, match=r"`gate` must be None, .*got <class .*SoftGate"):
+        GatedNetwork(make(), make(), gate=SoftGate)
 
 
 def test_one_shift_is_for_every_axis():

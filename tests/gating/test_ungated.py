@@ -94,6 +94,10 @@ REFUSED = {
     "torch.ops.aten": (torch.ops.aten.tanh.default, "tanh"),
     "smallest": (lambda q: q.amin(1, keepdim=True).expand(-1, 8), "amin"),
     "sorted": (lambda q: q.sort(1).values, "sort"),
+    "length": (lambda q: q.norm(dim=1, keepdim=True).expand(-1, 8), "norm"),
+    "spread": (lambda q: q.std(1, keepdim=True).expand(-1, 8), "std"),
+    "product": (lambda q: q.cumprod(1), "cumprod"),
+    "distances": (lambda q: torch.cdist(q, torch.ones(8, 8)), "cdist"),
 }  # fmt: skip
 
 
@@ -175,6 +179,16 @@ def test_a_feature_network_may_have_any_functions_unless_it_is_linear():
     assert GatedNetwork(feature, value)(X).shape == (4, 2)
     with pytest.raises(ValueError, match=r"nonlinear: tanh in 'function'\. But `linear_feature` asks for a linear"):
         GatedNetwork(feature, value, linear_feature=True)(X)
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "mul"])
+def test_a_linear_feature_network_has_no_products_and_no_statistics_of_an_example(name):
+    function = {"layer_norm": nn.LayerNorm(8), "mul": lambda q: q * q.mean(1, keepdim=True)}[name]
+    feature, value = Between(function), nets.FC(6, 8, 2, 2)
+    assert GatedNetwork(feature, value)(X).shape == (4, 2)
+    with pytest.raises(ValueError, match=f"operations that are nonlinear: {name}"):
+        GatedNetwork(feature, value, linear_feature=True)(X)
+    assert GatedNetwork(Between(nn.BatchNorm1d(8)), value, linear_feature=True)(X).shape == (4, 2)
 
 
 def test_the_look_changes_nothing_and_works_under_transforms():

@@ -19,6 +19,23 @@ from neuralpath.training.config import as_json
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
+        (Adam, {"rate": np.float32(1e-3)}, "`rate` must be a plain number, such as float"),
+        (SGD, {"rate": torch.tensor(0.1)}, "`rate` must be a plain number, such as float"),
+        (TrainingConfig, {"stop_at_train_accuracy": np.float32(0.9)}, "`stop_at_train_accuracy` must be a plain"),
+        (TrainingConfig, {"optimiser": Adam}, r"`optimiser` must be one of Adam\(\.\.\.\), SGD"),
+        (TrainingConfig, {"optimiser": "adam"}, r"of `neuralpath\.training`, got 'adam'"),
+        (TrainingConfig, {"schedule": Cosine}, r"`schedule` must be one of Constant\(\.\.\.\), Steps"),
+    ],
+)
+@pytest.mark.usefixtures("without_type_checks")
+def test_settings_of_another_kind_are_refused_by_their_own_names(kind, settings, message):
+    with pytest.raises(TypeError, match=message):
+        kind(**settings)
+
+
+@pytest.mark.parametrize(
+    ("kind", "settings", "message"),
+    [
         (TrainingConfig, {"batch_size": 0}, "`batch_size` must be an integer of at least 1, got 0"),
         (TrainingConfig, {"epochs": -1}, "`epochs` must be an integer of at least 0, got -1"),
         (TrainingConfig, {"seed": -1}, "`seed`"),

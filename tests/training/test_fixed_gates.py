@@ -18,6 +18,9 @@ from neuralpath.graph.forward import Gates
 from neuralpath.training import SaveEvery, train
 from neuralpath.training.fixed_gates import KeptGates, keep_gates
 
+LOOKED_AT = 1 + 8 + 1
+"""Examples that are run before training: one for the shape of the outputs, and one among others and by itself."""
+
 
 class Pooled(nn.Module):
     """Convolutions with max pooling, whose gates are masks and positions."""
@@ -116,7 +119,7 @@ def test_training_with_kept_gates_is_the_same_training(kind, arguments, blobs, c
     start = gated(kind, **arguments).double()
     kept, plain = copy.deepcopy(start), copy.deepcopy(start)
     result = train(kept, *data, config)
-    assert kept.asked == len(data[0]) + len(data[1]) + 1  # each example once, and the one that checks the outputs
+    assert kept.asked == len(data[0]) + len(data[1]) + LOOKED_AT  # each example once, and a few to see that it may
     with pytest.warns(UserWarning, match="feature network runs again for every batch") as told:
         expected = train(plain, *data, dataclasses.replace(config, gate_memory=1))
     assert len(told) == 2  # once for each part of the data
@@ -132,10 +135,26 @@ def test_training_with_kept_gates_is_the_same_training(kind, arguments, blobs, c
     assert result.last.test.loss == pytest.approx(expected.last.test.loss, rel=1e-9)
 
 
+def above_the_mean(q):
+    return q > q.mean(0)
+
+
+def test_gates_that_depend_on_the_batch_are_not_kept(blobs, config):
+    """What was kept would be the gates of other batches, and which those are would depend on the memory."""
+    data = blobs(52), blobs(40, seed=1)
+    start = gated("fc", gate=above_the_mean)
+    networks = [copy.deepcopy(start) for _ in range(2)]
+    for network, memory in zip(networks, (None, 1), strict=True):
+        with pytest.warns(UserWarning, match="depend on the batch that it is in, so they are not kept") as told:
+            train(network, *data, dataclasses.replace(config, gate_memory=memory))
+        assert len(told) == 1
+    assert all(map(torch.equal, *(network.state_dict().values() for network in networks)))
+
+
 def test_gates_of_the_training_data_are_not_kept_under_augmentation(blobs, config):
     network = gated("fc")
     train(network, blobs(52), blobs(40, seed=1), config, augment=lambda x, generator: x.flip(3))
-    assert network.asked == 1 + 40 + 3 * 52
+    assert network.asked == LOOKED_AT + 40 + 3 * 52
 
 
 def test_gates_that_change_are_not_kept(blobs, config):
@@ -154,7 +173,7 @@ def test_a_budget_for_the_training_data_alone(blobs, config):
     config = dataclasses.replace(config, gate_memory=52 * row + 10)
     with pytest.warns(UserWarning, match="gates of the test data take more than the memory budget of 10 bytes"):
         train(network, blobs(52), blobs(40, seed=1), config)
-    assert network.asked == 1 + 52 + 16 + 3 * 40  # 16 to see how much the gates of the test data take
+    assert network.asked == LOOKED_AT + 52 + 16 + 3 * 40  # 16 to see how much the gates of the test data take
 
 
 def stop_after_two_epochs(moment):

@@ -29,6 +29,27 @@ def convolutional(regime: str = "relu") -> nn.Module:
     return model if regime == "relu" else decouple(model, regime, generator=torch.Generator().manual_seed(1))
 
 
+class Wrapped(nn.Module):
+    def __init__(self, network):
+        super().__init__()
+        self.network = network
+
+    def forward(self, x):
+        return self.network(x)
+
+
+def test_fixed_gates_are_full_inside_of_another_module_too(blobs):
+    network, x = convolutional("FR-II"), blobs(50).images
+    expected, seen = network.gates(x).layers, []
+    network.value_output = lambda x, gates: seen.append(gates) or torch.zeros(len(x), 3)
+    forward_of(Wrapped(network), "bfloat16")(Batch(x, None, None))
+    with torch.autocast("cpu", torch.bfloat16):
+        network(x.bfloat16().float())
+        rounded = network.feature(x)
+    assert rounded.dtype == torch.bfloat16
+    assert all(map(torch.equal, seen[0], expected))
+
+
 def test_products_are_rounded_and_outputs_are_not_bfloat16(blobs):
     model, data = convolutional(), blobs(20)
     batch = Batch(data.images, data.labels, None)

@@ -77,6 +77,8 @@ class DataSpec:
         if self.classes is not None and not 0 <= min(self.classes) < max(self.classes) < _SIZES[self.name][3]:
             last = _SIZES[self.name][3] - 1
             raise ValueError(f"`classes` must be two of 0 to {last} for {self.name}, got {self.classes}.")
+        if self.classes is not None and (self.noise > 0 or self.variant == "random-labels"):
+            raise ValueError("`classes` have labels -1 and +1, of which there are none with noise and no random ones.")
         for index, (what, number) in enumerate((("n_train", self.n_train), ("n_test", self.n_test))):
             if number is not None:
                 self._check_part(what, number, index)

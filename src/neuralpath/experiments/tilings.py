@@ -42,6 +42,8 @@ class Config:
                 )
         if any(tile < 1 for tile in self.tiles):
             raise ValueError(f"`tiles` must be numbers from 1, got {self.tiles}.")
+        if "FR-DI" in self.regimes and any(tile > 1 for tile in self.tiles):
+            raise ValueError("`regimes` has FR-DI, whose weights are those of its gates: `tiles` must be 1 there.")
 
 
 def relu_network(config: Config, seed: int, tile: int = 1) -> TrainNetwork:

@@ -107,6 +107,8 @@ class TrainGated(Work):
     def __post_init__(self) -> None:
         if (self.regime == "FL") != (self.gates is not None):
             raise ValueError(f"`gates` are given for the regime FL, and only there; the regime is {self.regime}.")
+        if self.regime == "FR-DI" and self.value_channels is not None:
+            raise ValueError("a wider value network cannot begin with the weights of its gates, as FR-DI asks.")
 
     @property
     def label(self) -> str:

@@ -71,7 +71,8 @@ def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"])
 
 @torch.no_grad()
 def _preactivations(network: GatedNetwork, x: Tensor) -> tuple[tuple[str, ...], list[Float[Tensor, "batch unit"]]]:
-    gates = recorded_gates(network.feature, x, lambda q: q, linear=True)
+    # Copies, since what the activations pass on unchanged may be written into.
+    gates = recorded_gates(network.feature, x, torch.clone, linear=True)
     return gates.names, [_middle(layer) for layer in gates.layers]
 
 

@@ -1,7 +1,7 @@
 """The deep gated network: one network finds the gates, another has the weights behind them."""
 
-from collections.abc import Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -56,7 +56,7 @@ class GatedNetwork(nn.Module):
         feature: the network that finds the gates.
         value: the network that has the weights. It may be wider where ``gate_transform`` tiles the masks.
         gate: computes gates from the feature network's pre-activations: ``HardGate()``, ``SoftGate(beta, factor)`` or
-            any function. Without it, each activation's own gate: hard for ReLU.
+            any function that treats every example by itself. Without it, each activation's own gate: hard for ReLU.
         gate_order: for each gate of the value network the feature network's gate that it takes: a permutation (from
             0), ``"reversed"``, or a mapping by index or name; ``match(x)`` shows the names.
         gate_transform: changes the masks on their way, for example ``Tile(shift=2)``; one for all gates, or a mapping
@@ -96,6 +96,7 @@ class GatedNetwork(nn.Module):
         super().__init__()
         _check_networks(feature, value)
         _check_gate(gate, train_feature)
+        _check_transform(gate_transform)
         self.feature = feature
         self.value = value
         self.gate = gate
@@ -165,10 +166,10 @@ class GatedNetwork(nn.Module):
 
     def _gate_layers(self, x: Tensor) -> tuple[Tensor, ...]:
         matching = self.match(x)
-        with nullcontext() if self.train_feature else torch.no_grad():
+        with nullcontext() if self.train_feature else _constants(x.device):
             recording = Recording(self.gate, linear=self.linear_feature)
             # A copy, since a network may write into its input, which the value network is still to see.
-            run_under(recording, self.feature, x.clone())
+            run_under(recording, self.feature, x.clone() if self.train_feature else self._in_full(x))
             if len(recording.layers) != matching.n_feature_gates:
                 raise RuntimeError(
                     f"the feature network ran {len(recording.layers)} gate operations on this batch, but "
@@ -177,6 +178,11 @@ class GatedNetwork(nn.Module):
                     "nn.ReLU, or run without it."
                 )
             return matching.arrange(recording.layers)
+
+    def _in_full(self, x: Tensor) -> Tensor:
+        """A copy of the batch in the precision of the feature network, where autocast may have changed it."""
+        first = next(self.feature.parameters(), x)
+        return x.to(first.dtype, copy=True) if _is_rounded(x.device) else x.clone()
 
     def value_output(
         self, x: Float[Tensor, "batch *shape"], gates: Gates | Sequence[Shaped[Tensor, "_batch ..."]]
@@ -237,9 +243,31 @@ def check_not_gated(name: str, module: nn.Module) -> None:
             )
 
 
+@contextmanager
+def _constants(device: torch.device) -> Iterator[None]:
+    """Without gradients, and without autocast, which would round some pre-activations to the other side of 0."""
+    with torch.no_grad(), torch.autocast(device.type, enabled=False) if _is_rounded(device) else nullcontext():
+        yield
+
+
+def _is_rounded(device: torch.device) -> bool:
+    """Whether autocast is on for a device."""
+    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
+
+
+def _check_transform(transform: object) -> None:
+    several = transform.values() if isinstance(transform, Mapping) else () if transform is None else (transform,)
+    for one in several:
+        if not callable(one):
+            raise TypeError(
+                "`gate_transform` must be a function from a mask and a shape to a mask, such as `Tile(shift=2)`, or a "
+                f"mapping from gates to such; got {describe(one)}."
+            )
+
+
 def _check_gate(gate: object, train_feature: bool) -> None:
-    if gate is not None and not callable(gate):
-        got = repr(gate) if isinstance(gate, str) else describe(gate)
+    if gate is not None and (not callable(gate) or isinstance(gate, type)):
+        got = repr(gate) if isinstance(gate, str | type) else describe(gate)
         raise TypeError(
             "`gate` must be None, `HardGate()`, `SoftGate(beta)` or a function from pre-activations to gates, "
             f"got {got}."

@@ -55,7 +55,8 @@ def decouple(
             none (see `GatedNetwork`).
         regime: ``"FL"``, ``"FR-II"``, ``"FR-DI"`` or ``"DL"``.
         init: how new weights are drawn, see `neuralpath.nets.initialise`; batch norm is reset.
-        generator: source of all draws, first for the feature network, then for the value network.
+        generator: source of the weights, first of the feature network, then of the value network; the image of
+            ``value_input="random"`` is always the same one: give `RandomImage(seed)` for another.
         beta: steepness of the soft gates of DL, 10 if not given.
         factor: factor of the soft gates of DL.
         gate_order: see `GatedNetwork`, as for what follows.

@@ -104,7 +104,7 @@ def sample_gates(
     devices = [x.device] if x.device.type == "cuda" else []
     places = Places()
     recording = Recording(gate, linear=linear, places=places)
-    ungated = UngatedOperations(places)
+    ungated = UngatedOperations(places, linear=linear)
     watch = nullcontext() if refused is None else ungated.watch(module, rows)
     with torch.random.fork_rng(devices=devices), places.follow(module), recording, watch:
         output = run(module, rows)

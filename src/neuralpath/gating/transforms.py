@@ -1,6 +1,7 @@
 """Changing a mask on its way from the feature network to the value network."""
 
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -31,6 +32,14 @@ class Tile:
 
     shift: int | tuple[int, ...] = 0
 
+    def __post_init__(self) -> None:
+        try:
+            one = operator.index(self.shift) if not isinstance(self.shift, Sequence) else None
+            shift = tuple(map(operator.index, self.shift)) if one is None else one  # type: ignore[arg-type]
+        except TypeError:
+            raise TypeError(f"`shift` must be an integer, or one for each axis of space, got {self.shift!r}.") from None
+        object.__setattr__(self, "shift", shift)
+
     def __call__(self, gate: Shaped[Tensor, "batch *shape"], shape: tuple[int, ...]) -> Shaped[Tensor, "batch *out"]:
         """The mask for a value network of the given shape."""
         channels, *space = gate.shape[1:]
@@ -40,9 +49,9 @@ class Tile:
                 "the value network must have the same positions and at least as many channels"
             )
         shifts = (self.shift,) * len(space) if isinstance(self.shift, int) else tuple(self.shift)
-        if len(shifts) != len(space):
+        if space and len(shifts) != len(space):
             raise ValueError(f"`shift` {shifts} does not fit a mask with {len(space)} axes of space")
-        if any(shifts):
+        if space and any(shifts):
             if gate.dtype == torch.int64:
                 raise ValueError(
                     "the positions of a max pool cannot be rotated, since its windows stay; give `gate_transform` as a "

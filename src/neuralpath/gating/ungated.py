@@ -34,9 +34,15 @@ _COUPLED = frozenset({
     "_softmax", "_log_softmax", "_safe_softmax", "logsumexp", "glu", "log_sigmoid_forward", "hardswish", "prelu",
     "_prelu_kernel", "rrelu_with_noise", "topk", "sort", "kthvalue", "median", "nanmedian", "mode", "amin", "aminmax",
     "cummax", "cummin", "logcumsumexp", "fractional_max_pool2d", "fractional_max_pool3d", "mkldnn_rnn_layer",
-    "_native_multi_head_attention", "_transformer_encoder_layer_fwd",
+    "_native_multi_head_attention", "_transformer_encoder_layer_fwd", "norm", "linalg_vector_norm", "std", "std_mean",
+    "var", "var_mean", "prod", "cumprod", "_cdist_forward", "_pdist_forward", "renorm", "linalg_matrix_exp",
+    "fake_quantize_per_tensor_affine_cachemask", "fake_quantize_per_channel_affine_cachemask", "native_layer_norm",
+    "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "_fused_rms_norm",
 })  # fmt: skip
 """Operations that torch does not call elementwise, and that are no more linear."""
+
+_PRODUCTS = frozenset({"mul", "div", "true_divide", "addcmul", "addcdiv", "mm", "bmm", "matmul", "dot", "mv"})
+"""Operations that are linear in each of two values, and not in both together."""
 
 _ATTENTION = "_scaled_dot_product"
 
@@ -103,8 +109,9 @@ def _unwrapped(tensor: Tensor) -> Tensor:
 class _Operations(TorchDispatchMode):
     """Follows what torch computes, operation by operation."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, linear: bool) -> None:
         super().__init__()
+        self._linear = linear
         self.function: str | None = None  # as the network calls it
         self.place = ""
         self.is_trusted = False  # a gate or a normalisation is running
@@ -154,7 +161,8 @@ class _Operations(TorchDispatchMode):
             chosen = f"{label} (with a mask or positions that depend on the values)"
             return replace(together, inside=inside | {chosen}, last=frozenset())
         squared = name == "mul" and len(signals) > 1 and signals[0] is signals[1]
-        if not together.is_signal or not (_is_nonlinear(name) or squared):
+        multiplied = self._linear and name in _PRODUCTS and len(signals) > 1
+        if not together.is_signal or not (_is_nonlinear(name) or squared or multiplied):
             return replace(together, inside=inside, last=frozenset())
         if name in _LINKS:
             return replace(together, inside=inside, last=frozenset({label}))
@@ -164,10 +172,11 @@ class _Operations(TorchDispatchMode):
 class _Functions(TorchFunctionMode):
     """Says which of torch's functions a network is calling, and what of them is a gate."""
 
-    def __init__(self, operations: _Operations, places: Places) -> None:
+    def __init__(self, operations: _Operations, places: Places, *, linear: bool) -> None:
         super().__init__()
         self._operations = operations
         self._places = places
+        self._trusted = frozenset({"batch_norm"}) if linear else _NORMALISATIONS
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Called by torch in place of ``func``."""
@@ -177,7 +186,7 @@ class _Functions(TorchFunctionMode):
         spelling = SPELLINGS.get(func)
         is_gate = spelling is not None and spelling.read(args, kwargs) is not None
         operations.function, operations.place = name, self._places.here
-        operations.is_trusted = is_gate or name in _NORMALISATIONS
+        operations.is_trusted = is_gate or name in self._trusted
         try:
             result = func(*args, **kwargs)
         finally:
@@ -197,11 +206,13 @@ class UngatedOperations:
     alone; looks at the values that change nothing; dropout; normalisations by torch's functions (they divide by
     statistics, as batch norm does while it is trained); products and quotients of two values; and, as a network's
     very last operation, a soft-max, log-soft-max, sigmoid, log-sigmoid, tanh, softplus or exponential function.
+
+    With ``linear`` products and quotients of two values count, and normalisations but batch norm.
     """
 
-    def __init__(self, places: Places) -> None:
-        self._operations = _Operations()
-        self._functions = _Functions(self._operations, places)
+    def __init__(self, places: Places, *, linear: bool = False) -> None:
+        self._operations = _Operations(linear=linear)
+        self._functions = _Functions(self._operations, places, linear=linear)
 
     @contextmanager
     def watch(self, module: nn.Module, x: Tensor) -> Iterator[None]:

@@ -1,6 +1,7 @@
 """Checks of the arguments that the constructors share; every message names the argument."""
 
 import difflib
+import operator
 from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
@@ -8,10 +9,14 @@ T = TypeVar("T")
 
 
 def check_integer(name: str, value: int, least: int = 1) -> int:
-    """Return `value` if it is an integer of at least `least`."""
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    """Return `value` as a plain integer if it is one, of numpy's too, and at least `least`."""
+    try:
+        plain = None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        plain = None
+    if plain is None or plain < least:
         raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r}.")
-    return value
+    return plain
 
 
 def check_sizes(name: str, values: Sequence[int]) -> tuple[int, ...]:
@@ -26,7 +31,7 @@ def check_sizes(name: str, values: Sequence[int]) -> tuple[int, ...]:
 
 def expand_sizes(name: str, value: int | Sequence[int], count: int) -> tuple[int, ...]:
     """One size per layer: an integer is repeated, a sequence must have `count` entries."""
-    if isinstance(value, int):
+    if not isinstance(value, Sequence):
         return (check_integer(name, value),) * count
     if len(value) != count:
         raise ValueError(f"`{name}` must be one integer or {count} of them, one per layer; got {tuple(value)!r}.")
@@ -42,11 +47,11 @@ def layer_widths(
     It may be left out where `width` is a sequence.
     """
     if n_layers is None:
-        if isinstance(width, int):
+        if not isinstance(width, Sequence):
             raise ValueError(f"`{counted_by}` is needed where `width` is one integer for all layers.")
         return check_sizes("width", width)
     count = check_integer(counted_by, n_layers) - extra
-    if not isinstance(width, int) and len(width) != count:
+    if isinstance(width, Sequence) and len(width) != count:
         raise ValueError(
             f"`width` must be one integer or {count} of them for `{counted_by}`={n_layers}; "
             f"got {tuple(width)!r}. With a sequence, `{counted_by}` may be left out."

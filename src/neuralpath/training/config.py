@@ -1,8 +1,9 @@
 """What determines a training run: frozen records, so that they can be flags, be hashed and be compared."""
 
 import operator
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from neuralpath.training.schedules import Constant, Schedule
 
@@ -25,7 +26,7 @@ class Adam:
     def __post_init__(self) -> None:
         _check_common(self.rate, self.weight_decay)
         _check_number("epsilon", self.epsilon, least=0.0)
-        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+        if not isinstance(self.betas, Sequence) or len(self.betas) != 2 or not all(0 <= b < 1 for b in self.betas):
             raise ValueError(f"`betas` must be two numbers from 0 to below 1, got {self.betas!r}.")
 
 
@@ -131,12 +132,16 @@ class TrainingConfig:
             value = getattr(self, name)
             if value is not None or name not in ("threads", "gate_memory"):
                 object.__setattr__(self, name, _checked_integer(name, value, least))
+        _check_kind("optimiser", self.optimiser, get_args(Optimiser))
+        _check_kind("schedule", self.schedule, get_args(Schedule))
         _check_choice("loss", self.loss, ("cross-entropy", "squared"))
         _check_choice("precision", self.precision, ("full", "bfloat16"))
         _check_choice("train_metrics", self.train_metrics, ("running", "evaluated"))
         target = self.stop_at_train_accuracy
-        if target is not None and not 0 < target <= 1:
-            raise ValueError(f"`stop_at_train_accuracy` is a share above 0 and up to 1, got {target!r}.")
+        if target is not None:
+            _check_plain("stop_at_train_accuracy", target)
+            if not 0 < target <= 1:
+                raise ValueError(f"`stop_at_train_accuracy` is a share above 0 and up to 1, got {target!r}.")
 
 
 def as_json(value: Any) -> Any:
@@ -161,8 +166,15 @@ def _check_common(rate: float, weight_decay: float) -> None:
 
 
 def _check_number(name: str, value: float, least: float) -> None:
+    _check_plain(name, value)
     if not least <= value < float("inf"):  # a NaN fails here too
         raise ValueError(f"`{name}` must be a finite number of at least {least:g}, got {value!r}.")
+
+
+def _check_plain(name: str, value: object) -> None:
+    """Refuse the numbers of numpy and torch, which cannot be written down with the run."""
+    if not isinstance(value, int | float):
+        raise TypeError(f"`{name}` must be a plain number, such as float(value), got {value!r}.")
 
 
 def _checked_integer(name: str, value: Any, least: int) -> int:
@@ -174,6 +186,12 @@ def _checked_integer(name: str, value: Any, least: int) -> int:
     if plain is None or plain < least:
         raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r}.")
     return plain
+
+
+def _check_kind(name: str, value: object, kinds: tuple[type, ...]) -> None:
+    if not isinstance(value, kinds):
+        known = ", ".join(f"{kind.__name__}(...)" for kind in kinds)
+        raise TypeError(f"`{name}` must be one of {known} of `neuralpath.training`, got {value!r}.")
 
 
 def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:

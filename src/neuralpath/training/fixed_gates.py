@@ -15,6 +15,8 @@ from neuralpath.tiles.memory import format_memory
 Store = Shaped[Tensor, "example ..."]
 
 _INT16_LARGEST = torch.iinfo(torch.int16).max
+_SOME = 8
+_FEW, _ROUNDED = 0.01, 1e-3  # share of a layer's gates that may differ, and by how much: rounding changes far less
 
 
 class KeptGates:
@@ -140,6 +142,18 @@ def keep_gates(
         for begin in range(block, len(images), block):
             kept.write(begin, compute(images[begin : begin + block].clone()))
     return kept
+
+
+def depend_on_the_batch(compute: Callable[[Float[Tensor, "batch ..."]], Gates], images: Store) -> bool:
+    """Whether the first example has other gates by itself than among some others, by more than rounding may change."""
+    with torch.no_grad():
+        several, alone = compute(images[:_SOME].clone()), compute(images[:1].clone())
+    for layer, single in zip(several.layers, alone.layers, strict=True):
+        first = layer[0].double()
+        differs = (first - single[0].double()).abs() > _ROUNDED * first.abs().clamp(min=1)
+        if float(differs.double().mean()) > _FEW:
+            return True
+    return False
 
 
 def warn_recomputed(what: str, budget: int) -> None:

@@ -29,18 +29,19 @@ def describe_run(
     Weights are not part of it: those of a run that is taken up come from its checkpoint, so that the model may be made
     anew, with other random weights. Nor are what a model or a callable object does not print.
     """
+    given = as_json(dict(identity or {}))
+    try:
+        json.dumps(given, allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"`identity` must hold plain JSON values, such as numbers and strings: {error}.") from error
     about = {
         "config": as_json(config),
-        "identity": as_json(dict(identity or {})),
+        "identity": given,
         "augment": None if augment is None else getattr(augment, "__qualname__", type(augment).__qualname__),
         "augmentation": None if augment is None else describe_callable(augment),
         "device": task.device.type,
         "model": printed(task.model),
     }
-    try:
-        json.dumps(about, allow_nan=False)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"`identity` must hold plain JSON values, such as numbers and strings: {error}.") from error
     return {**about, "train": describe_data(task.train), "test": describe_data(task.test)} if with_data else about
 
 
@@ -124,6 +125,6 @@ def weights_digest(module: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, tensor in module.state_dict().items():
         if isinstance(tensor, Tensor):
-            flat = tensor.detach().cpu().reshape(-1).view(torch.uint8)  # numpy has no bfloat16
+            flat = tensor.detach().cpu().reshape(-1).view(torch.uint8)
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {fingerprint(flat)}\n".encode())
     return digest.hexdigest()

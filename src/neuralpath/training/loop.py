@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from neuralpath._checks import describe
 from neuralpath.training.batches import Augment
 from neuralpath.training.config import TrainingConfig
 from neuralpath.training.evaluation import Examples, evaluate
@@ -89,6 +90,7 @@ def train(
 
     """
     config = config or TrainingConfig()
+    _check_arguments(model, config, save_every, hooks)
     with ExitStack() as stack:
         stack.enter_context(modes_kept(model))
         stack.enter_context(generators_kept(model))
@@ -111,6 +113,17 @@ def train(
             sources, state.gates_kept = make_sources(task, config, augment, state.gates_kept)
             _Run(task, config, sources, saver, state).complete(hooks, progress)
         return TrainingResult(tuple(state.history), state.step, state.stopped_early)
+
+
+def _check_arguments(model: object, config: object, save_every: object, hooks: object) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}.")
+    if not isinstance(config, TrainingConfig):
+        raise TypeError(f"`config` must be a TrainingConfig, got {describe(config)}.")
+    if save_every is not None and not isinstance(save_every, SaveEvery):
+        raise TypeError(f"`save_every` must be SaveEvery(seconds=...) or SaveEvery(steps=...), got {save_every!r}.")
+    if not isinstance(hooks, Sequence) or not all(map(callable, hooks)):
+        raise TypeError(f"`hooks` must be a sequence of functions, such as [hook], got {hooks!r}.")
 
 
 class _StopRequested(Exception):
@@ -181,6 +194,13 @@ class _Run:
                     self._save()
         except NonFiniteLoss as error:
             raise self._diverged(f"the training loss became {error.value}", error.batch) from None
+        except ValueError as error:
+            if "more than 1 value per channel" not in str(error):
+                raise
+            raise ValueError(
+                "batch norm cannot be trained on a batch of one example, as the last of an epoch is here: set "
+                "`drop_last=True`, or another `batch_size`."
+            ) from error
         state.seconds = time.perf_counter() - self._begun
 
     def _finish_epoch(self) -> EpochMetrics:

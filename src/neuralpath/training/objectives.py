@@ -118,4 +118,5 @@ def _check_classes(labels: Labels, probe: Probe, name: str) -> None:
         raise ValueError(
             f"`{name}` must lie between 0 and {n_outputs - 1}, as the model has {n_outputs} outputs; "
             f"got {int(labels[index])} at index {index}, and {int((~is_class).sum())} such labels in all."
+            + (" Labels of one output are -1 and +1, as floats." if n_outputs == 1 else "")
         )

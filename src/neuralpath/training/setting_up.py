@@ -1,5 +1,6 @@
 """From a model, data and a config to what the loop needs: checked data, targets, gates that are kept."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -22,9 +23,9 @@ from neuralpath.training.batches import (
 )
 from neuralpath.training.config import TrainingConfig
 from neuralpath.training.evaluation import Examples, LoaderExamples, TensorExamples
-from neuralpath.training.fixed_gates import KeptGates, keep_gates, warn_recomputed
+from neuralpath.training.fixed_gates import KeptGates, depend_on_the_batch, keep_gates, warn_recomputed
 from neuralpath.training.objectives import Objective, objective_for
-from neuralpath.training.passes import Forward, forward_of, gate_dtype, with_fixed_gates
+from neuralpath.training.passes import Forward, Gated, forward_of, gate_dtype, with_fixed_gates
 from neuralpath.training.snapshot import fingerprint
 from neuralpath.training.surroundings import modes_kept
 
@@ -106,6 +107,17 @@ def _probe(model: nn.Module, example: Shaped[Tensor, "_example ..."], name: str)
         ) from error
 
 
+def _gates_depend_on_the_batch(task: Task, gated: Gated) -> bool:
+    if not isinstance(task.train, Split) or not depend_on_the_batch(gated.gates, task.train.images):
+        return False
+    warnings.warn(
+        "the gates of an example depend on the batch that it is in, so they are not kept, and the feature network runs "
+        "for every batch; gates, and normalisations in front of them, should look at one example only.",
+        stacklevel=3,
+    )
+    return True
+
+
 def make_sources(
     task: Task, config: TrainingConfig, augment: Augment | None, kept_before: dict[str, bool] | None
 ) -> tuple[Sources, dict[str, bool]]:
@@ -115,6 +127,8 @@ def make_sources(
     may round differently.
     """
     gated = with_fixed_gates(task.model)
+    if gated is not None and kept_before is None and _gates_depend_on_the_batch(task, gated):
+        gated = None
     kept: dict[str, KeptGates | None] = {"train": None, "test": None}
     budget = memory_budget(config.gate_memory)
     for name, data in (("train", task.train), ("test", task.test)):

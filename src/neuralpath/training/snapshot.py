@@ -8,7 +8,6 @@ from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from typing import Any
 
-import numpy as np
 import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
@@ -179,7 +178,8 @@ def fingerprint(*tensors: Shaped[Tensor, "example ..."]) -> str:
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(np.ascontiguousarray(tensor.detach().cpu().numpy()).data)
+        flat = tensor.detach().cpu().contiguous().reshape(-1)
+        digest.update(flat.view(torch.uint8).numpy().data)  # as bytes: numpy has no bfloat16
     return digest.hexdigest()
 
 
