@@ -51,7 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The flags of an experiment depend on its name, so they are parsed in a second step.
         if len(args) > 1 and args[0] == "run" and not args[1].startswith("-"):
             return run_experiment(args[1:])
-        return int(_parse(args).run())
+        return _run(_parse(args))
     except SystemExit as stop:  # --help, or bad usage that tyro has explained
         return stop.code if isinstance(stop.code, int) else 0
     except UserError as error:
@@ -60,9 +60,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # whoever read our output, such as `head`, has had enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
+    except OSError as error:  # what a command has not explained itself, such as a folder that may not be read
+        print(
+            f"neuralpath: {': '.join(str(part) for part in (error.filename, error.strerror) if part)}", file=sys.stderr
+        )
+        return 1
     except KeyboardInterrupt:
         print("neuralpath: interrupted", file=sys.stderr)
         return 130
+
+
+def _run(command: Any) -> int:
+    """Run a command with whatever code of the user's, which may end the program without a word."""
+    try:
+        status = int(command.run())
+    except SystemExit as stop:
+        raise UserError(f"code of yours called sys.exit({stop.code!r}) while it ran.") from stop
+    sys.stdout.flush()  # here, where a full disk can be told
+    return status
 
 
 def _nearest_command(args: list[str]) -> str | None:

@@ -1,3 +1,4 @@
+import errno
 import json
 import subprocess
 import sys
@@ -7,6 +8,7 @@ import pytest
 import torch
 
 from neuralpath.cli import main
+from neuralpath.commands.results import Status
 
 GOOD = textwrap.dedent("""
     from torch import nn
@@ -44,6 +46,15 @@ def model_file(tmp_path):
     path = tmp_path / "my_model.py"
     path.write_text(GOOD)
     return path
+
+
+def test_a_folder_that_may_not_be_read_is_named(tmp_path, capsys, monkeypatch):
+    def refused(self):
+        raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
+
+    monkeypatch.setattr(Status, "run", refused)
+    assert main(["status", str(tmp_path)]) == 1
+    assert capsys.readouterr().err == f"neuralpath: {tmp_path}: Permission denied\n"
 
 
 def test_inspect_one_of_ours_as_a_table(capsys):

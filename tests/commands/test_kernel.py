@@ -7,11 +7,13 @@ from typing import get_args
 
 import numpy as np
 import pytest
+import torch
 
-from neuralpath import named_kernels
+from neuralpath import data, named_kernels, nets
 from neuralpath.cli import main
 from neuralpath.commands import kernel as command
 from neuralpath.readings.pairs import chain
+from neuralpath.tangent.kernel import tangent_kernel
 from neuralpath.tiles import stored_tiles
 from neuralpath.tiles.kernel import TiledKernel
 from neuralpath.tiles.store import open_kernel
@@ -38,6 +40,53 @@ def test_the_names_are_those_of_the_library():
 def test_a_store_is_the_same_kernel_as_a_file(folder, tmp_path):
     assert main([*ARGUMENTS, "--out", str(tmp_path / "K.npy")]) == 0
     assert np.array_equal(np.load(tmp_path / "K.npy"), open_kernel(folder))
+
+
+def test_two_processes_that_write_one_file_do_not_share_a_part(tmp_path, monkeypatch):
+    """The other one is in the middle of its work, and then goes on writing."""
+    other = tmp_path / "K.npy.1.part"
+    parts = []
+    monkeypatch.setattr(command, "_write_npy", lambda tiled, part, what: parts.append(part) or part.write_bytes(b"K"))
+    other.write_bytes(b"half")
+    assert main([*ARGUMENTS, "--out", str(tmp_path / "K.npy")]) == 0
+    assert parts == [tmp_path / f"K.npy.{os.getpid()}.part"]
+    assert other.read_bytes() == b"half"
+
+
+def test_weights_in_double_precision_are_not_rounded(tmp_path):
+    torch.manual_seed(5)
+    model = nets.FC((1, 8, 8), width=8, depth=3).double()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.normal_()
+    torch.save(model.state_dict(), tmp_path / "w.pt")
+    arguments = [*ARGUMENTS, "--double", "--kernel", "tangent", "--weights", str(tmp_path / "w.pt")]
+    assert main([*arguments, "--out", str(tmp_path / "K.npy")]) == 0
+    x = data.load("digits").train.images[:40].double()
+    expected = tangent_kernel(model, x).numpy()
+    np.testing.assert_allclose(np.load(tmp_path / "K.npy"), expected, rtol=1e-12, atol=1e-12 * expected.max())
+
+
+def test_weights_that_are_no_real_numbers_are_refused(tmp_path, capsys):
+    state = nets.FC((1, 8, 8), width=8, depth=3).state_dict()
+    torch.save({name: tensor.to(torch.complex64) for name, tensor in state.items()}, tmp_path / "w.pt")
+    assert main([*ARGUMENTS, "--weights", str(tmp_path / "w.pt"), "--out", str(tmp_path / "K.npy")]) == 1
+    assert "holds torch.complex64, not real numbers" in capsys.readouterr().err
+
+
+def test_a_model_that_ends_the_program_is_named(tmp_path, capsys):
+    file = tmp_path / "quits.py"
+    lines = (
+        "import sys",
+        "from torch import nn",
+        "class Quits(nn.Linear):",
+        "    def forward(self, x):",
+        "        sys.exit()",
+    )
+    file.write_text("\n".join(lines) + "\ndef make():\n    return Quits(64, 2)\n")
+    place = ["--data", "digits", "--count", "5", "--out", str(tmp_path / "K.npy")]
+    assert main(["kernel", f"{file}:make", "--kernel", "tangent", *place]) == 1
+    assert "sys.exit(None) while it ran" in capsys.readouterr().err
 
 
 def test_a_store_is_gone_on_with_and_verified(folder, capsys):

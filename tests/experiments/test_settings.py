@@ -132,3 +132,5 @@ def test_seeds_are_found_at_any_depth():
     check_seeds(Outer((Inner((0,)),)))
     with pytest.raises(ValueError, match=r"`inner\.1\.seeds` is empty"):
         check_seeds(Outer((Inner((0,)), Inner(()))))
+    with pytest.raises(ValueError, match=r"`inner\.0\.seeds` must differ, .*got \(0, 1, 0\)"):
+        check_seeds(Outer((Inner((0, 1, 0)),)))

@@ -43,7 +43,9 @@ def test_flags_that_contradict_each_other(tmp_path, capsys):
 
 def test_a_page_that_cannot_be_written(runs, tmp_path, capsys):
     (tmp_path / "file").write_text("")
-    assert "cannot be written" in complaint([runs, "--out", tmp_path / "file" / "page.html", "--no-figures"], capsys)
+    assert "cannot be read or written" in complaint(
+        [runs, "--out", tmp_path / "file" / "page.html", "--no-figures"], capsys
+    )
 
 
 @pytest.mark.parametrize("package", ["plotly", "matplotlib"])
@@ -109,15 +111,30 @@ def test_a_sweep_of_another_version_is_named(tmp_path, runs, capsys):
     assert "regimes-old.json cannot be read" in (copy / "report.html").read_text()
 
 
-def test_results_of_another_version_are_named(tmp_path):
+def test_results_of_another_version_are_named(tmp_path, capsys):
     sweep = small_sweep()
     store = write_made_up(tmp_path, sweep, n_finished=0)
     work = sweep.works[0]
     store.begin(work)
     store.finish(work, {"something": "else"}, {})
     contents = read_contents(store)
-    assert "its results do not fit this version, and are not shown (KeyError" in contents.problems[0]
+    assert "is not shown: results do not fit this version (KeyError" in contents.problems[0]
     assert "Nothing to show yet." in page_html(contents, NoNetwork("no run"), "")
+    assert main(["show", str(tmp_path)]) == 1
+    assert "is not shown: results do not fit this version (KeyError" in capsys.readouterr().err
+
+
+def test_what_flags_have_changed_is_not_told_of_the_preset(tmp_path):
+    sweep = replace(small_sweep(), preset="cpu")
+    assert sweep.config != sweep.experiment.presets["cpu"]
+    assert sweep.reduced == "the preset cpu with other settings, which are in the command"
+    assert replace(sweep, preset="").reduced == ""
+    whole = replace(sweep, config=sweep.experiment.presets["cpu"])
+    part = replace(whole, config=replace(whole.config, only=("mnist-fc-adam",)))
+    assert whole.reduced == part.reduced == sweep.experiment.reduced["cpu"]
+    store = write_made_up(tmp_path, sweep)
+    page = page_html(read_contents(store), NoNetwork("no run"), "")
+    assert "Against the papers: the preset cpu with other settings, which are in the command." in page
 
 
 def test_claims_of_results_of_another_version_are_not_judged(tmp_path, capsys):
@@ -136,6 +153,8 @@ def test_claims_of_results_of_another_version_are_not_judged(tmp_path, capsys):
     assert main(["report", str(tmp_path), "--no-figures"]) == 0
     assert "the claims are not judged: results do not fit this version (KeyError" in capsys.readouterr().err
     assert "the claims are not judged" in page.read_text()
+    assert main(["claims", str(tmp_path), "--no-cost"]) == 1
+    assert "the claims are not judged: results do not fit this version (KeyError" in capsys.readouterr().err
 
 
 def test_a_folder_of_records_shows_the_same_tables(runs, tmp_path, capsys):

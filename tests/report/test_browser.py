@@ -360,6 +360,27 @@ def test_the_explorer_by_keyboard(open_page, networks):
     assert page.locator("input[name=x-second-source][value=train]").is_checked()
 
 
+def ink_extent(image):
+    """Rows or columns of a training image between the first and the last with ink, whichever are more."""
+    places = (image[0] > 0.25).nonzero()
+    return int((places.max(0).values - places.min(0).values).max()) + 1
+
+
+def test_a_drawing_by_the_keys_gets_the_size_of_the_training_images(open_page, networks):
+    watched = open_page()
+    page = watched.page
+    page.locator("input[name=x-source][value=drawn]").check()
+    page.locator("#x-canvas").focus()
+    for key in (" ", "ArrowDown", " ", "ArrowDown", " "):
+        page.keyboard.press(key)
+    drawn = torch.tensor(watched.reading()["pixels"]).reshape(8, 8)
+    images = networks["biases"].train.images
+    usual = sum(ink_extent(image) for image in images) / len(images)
+    # A bar of three squares keeps its form: as high as the digits are, and a third as wide.
+    assert float(drawn.sum(0).max()) == pytest.approx(usual, abs=0.3)
+    assert float(drawn.sum(1).max()) == pytest.approx(usual / 3, abs=0.3)
+
+
 def test_everything_that_can_be_pressed_has_a_name(open_page):
     page = open_page().page
     nameless = page.evaluate("""() => [...document.querySelectorAll('button, input, [role=listbox], canvas')]

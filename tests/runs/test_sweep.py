@@ -10,6 +10,7 @@ import pytest
 from rich.console import Console
 
 from neuralpath.runs.display import Display
+from neuralpath.runs.executors import Processes
 from neuralpath.runs.perform import Outcome, perform_work
 from neuralpath.runs.store import RunError, Store
 from neuralpath.runs.sweep import SweepFailed, perform
@@ -97,6 +98,24 @@ def test_a_process_that_dies_costs_its_own_run_only(tmp_path):
     assert len(list((tmp_path / "out").rglob("record.json"))) == 3
     results = perform(works, tmp_path / "out", jobs=2, retry_failed=True, progress=False)
     assert len(results) == 4
+
+
+def test_a_process_that_dies_while_it_has_nothing_to_do_is_replaced(tmp_path):
+    store = Store(tmp_path)
+    store.make()
+    executor = Processes(1, store, "")
+    try:
+        done = []
+        for name in ("a", "b"):
+            executor.start(Counting(name), ())
+            while len(done) < (1 if name == "a" else 2):
+                done += executor.wait(1.0)
+            process = executor._workers[0]._process
+            process.kill()
+            process.join()
+        assert [outcome.kind for _, outcome in done] == ["finished", "finished"]
+    finally:
+        executor.stop()
 
 
 def test_records_count_as_finished_without_their_directories(tmp_path):
@@ -220,7 +239,7 @@ def test_the_live_table_shows_what_runs_and_how_far_it_is(tmp_path):
         console = Console(width=120, file=StringIO())
         console.print(display)
     text = console.file.getvalue()
-    assert "1 of 2 runs finished, 1 running, about 2 min left" in text
+    assert "1 of 2 runs finished, 1 running, about 90 s left" in text
     assert "counting base" in text
     assert "1/4" in text
     assert "test 50.0%" in text

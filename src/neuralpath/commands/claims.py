@@ -55,9 +55,9 @@ class Claims:
                 for costs in _estimated(evidence):  # kept as they come, since measuring may take minutes
                     costs.write(self.folder)
                     evidence = evidence.with_costs(costs)
+            judged = judge_all(evidence)
         except RunError as error:
             raise UserError(str(error)) from error
-        judged = judge_all(evidence)
         try:
             write_atomically(page, claims_markdown(judged, evidence, self.folder / ANALYSES).encode())
         except OSError as error:

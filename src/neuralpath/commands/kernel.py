@@ -82,11 +82,11 @@ class Kernel:
         except ValueError as error:
             raise UserError(str(error)) from error
         torch.manual_seed(self.seed)
-        model = load_model(self.model, x.shape[1:], self.set)
+        dtype = torch.float64 if self.double else torch.float32
+        # Before weights are read: those of a file in double precision are not to be rounded.
+        model, x = load_model(self.model, x.shape[1:], self.set).to(dtype), x.to(dtype)
         if self.weights is not None:
             load_weights(model, self.weights)
-        dtype = torch.float64 if self.double else torch.float32
-        model, x = model.to(dtype), x.to(dtype)
         try:
             if self.verify is not None:
                 return self._verify(self.verify, model, x)
@@ -145,16 +145,16 @@ class Kernel:
         from neuralpath.named_kernels import named_tiles
 
         tiled = named_tiles(self.kernel, model, x, memory=memory, normalise=self.normalise)
-        # Beside the target, and put in place when it is whole: half a kernel is of no use.
-        part = out.with_name(out.name + ".part")
+        # Beside the target, and put in place when it is whole: half a kernel is of no use. Under a name of its own for
+        # each process, since another one may be writing the same kernel.
+        part = out.with_name(f"{out.name}.{os.getpid()}.part")
         try:
             _write_npy(tiled, part, out.name)
             os.replace(part, out)
         except OSError as error:
             raise UserError(f"{out} cannot be written: {error.strerror}.") from error
         finally:
-            if part.exists():
-                part.unlink()
+            part.unlink(missing_ok=True)
 
 
 def _check_place(out: Path) -> None:

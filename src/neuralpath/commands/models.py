@@ -168,7 +168,7 @@ def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
             raise UserError(f"--set takes name=value, such as width=128; got {setting!r}.")
         try:
             parsed[key] = ast.literal_eval(text)
-        except (ValueError, SyntaxError):
+        except (ValueError, SyntaxError, TypeError):
             parsed[key] = text  # a word, such as pooling=max
     return parsed
 
@@ -188,6 +188,11 @@ def load_weights(model: "nn.Module", path: Path) -> None:
         f"{key} has the shape {tuple(state[key].shape)}, not {tuple(own[key].shape)}"
         for key in own
         if key in state and state[key].shape != own[key].shape
+    ]
+    problems += [
+        f"{key} holds {state[key].dtype}, not real numbers"
+        for key in own
+        if key in state and own[key].is_floating_point() and not state[key].is_floating_point()
     ]
     if problems:
         more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""

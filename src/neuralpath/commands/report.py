@@ -51,7 +51,7 @@ class Report:
         except (RunError, MissingExtra) as error:
             raise UserError(str(error)) from error
         except OSError as error:
-            raise UserError(f"{error.filename or page} cannot be written: {error.strerror}.") from error
+            raise UserError(f"{error.filename or page} cannot be read or written: {error.strerror}.") from error
         for problem in written.problems:
             print(f"neuralpath: {problem}", file=sys.stderr)
         print(f"{page}: {written.n_bytes / 1e6:.1f} MB")
@@ -63,12 +63,9 @@ class Report:
 def _verdicts(store: "Store") -> "tuple[tuple[ClaimVerdict, ...], tuple[str, ...]]":
     """The verdicts on the papers' claims, or none and a message where the records are of another version."""
     from neuralpath.experiments.claims.judging import claim_verdicts
-    from neuralpath.runs.store import RunError
+    from neuralpath.experiments.sweeps import MisfitResults
 
     try:
         return claim_verdicts(store), ()
-    except RunError:
-        raise
-    except (KeyError, IndexError, TypeError, ValueError) as error:
-        reason = f"{type(error).__name__}: {error}"
-        return (), (f"the claims are not judged: results do not fit this version ({reason})",)
+    except MisfitResults as error:
+        return (), (str(error),)

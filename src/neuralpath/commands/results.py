@@ -66,12 +66,16 @@ class Show:
     def run(self) -> int:
         """Print them."""
         from neuralpath.commands.tables import print_shown
+        from neuralpath.runs.store import RunError
         from neuralpath.runs.work import with_needs
 
         store = _store(self.folder, self.records)
         for sweep in _sweeps(self.folder):
             name_damage(with_needs(sweep.works), store)
-            print_shown(sweep.shown(store))
+            try:
+                print_shown(sweep.shown(store))
+            except RunError as error:
+                raise UserError(str(error)) from error
         return 0
 
 

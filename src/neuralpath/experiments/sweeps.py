@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,20 @@ from neuralpath.runs.work import Work, canonical
 from neuralpath.training.config import as_json
 
 SWEEPS = "sweeps"
+
+
+class MisfitResults(RunError):
+    """Results that are whole and that this version can make nothing of: of another one, or of odd settings."""
+
+
+@contextmanager
+def fitting_results(what_is_not: str) -> Iterator[None]:
+    """Say what is not done where results do not have the form that is expected."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, ArithmeticError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise MisfitResults(f"{what_is_not}: results do not fit this version ({reason})") from error
 
 
 @dataclass(frozen=True)
@@ -42,7 +58,7 @@ class Sweep:
     @property
     def whole(self) -> "Sweep":
         """The sweep of all parts of its preset where this one has only some of them, else the sweep itself."""
-        preset: Any = next((config for name, config in self.experiment.presets.items() if name == self.preset), None)
+        preset = self._preset_config
         if preset is None or self.config == preset or not hasattr(preset, "only"):
             return self
         if replace(self.config, only=preset.only) != preset:
@@ -50,13 +66,31 @@ class Sweep:
         return replace(self, config=preset, command=f"neuralpath run {self.experiment.name} --preset {self.preset}")
 
     @property
+    def reduced(self) -> str:
+        """How it is smaller than what the papers did; where flags have changed its preset, that they have."""
+        preset = self._preset_config
+        if preset is None:
+            return ""
+        if self.whole.config != preset:
+            return f"the preset {self.preset} with other settings, which are in the command"
+        return next((text for name, text in self.experiment.reduced.items() if name == self.preset), "")
+
+    @property
+    def _preset_config(self) -> Any:
+        return next((config for name, config in self.experiment.presets.items() if name == self.preset), None)
+
+    @property
     def works(self) -> tuple[Work, ...]:
         """The runs that are wanted; what these need comes on top."""
         return self.experiment.works(self.config)
 
     def shown(self, store: Store) -> tuple[Shown, ...]:
-        """Tables and figures of what is finished."""
-        return self.experiment.shown(self.config, results_of(self.works, store))
+        """Tables and figures of what is finished.
+
+        Raises: MisfitResults.
+        """
+        with fitting_results(f"{self.name} is not shown"):
+            return self.experiment.shown(self.config, results_of(self.works, store))
 
     def write(self, folder: Path) -> None:
         """Note in a folder of runs what was asked for.

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from neuralpath.experiments.shown import HeatMaps, Shown
 from neuralpath.experiments.specs import DataSpec
-from neuralpath.experiments.sweeps import Sweep, read_sweeps
+from neuralpath.experiments.sweeps import MisfitResults, Sweep, read_sweeps
 from neuralpath.runs.perform import is_finished
 from neuralpath.runs.place import read_metrics
 from neuralpath.runs.store import ABOUT, RECORD, Store, read_about
@@ -82,9 +82,8 @@ def read_contents(store: Store) -> Contents:
         runs = tuple(_state(work, store) for work in with_needs(sweep.works))
         try:
             shown = tuple(_with_classes(item, sweep.config) for item in sweep.shown(store))
-        except (KeyError, IndexError, TypeError, ValueError) as error:  # records of a version with other results
-            reason = f"{type(error).__name__}: {error}"
-            problems.append(f"{sweep.name}: its results do not fit this version, and are not shown ({reason})")
+        except MisfitResults as error:
+            problems.append(str(error))
             shown = ()
         contents.append(SweepContents(sweep, runs, shown))
     return Contents(tuple(contents), tuple(problems))

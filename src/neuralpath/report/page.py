@@ -85,7 +85,7 @@ def write_report(
     files = {} if figures is None else _draw_all(drawn, figures, page)
     whole = page_html(
         contents, network, plotly, files=files, claims=claims, title=title, kernel=kernel, summary=summary
-    ).encode()
+    ).encode(errors="replace")  # a command may hold a file name that is no text
     write_atomically(page, whole)
     explorer = network.reason if isinstance(network, NoNetwork) else network.name
     return Written(page, len(whole), len(files), figures, contents.problems, explorer)

@@ -87,8 +87,7 @@ def sweep_html(contents: SweepContents, files: Files, all_versions: Sequence[Ver
         shown = '<p class="empty">Nothing to show yet.</p>'
     preset = f"preset {sweep.preset}" if sweep.preset else ""
     facts = [f'<a href="#papers">{text(experiment.source)}</a>', text(preset), f"version {text(sweep.version)}"]
-    reduced = dict(experiment.reduced).get(sweep.preset, "")  # type: ignore[call-overload]
-    against = f'<p class="reduced">Against the papers: {text(reduced)}.</p>' if reduced else ""
+    against = f'<p class="reduced">Against the papers: {text(sweep.reduced)}.</p>' if sweep.reduced else ""
     command = f'<p class="command"><code>{text(sweep.command)}</code></p>' if sweep.command else ""
     return (
         f'<section class="sweep" id="{sweep_anchor(contents)}"><header><h2>{text(experiment.name)}</h2>'

@@ -43,7 +43,7 @@ def cell_html(cell: Cell) -> str:
     if isinstance(cell, Spread):
         mean, spread = map(_signed, cell.digits)
         deviation = f' <span class="deviation">± {spread}</span>' if spread else ""
-        return f'{mean}{deviation} <span class="seeds" title="{cell.n} seeds">({cell.n})</span>'
+        return f'{mean}{deviation} <span class="seeds" title="mean of {cell.n}">({cell.n})</span>'
     if isinstance(cell, float):
         return _signed(f"{cell:.5g}")
     return _signed(f"{cell}") if isinstance(cell, int) else text(cell)

@@ -87,11 +87,13 @@ class Processes:
 
     def start(self, work: Work, weights: tuple[str, ...]) -> None:
         """As `Executor.start`."""
-        idle = next((worker for worker in self._workers if worker.work is None), None)
-        if idle is None:
-            idle = _Worker(self._store, self._command)
-            self._workers.append(idle)
-        idle.give(work, weights)
+        for idle in [worker for worker in self._workers if worker.work is None]:
+            try:
+                return idle.give(work, weights)
+            except OSError:  # it has died while it had nothing to do
+                self._workers.remove(idle)
+        self._workers.append(_Worker(self._store, self._command))
+        self._workers[-1].give(work, weights)
 
     def wait(self, seconds: float) -> list[tuple[Work, Outcome]]:
         """As `Executor.wait`."""

@@ -40,12 +40,12 @@ class Estimate:
 def format_time(seconds: float) -> str:
     """Seconds for people.
 
-    >>> format_time(0.25), format_time(90), format_time(7260)
-    ('0.2 s', '2 min', '2 h 1 min')
+    >>> format_time(0.25), format_time(90), format_time(150), format_time(7260)
+    ('0.2 s', '90 s', '2 min', '2 h 1 min')
     """
-    if seconds < 60:
+    if seconds < 120:
         return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes = max(round(seconds / 60), 2)
+    minutes = round(seconds / 60)
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"
 
 

@@ -9,4 +9,4 @@ ANALYSES = "analyses"
 def analysis(number: str, folder: Path | None) -> str:
     """The text on a claim, if there is one."""
     path = None if folder is None else folder / f"{number}.md"
-    return path.read_text().strip() if path is not None and path.exists() else ""
+    return path.read_text(encoding="utf-8", errors="replace").strip() if path is not None and path.exists() else ""

@@ -10,7 +10,7 @@ from neuralpath.experiments.claims.costs import Costs
 from neuralpath.experiments.claims.every_claim import CLAIMS
 from neuralpath.experiments.claims.evidence import Evidence, gather
 from neuralpath.experiments.claims.rules import verdict_of
-from neuralpath.experiments.sweeps import read_sweeps
+from neuralpath.experiments.sweeps import fitting_results, read_sweeps
 from neuralpath.runs.store import Store
 
 EXACT = "exact"
@@ -70,8 +70,12 @@ def judge(claim: Claim, evidence: Evidence) -> Judged:
 
 
 def judge_all(evidence: Evidence) -> tuple[Judged, ...]:
-    """Judge every claim."""
-    return tuple(judge(claim, evidence) for claim in CLAIMS)
+    """Judge every claim.
+
+    Raises: MisfitResults.
+    """
+    with fitting_results("the claims are not judged"):
+        return tuple(judge(claim, evidence) for claim in CLAIMS)
 
 
 def claim_verdicts(store: Store) -> tuple[ClaimVerdict, ...]:

@@ -160,12 +160,10 @@ def _left_out(evidence: Evidence) -> str:
         for found in evidence.of(name):
             sweep = found.sweep
             done = f"{len(found.works) - len(found.unfinished)} of {len(found.works)}"
-            rows.append(
-                (name, sweep.preset or "-", done, _remaining(evidence, name), _reduced(name, sweep.preset), whole)
-            )
+            rows.append((name, sweep.preset or "-", done, _remaining(evidence, name), sweep.reduced or "-", whole))
         if not evidence.of(name):
             preset = f"{evidence.set_aside[name]} only" if name in evidence.set_aside else "not run"
-            rows.append((name, preset, "-", _remaining(evidence, name), _reduced(name, "cpu"), whole))
+            rows.append((name, preset, "-", _remaining(evidence, name), get(name).reduced.get("cpu", "-"), whole))
     columns = ("experiment", "preset", "runs finished", "the others would take", "how it is smaller than the papers'",
                "the papers' scale would take")  # fmt: skip
     note = "Times are estimates for one core of the machine that the runs ran on, from measured speeds.\n"
@@ -175,7 +173,3 @@ def _left_out(evidence: Evidence) -> str:
 def _remaining(evidence: Evidence, name: str) -> str:
     unfinished = evidence.unfinished(name)
     return evidence.costs.of(unfinished) if unfinished else "-"
-
-
-def _reduced(name: str, preset: str) -> str:
-    return next((text for known, text in get(name).reduced.items() if known == preset), "-")

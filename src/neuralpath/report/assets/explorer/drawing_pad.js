@@ -41,7 +41,8 @@ export function makePad(canvas, side, usual, changed) {
   /** Shows the drawing, and gives it on as the network is to see it. */
   function update() {
     draw(screen, AS_DRAWN);
-    const place = fit.checked ? placement(ink(screen), size, usual, PEN * size) : null;
+    const pen = marks.some((mark) => mark.points) ? PEN * size : 0; // squares have none: they grow with the drawing
+    const place = fit.checked ? placement(ink(screen), size, usual, pen, pen ? 1.5 * pen : cell) : null;
     draw(hidden, place ?? AS_DRAWN);
     changed(averaged(ink(hidden), size, side));
   }

@@ -26,12 +26,13 @@ export function inkBox(pixels, side) {
   return box;
 }
 
-/** How to draw the ink anew, with the same pen, so that its box has the usual size and place; null without ink. */
-export function placement(pixels, side, usual, pen) {
+/** How to draw the ink anew so that its box has the usual size and place; null without ink.
+ * The pen's width stays what it is, and so does ink that is no larger than a dot. */
+export function placement(pixels, side, usual, pen, dot) {
   const box = inkBox(pixels, side);
   if (box === null) return null;
-  const extent = Math.max(box.right - box.left, box.bottom - box.top) - pen; // of the pen's middle
-  const scale = extent > pen / 2 ? (usual.size * side - pen) / extent : 1; // a dot stays a dot
+  const extent = Math.max(box.right - box.left, box.bottom - box.top);
+  const scale = extent > dot ? (usual.size * side - pen) / (extent - pen) : 1;
   return {
     scale,
     x: usual.x * side - (scale * (box.left + box.right)) / 2,

@@ -35,8 +35,10 @@ export function power(log) {
   if (log === -Infinity) return "none";
   const digits = log / LN10;
   if (digits < 6) return Math.round(Math.exp(log)).toLocaleString("en");
-  const exponent = Math.floor(digits + 1e-9);
-  return `${(10 ** (digits - exponent)).toFixed(2)} × 10${superscript(exponent)}`;
+  let exponent = Math.floor(digits + 1e-9);
+  let mantissa = (10 ** (digits - exponent)).toFixed(2);
+  if (mantissa === "10.00") [mantissa, exponent] = ["1.00", exponent + 1];
+  return `${mantissa} × 10${superscript(exponent)}`;
 }
 
 export function percent(share) {
