@@ -99,11 +99,11 @@ def test_long_work_is_announced_and_short_work_is_not(kernel_of, caplog, capsys)
         assert not caplog.records
         kernel_of(20, 1.0, 0.5)[0].filled(progress=False)
     assert [record.message for record in caplog.records] == [
-        "test kernel: about 2 min, 612 bytes for the work and 3.1 KiB for the result"
+        "test kernel: about 105 s, 612 bytes for the work and 3.1 KiB for the result"
     ]
     assert capsys.readouterr().err == ""
     kernel_of(20, 1.0, 0.5)[0].filled(progress=True)
-    assert "test kernel: about 2 min" in capsys.readouterr().err
+    assert "test kernel: about 105 s" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("symmetric", [True, False])

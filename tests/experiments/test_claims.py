@@ -400,6 +400,14 @@ def test_a_network_that_has_hardly_been_trained_is_no_mark_to_reach():
     judged = judge(BY_NUMBER["C34"], evidence("linear-gating", _hardly_trained))
     assert judged.verdict == "not tested here"
     assert all("fitted less than 90 %" in check.aside for check in judged.aspects[0].checks)
+    regimes = evidence(
+        "regimes", lambda work: _hardly_trained(work) if work.data.name == "cifar10" else accuracies()(work)
+    )
+    for number in ("C9", "C27"):
+        checks = judge(BY_NUMBER[number], regimes).aspects[0].checks
+        assert {bool(check.aside) for check in checks if "cifar10" in check.where} == {True}
+        assert all("ReLU fitted" in check.ours for check in checks)
+        assert verdict(number, regimes) == "holds"  # by the networks on MNIST
     on_cifar = evidence("linear-gating", lambda work: (
         _hardly_trained if work.data.name == "cifar10" else accuracies({"DLGN": 70.0}))(work))  # fmt: skip
     assert verdict("C34", on_cifar) == "does not hold"
@@ -610,7 +618,7 @@ def test_real_runs_are_judged(runs):
     rows = {row.number: row for row in claim_verdicts(Store(runs, runs))}
     assert len(rows) == 38
     assert rows["C9"].ours.startswith("FL - ReLU: ")
-    assert "(3 seeds) [digits-100 fc-w32-d4 Adam; open]" in rows["C9"].ours
+    assert "% [digits-100 fc-w32-d4 Adam; does not decide]" in rows["C9"].ours  # its ReLU network has fitted little
     assert rows["C27"].verdict == "not tested here"
 
 

@@ -475,8 +475,8 @@ def test_chunks_of_pairs_agree_with_the_whole(case, monkeypatch):
 
 
 def test_few_pairs_of_a_wide_network_are_walked_at_once():
-    wide = npath.trace(nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.LazyLinear(1)),
-                       torch.zeros(1, 3, 64, 64))  # fmt: skip
+    model = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 64 * 64, 1))
+    wide = npath.trace(model, torch.zeros(1, 3, 64, 64))
     gates = wide.gates(torch.zeros(1, 3, 64, 64))
     assert counts._at_once(wide, gates) * 16 * wide.widest <= counts.CHUNK_BYTES
     assert counts._at_once(wide, gates) < 64

@@ -8,6 +8,7 @@ from neuralpath.experiments.accuracies import Seeds, When, accuracies, accuracy
 from neuralpath.experiments.claims.checks import Check, Outcome
 from neuralpath.experiments.claims.rules import (
     NAMED_DIFFERENCE,
+    REFERENCE_FITTED,
     SINGLE_SEED_ERROR,
     above,
     too_few,
@@ -77,6 +78,18 @@ def telling_fit(checks: Iterable[Check], who: str, share: Spread | None) -> list
     """Checks that tell in words how much a network behind them has fitted."""
     told = "" if share is None else f", {who} fitted {share.mean:.1f} %"
     return [replace(check, ours=check.ours + told) for check in checks]
+
+
+def beside_a_fitted_network(
+    checks: Iterable[Check], reference: Seeds, name: str, other: Seeds, results: Results
+) -> list[Check]:
+    """Checks with what both networks have fitted, set aside where the reference has fitted too little to be one."""
+    share = fitted(reference, results)
+    told = telling_fit(telling_fit(checks, "ReLU", share), name, fitted(other, results))
+    if share is None or share.mean >= REFERENCE_FITTED:
+        return told
+    aside = f"the ReLU network has fitted less than {REFERENCE_FITTED:g} % of its training labels"
+    return [replace(check, aside=check.aside or aside) for check in told]
 
 
 def printed_difference(first: Printed | None, second: Printed | None) -> float | None:

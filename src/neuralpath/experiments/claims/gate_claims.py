@@ -1,23 +1,20 @@
 """Claims about gates of other epochs, layers, places and kinds: C11, C25, C30, C34."""
 
-from collections.abc import Iterable
-from dataclasses import replace
 from itertools import pairwise
 
 from neuralpath.experiments import hidden_outputs, kernels, linear_gating, regimes, stages, tilings
 from neuralpath.experiments.accuracies import Seeds, accuracies
 from neuralpath.experiments.claims.checks import Aspect, Check
 from neuralpath.experiments.claims.compared import (
+    beside_a_fitted_network,
     difference,
-    fitted,
     is_above,
     is_within,
     points,
     printed_difference,
-    telling_fit,
 )
 from neuralpath.experiments.claims.evidence import Evidence
-from neuralpath.experiments.claims.rules import DECOUPLED, REFERENCE_FITTED, SINGLE_SEED_ERROR, above, robust, too_few
+from neuralpath.experiments.claims.rules import DECOUPLED, SINGLE_SEED_ERROR, above, robust, too_few
 from neuralpath.experiments.experiment import Results
 from neuralpath.experiments.parts import chosen_parts
 from neuralpath.experiments.printed import printed
@@ -89,7 +86,7 @@ def reversed_gates(evidence: Evidence) -> tuple[Aspect, ...]:
         pair = difference(rows[hidden_outputs.REVERSED], rows["ReLU"], found.results)
         where = f"{config.data.label} {config.net.label}"
         made = is_within(config.data, where, pair, -bound, printed=0.0)
-        checks += _beside_a_fitted_network(made, rows["ReLU"], "reversed", rows[hidden_outputs.REVERSED], found.results)
+        checks += beside_a_fitted_network(made, rows["ReLU"], "reversed", rows[hidden_outputs.REVERSED], found.results)
     papers = hidden_outputs.rows_of(get("hidden-outputs").presets["paper"])
     fitting = tuple(work for name in ("ReLU", hidden_outputs.REVERSED) for work in papers[name].values())
     return (Aspect("reversed gates and random input - ReLU", tuple(checks), would_take=fitting),)
@@ -128,17 +125,5 @@ def linear_gates(evidence: Evidence) -> tuple[Aspect, ...]:
             rows = linear_gating.rows_of(config, part)
             pair = difference(rows["DLGN"], rows["ReLU"], found.results)
             made = is_within(part.data, f"{part.data.label} {part.net.label}", pair, -DECOUPLED)
-            checks += _beside_a_fitted_network(made, rows["ReLU"], "DLGN", rows["DLGN"], found.results)
+            checks += beside_a_fitted_network(made, rows["ReLU"], "DLGN", rows["DLGN"], found.results)
     return (Aspect("linear gates - ReLU", tuple(checks)),)
-
-
-def _beside_a_fitted_network(
-    checks: Iterable[Check], reference: Seeds, name: str, other: Seeds, results: Results
-) -> list[Check]:
-    """Checks with what both networks have fitted, set aside where the reference has fitted too little to be one."""
-    share = fitted(reference, results)
-    told = telling_fit(telling_fit(checks, "ReLU", share), name, fitted(other, results))
-    if share is None or share.mean >= REFERENCE_FITTED:
-        return told
-    aside = f"the ReLU network has fitted less than {REFERENCE_FITTED:g} % of its training labels"
-    return [replace(check, aside=check.aside or aside) for check in told]

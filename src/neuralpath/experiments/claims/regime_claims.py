@@ -7,6 +7,7 @@ from neuralpath.experiments import regimes, residual
 from neuralpath.experiments.accuracies import Seeds, accuracies, accuracy
 from neuralpath.experiments.claims.checks import Aspect, Check
 from neuralpath.experiments.claims.compared import (
+    beside_a_fitted_network,
     counted,
     difference,
     fitted,
@@ -62,6 +63,11 @@ class Setting:
         found = difference(self.rows[first], self.rows[second], self.results)
         return is_within(self.data, self.where, found, low, high, self.printed(first, second))
 
+    def not_below_relu(self, name: str, bound: float) -> list[Check]:
+        """Whether something is at most so much below the ReLU network, where that is a mark to reach."""
+        checks = self.within(name, "ReLU", -bound)
+        return beside_a_fitted_network(checks, self.rows.get("ReLU", {}), name, self.rows.get(name, {}), self.results)
+
     def above(self, first: str, second: str) -> tuple[Check, ...]:
         """Whether first is above second."""
         if first not in self.rows or second not in self.rows:
@@ -105,7 +111,7 @@ def _generalises(one: Setting) -> Iterator[Check]:
 
 def recovered(evidence: Evidence) -> tuple[Aspect, ...]:
     """C9."""
-    checks = (check for one in settings(evidence) for check in one.within("FL", "ReLU", -RECOVERED))
+    checks = (check for one in settings(evidence) for check in one.not_below_relu("FL", RECOVERED))
     return (Aspect("FL - ReLU", tuple(checks)),)
 
 
@@ -118,7 +124,7 @@ def both_random(evidence: Evidence) -> tuple[Aspect, ...]:
 
 def decoupled(evidence: Evidence) -> tuple[Aspect, ...]:
     """C27."""
-    checks = (check for one in settings(evidence) for check in one.within("DL", "ReLU", -DECOUPLED))
+    checks = (check for one in settings(evidence) for check in one.not_below_relu("DL", DECOUPLED))
     return (Aspect("DL - ReLU", tuple(checks)),)
 
 

@@ -40,7 +40,8 @@ which P2 section 6 sets them; chosen here."""
 
 REFERENCE_FITTED = 90.0
 """Per cent of its training labels that a ReLU network must have fitted, as in C14, for it to be a mark that others can
-miss (C25, C34): the papers' fit about all of them, and what has hardly been trained is easily reached. Chosen here."""
+miss (C9, C25, C27, C34): the papers' fit about all of them, and what has hardly been trained is easily reached. Chosen
+here."""
 
 ROBUST = {"mnist": 1.0, "cifar10": 3.0}
 """Points by which orders of gates, tilings and inputs may move the accuracy and it still is the same (C23 to C25, C28,
