@@ -1,5 +1,7 @@
 """Bad input and unreadable models: one message that names the thing and says what to do."""
 
+import logging
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -57,6 +59,22 @@ def test_data_dependent_control_flow(capfd):
     with pytest.raises(ValueError, match="an `if` or a loop that depends on the values of the input"):
         npath.trace(model, torch.randn(2, 3))
     assert "".join(capfd.readouterr()) == ""
+
+
+def test_torch_does_not_log_its_traceback_where_a_batch_size_is_written_into_a_model():
+    seen = []
+    handler = logging.Handler()
+    handler.emit = seen.append
+    logging.getLogger("torch").addHandler(handler)
+    model = Wrapped(lambda m, x: m.layers[0](x)[:, 0] + torch.zeros(2), nn.Linear(3, 2))
+    try:
+        with pytest.raises(ValueError, match="a batch size that is written into the model"):
+            npath.trace(model, torch.randn(2, 3))
+        assert seen == []
+        logging.getLogger("torch").error("of the user")
+        assert len(seen) == 1
+    finally:
+        logging.getLogger("torch").removeHandler(handler)
 
 
 def test_what_else_is_wrong_with_a_model_that_cannot_be_exported():

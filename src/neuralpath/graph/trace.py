@@ -104,15 +104,26 @@ def _read(model: nn.Module, example: Any) -> tuple[PathGraph, list[Unreadable]]:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Keep what torch prints while it exports, its own warnings and pages of half a graph, from the user."""
-    logger = logging.getLogger("torch.fx.experimental.symbolic_shapes")
-    before, logger.disabled = logger.disabled, True
+    # Torch's handlers write to the error stream as it was when torch was loaded, past any redirection.
+    loggers = [
+        logging.getLogger(name) for name in tuple(logging.root.manager.loggerDict) if name.split(".")[0] == "torch"
+    ]
+    handlers = {handler for logger in loggers for handler in logger.handlers}
+    for handler in handlers:
+        handler.addFilter(_is_asked_for)
     try:
         # What the model itself prints has been seen: it has been run before.
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.disabled = before
+        for handler in handlers:
+            handler.removeFilter(_is_asked_for)
+
+
+def _is_asked_for(record: logging.LogRecord) -> bool:
+    """Whether torch logs this only where the user wants it (TORCH_LOGS); errors are told in our own words."""
+    return record.levelno < logging.WARNING
 
 
 def _export(model: nn.Module, batch: Tensor) -> torch.export.ExportedProgram:
@@ -125,7 +136,8 @@ def _export(model: nn.Module, batch: Tensor) -> torch.export.ExportedProgram:
     except Exception as error:
         raise ValueError(
             f"torch.export cannot read `model` ({type(model).__name__}). Usual causes: an `if` or a loop that "
-            "depends on the values of the input, or Python code outside torch. It said: " + first_line(error)
+            "depends on the values of the input, a batch size that is written into the model (it is run on "
+            f"{EXPORT_BATCH} examples), or Python code outside torch. It said: {first_line(error)}"
         ) from error
 
 
