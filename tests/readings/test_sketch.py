@@ -51,6 +51,15 @@ def test_features_do_not_depend_on_chunks_or_on_other_examples(monkeypatch):
     torch.testing.assert_close(npath.path_sketch(graph, x, 7, generator=_generator(3)), whole, rtol=1e-10, atol=0)
 
 
+def test_a_network_without_weights_can_be_sketched():
+    model, x = nn.Sequential(nn.ReLU(), nn.Flatten()), torch.randn(3, 4, dtype=F64)
+    graph = npath.trace(model, x[:1])
+    features = npath.path_sketch(graph, x, 4000, generator=_generator())
+    sketched = npath.sketched_kernel(features)
+    exact = npath.path_kernel(graph, x)
+    assert ((sketched.kernel - exact).abs() <= 5 * sketched.standard_error + 1e-12).all()
+
+
 def test_given_gates_replace_the_networks_own():
     model, x = tiny.build("dense")
     graph = npath.trace(model, x[:1])

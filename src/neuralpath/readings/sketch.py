@@ -90,7 +90,6 @@ def path_sketch(
     if gates is not None:
         check_gates("gates", gates, graph, len(x))
     variances = mix_variances(graph, FanVariance(1.0) if normalise else 1.0)
-    share = outputs_share_paths(graph)
     gates = graph.gates(x) if gates is None else gates
     features = x.new_empty(len(x), n_features)
     rows, draws = _chunks(graph, x, n_features)
@@ -99,9 +98,7 @@ def path_sketch(
         weights, output = _draw(graph, count, variances, x, generator)
         for first in range(0, len(x), rows):
             part = slice(first, first + rows)
-            y = _outputs(graph, x[part], gates.batch(part), weights)
-            chosen = y[:, :, 0] if share else y.gather(2, output[:, None, None].expand(-1, y.shape[1], 1))[:, :, 0]
-            features[part, start : start + count] = chosen.T
+            features[part, start : start + count] = _outputs(graph, x[part], gates.batch(part), weights, output).T
     features /= n_features**0.5
     if not bool(torch.isfinite(features).all()):
         raise OverflowError("the path sketch passes the range of its dtype: use `normalise=True`, or float64 inputs.")
@@ -145,12 +142,20 @@ def _draw(
 
 
 def _outputs(
-    graph: PathGraph, x: Tensor, gates: Gates, weights: dict[str, Float[Tensor, "draw ..."]]
-) -> Float[Tensor, "draw batch output"]:
-    def one(drawn: dict[str, Tensor]) -> Tensor:
-        return walk(graph, _WithWeights(x, graph, gates, drawn)).reshape(len(x), -1)
+    graph: PathGraph,
+    x: Tensor,
+    gates: Gates,
+    weights: dict[str, Float[Tensor, "draw ..."]],
+    output: Int[Tensor, " draw"],
+) -> Float[Tensor, "draw batch"]:
+    """For each draw one of the outputs; where all of them share their paths it does not matter which."""
+    share = outputs_share_paths(graph)
 
-    return torch.func.vmap(one)(weights)
+    def one(drawn: dict[str, Tensor], unit: Int[Tensor, ""]) -> Float[Tensor, " batch"]:
+        y = walk(graph, _WithWeights(x, graph, gates, drawn)).reshape(len(x), -1)
+        return y[:, 0] if share else y.index_select(1, unit[None])[:, 0]
+
+    return torch.func.vmap(one)(weights, output)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
