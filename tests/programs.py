@@ -130,8 +130,8 @@ def _add(signals: Signals, pick: Choices) -> Made:
 
 
 def _join(signals: Signals, pick: Choices) -> Made:
-    which = pick.index(len(signals))  # 0: the signal with itself
-    return OnSignals(lambda s: [torch.cat([s[0], s[which]], 1), *s[1:]])
+    which, axis = pick.index(len(signals)), _axis(signals, pick)  # 0: the signal with itself
+    return OnSignals(lambda s: [torch.cat([s[0], s[which]], axis), *s[1:]])
 
 
 def _axis(signals: Signals, pick: Choices) -> int:

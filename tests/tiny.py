@@ -49,6 +49,18 @@ class PerPosition(nn.Module):
         return self.c(F.relu(self.b(F.relu(self.a(x) + self.shift))).mean(2))
 
 
+class Token(nn.Module):
+    """Units that are parameters, joined to the input along an axis."""
+
+    def __init__(self, axis: int, *shape: int) -> None:
+        super().__init__()
+        self.axis = axis
+        self.value = nn.Parameter(torch.randn(shape))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.cat([x, self.value.expand(len(x), *self.value.shape)], self.axis)
+
+
 class Shift(nn.Module):
     """A bias of any shape that broadcasts."""
 
@@ -106,6 +118,16 @@ def concatenated_then_added(m, x):
 def channels_swapped_and_added(m, x):
     z = m.a(x)
     return m.b(F.relu(z.flip(1) + 2 * z + z[:, [0, 0]]))
+
+
+def joined_along_space(m, x):
+    z = F.relu(m.a(x))
+    return m.c(F.relu(m.b(torch.cat([z, m.a2(x)[:, :, :1], z[:, :, 1:], torch.zeros(len(x), 1, 1).to(z)], 2))).mean(2))
+
+
+def rolled_by_hand(m, x):
+    z = F.relu(m.a(x))
+    return m.c(F.relu(m.b(torch.cat([z[:, :, -1:], z, z[:, :, :1]], 2))).flatten(1))
 
 
 def flat_and_gated(m, x):
@@ -212,6 +234,14 @@ NETS = {
     "concatenation": (lambda: Net(concatenated, a=conv1(1, 2, 2), b=conv1(2, 1, 1, True), c=dense(4, 1)), (1, 4)),
     "concatenation-then-add": (
         lambda: Net(concatenated_then_added, a=conv1(1, 2, 2), b=conv1(2, 2, 1), c=dense(4, 1)), (1, 3)),
+    "joined-along-space": (
+        lambda: Net(joined_along_space, a=conv1(1, 1, 2), a2=conv1(1, 1, 2), b=conv1(1, 2, 2), c=dense(2, 1)), (1, 3)),
+    "rolled-by-hand": (lambda: Net(rolled_by_hand, a=conv1(1, 1, 2), b=conv1(1, 1, 3), c=dense(3, 1)), (1, 4)),
+    "joined-parameters": (
+        lambda: Net(lambda m, x: m.b(F.relu(m.a(m.t(x)))), t=Token(1, 2), a=dense(4, 2), b=dense(2, 1)), (2,)),
+    "parameters-joined-along-space": (
+        lambda: Net(lambda m, x: m.b(F.relu(m.a(m.t(x))).flatten(1)), t=Token(2, 1, 1), a=conv1(1, 1, 2, True),
+                    b=dense(3, 1)), (1, 3)),
     "channels-swapped": (lambda: Net(channels_swapped_and_added, a=dense(2, 2, True), b=dense(2, 1)), (2,)),
     "groups": (
         lambda: Net(

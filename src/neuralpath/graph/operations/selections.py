@@ -14,6 +14,7 @@ from neuralpath.graph.operands import (
     Literal,
     Operand,
     is_zero,
+    parameters_of,
 )
 from neuralpath.graph.operations.table import (
     OPERATIONS,
@@ -216,24 +217,37 @@ for _mode, _prefix in {"reflect": "reflection", "replicate": "replication"}.item
 @reads(aten.cat.default)
 def _concatenate(build: Builder, branches: Sequence[Any], dim: int = 0) -> Signal:
     like = next(branch for branch in branches if isinstance(branch, Signal))
-    if _axis(like, dim, "a concatenation") != 0:
-        raise Refused("concatenates along space; only channels can be stacked")
+    axis = _axis(like, dim, "a concatenation")
     signals = []
-    places = []  # of each channel among those that are stacked; zeros are not, as padding is not: no path starts there
-    n_stacked = 0
+    places = []  # of each unit among those that are joined; zeros are not, as padding is not: no path starts there
+    n_joined = 0
     for branch in branches:
-        if not isinstance(branch, Signal):
-            operand = build.constant(branch, like.shape)
-            shape = tuple(operand.evaluate(build.state).shape)
-            if is_zero(operand, build.state):
-                places.append(torch.full(shape[:1], OUTSIDE))
-                continue
-            branch = build.append(n.ConstantNode, shape, label="constant", value=operand)
-        signals.append(branch)
-        places.append(torch.arange(n_stacked, n_stacked + branch.shape[0]))
-        n_stacked += branch.shape[0]
-    stacked = _stacked(build, signals)
-    return build.selected(stacked, 0, torch.cat(places), "pad")
+        signal, size = _branch(build, branch, like, axis)
+        if signal is None:
+            places.append(torch.full((size,), OUTSIDE))
+            continue
+        signals.append(signal)
+        places.append(torch.arange(n_joined, n_joined + size))
+        n_joined += size
+    joined = _stacked(build, signals) if axis == 0 else _side_by_side(build, signals, axis)
+    return build.selected(joined, axis, torch.cat(places), "pad")
+
+
+def _branch(build: Builder, branch: Any, like: Signal, axis: int) -> tuple[Signal | None, int]:
+    """A branch of a concatenation, None for zeros, and its size along the axis.
+
+    Parameters are biases of units that get nothing else; other tensors are constants.
+    """
+    if isinstance(branch, Signal):
+        return branch, branch.shape[axis]
+    operand = build.constant(branch, like.shape)
+    shape = tuple(operand.evaluate(build.state).shape)
+    if parameters_of(operand):
+        nothing = build.selected(like, axis, torch.full((shape[axis],), OUTSIDE), "pad")
+        return build.added(nothing, operand), shape[axis]
+    if is_zero(operand, build.state):
+        return None, shape[axis]
+    return build.append(n.ConstantNode, shape, label="constant", value=operand), shape[axis]
 
 
 def _stacked(build: Builder, signals: Sequence[Signal]) -> Signal:
@@ -241,6 +255,32 @@ def _stacked(build: Builder, signals: Sequence[Signal]) -> Signal:
         return signals[0]
     sizes = tuple(signal.shape[0] for signal in signals)
     return build.append(n.ConcatNode, (sum(sizes), *signals[0].shape[1:]), *signals, label="concat", sizes=sizes)
+
+
+def _side_by_side(build: Builder, signals: Sequence[Signal], axis: int) -> Signal:
+    """Signals joined along space: parts of one signal are read by index, others are padded with zeros and added."""
+    read = [_read_from(build, signal, axis) for signal in signals]
+    if len({whole.name for whole, _ in read}) == 1:
+        return build.selected(read[0][0], axis, torch.cat([index for _, index in read]), "concat")
+    total, start = sum(signal.shape[axis] for signal in signals), 0
+    padded = []
+    for signal in signals:
+        index = torch.full((total,), OUTSIDE)
+        index[start : start + signal.shape[axis]] = torch.arange(signal.shape[axis])
+        padded.append(build.selected(signal, axis, index, "pad"))
+        start += signal.shape[axis]
+    return build.append(n.AddNode, padded[0].shape, *padded, label="concat")
+
+
+def _read_from(build: Builder, signal: Signal, axis: int) -> tuple[Signal, Tensor]:
+    """What a signal is read from by index along one axis, and the index: itself and all, where it is read by none."""
+    node = next(node for node in build.nodes if node.name == signal.name)
+    match node:
+        case n.SelectNode(inputs=(source,), in_shape=shape, indices=indices):
+            index = indices[axis]
+            if index is not None and all(other is None for at, other in enumerate(indices) if at != axis):
+                return Signal(source, shape, signal.weightless), index
+    return signal, torch.arange(signal.shape[axis])
 
 
 def _made_like(operation: Any) -> Handler:
