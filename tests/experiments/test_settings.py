@@ -1,14 +1,15 @@
 """Settings of experiments that are refused before any run begins, and parts of data that are as large as they say."""
 
 import json
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from neuralpath.experiments.experiment import PRESETS
 from neuralpath.experiments.registry import NAMES, get
-from neuralpath.experiments.settings import check_given, check_integers, check_positive, check_seeds
+from neuralpath.experiments.settings import check_given, check_integers, check_positive, check_seeds, check_shares
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.sweeps import Sweep
 
@@ -104,6 +105,37 @@ def test_an_experiment_without_seeds_is_refused(name):
         Sweep(experiment, config)
 
 
+def _numbers(config, path=()):
+    """Where in a config there are numbers or tuples of them; of several parts in the first."""
+    for part in fields(config):
+        value, here = getattr(config, part.name), (*path, part.name)
+        first = value[0] if isinstance(value, tuple) and value else value
+        if part.name in ("seed", "seeds", "order_seed"):  # any integer is a seed
+            continue
+        if isinstance(first, int | float) and not isinstance(first, bool):
+            yield here, value
+        elif is_dataclass(first):
+            yield from _numbers(first, here)
+
+
+def _with(config, path, number):
+    value = getattr(config, path[0])
+    first = value[0] if isinstance(value, tuple) else value
+    changed = _with(first, path[1:], number) if path[1:] else number
+    return replace(config, **{path[0]: (changed, *value[1:]) if isinstance(value, tuple) else changed})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_numbers_that_mean_nothing_are_refused_before_any_run_by_the_name_of_the_setting(name):
+    experiment = get(name)
+    config = experiment.presets["smoke"]
+    for path, value in _numbers(config):
+        is_whole = isinstance(value[0] if isinstance(value, tuple) else value, int)
+        for bad in (-1,) if is_whole else (-1.0, math.nan):
+            with pytest.raises(ValueError, match=path[-1]):
+                _ = Sweep(experiment, _with(config, path, bad)).works
+
+
 def test_numbers_that_are_checked():
     check_integers(1, width=1, widths=(), more=(1, 2))
     for bad in (0, -1, (1, 0), True):
@@ -113,6 +145,10 @@ def test_numbers_that_are_checked():
     for bad in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(ValueError, match="`rate` must be a finite number above 0"):
             check_positive(rate=bad)
+    check_shares(part=1.0)
+    for bad in (0.0, -0.5, 1.5, float("nan")):
+        with pytest.raises(ValueError, match="`part` must be a share above 0 and up to 1"):
+            check_shares(part=bad)
     check_given(seeds=(0,))
     with pytest.raises(ValueError, match="`seeds` is empty"):
         check_given(seeds=())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from neuralpath.experiments.experiment import Experiment, Results
 from neuralpath.experiments.over_seeds import curves, finished, spread
 from neuralpath.experiments.random_overlaps import cosines_of, next_angles, overlaps_in_the_limit
+from neuralpath.experiments.settings import check_given, check_integers
 from neuralpath.experiments.shown import Cell, Curve, Curves, Shown, Table
 from neuralpath.experiments.specs import DataSpec
 from neuralpath.experiments.statistics import Spread
@@ -139,6 +140,11 @@ class Config:
     limit_layers: int = 4096
     """Layers to which the limit alone is followed, for the law by which it decays."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+    def __post_init__(self) -> None:
+        check_given(features=self.features, widths=self.widths)
+        check_integers(1, widths=self.widths, n_layers=self.n_layers, limit_layers=self.limit_layers)
+        check_integers(self.data.n_outputs, n_examples=self.n_examples)  # of each class at least one
 
 
 def works(config: Config) -> tuple[Work, ...]:

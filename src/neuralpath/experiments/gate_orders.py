@@ -12,6 +12,7 @@ from neuralpath.experiments.experiment import Experiment, Results
 from neuralpath.experiments.parts import chosen_parts
 from neuralpath.experiments.printed import Printed, printed
 from neuralpath.experiments.recipes import Recipe, data_of_seed
+from neuralpath.experiments.settings import check_integers, check_positive
 from neuralpath.experiments.shown import Cell, Distribution, Shown, Table
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.statistics import Spread
@@ -54,6 +55,7 @@ class Part:
             raise ValueError(f"`net` must be fc, or convolutions without dense hidden layers, got {self.net.label}.")
         if self.net.family != "fc" and len(set(self.net.channels)) > 1:
             raise ValueError(f"`net` must have layers of equal shape to permute, got channels {self.net.channels}.")
+        check_integers(0, source_epochs=self.source_epochs)
         most = factorial(self.n_gates)
         for name, number in (("n_orders", self.n_orders), ("n_more_orders", self.n_more_orders)):
             if not 1 <= number <= most:
@@ -88,6 +90,7 @@ class Config:
 
     def __post_init__(self) -> None:
         chosen_parts(self.parts, self.only)  # which refuses unknown names
+        check_positive(beta=self.beta)
 
     @property
     def chosen(self) -> tuple[Part, ...]:

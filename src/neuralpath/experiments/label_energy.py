@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from neuralpath.experiments.experiment import Experiment, Results
 from neuralpath.experiments.over_seeds import curves, finished, spread
+from neuralpath.experiments.settings import check_given, check_integers
 from neuralpath.experiments.shown import Cell, Curves, HeatMaps, Shown, Table
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.statistics import paired
@@ -197,6 +198,10 @@ class Config:
     n_mapped: int = 60
     """Rows of the pictures of the kernel."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+    def __post_init__(self) -> None:
+        check_given(depths=self.depths)
+        check_integers(1, depths=self.depths, n_per_class=self.n_per_class, every=self.every, n_mapped=self.n_mapped)
 
 
 def works(config: Config) -> tuple[Work, ...]:

@@ -9,6 +9,7 @@ from neuralpath.experiments.experiment import Experiment, Results
 from neuralpath.experiments.parts import chosen_parts
 from neuralpath.experiments.printed import Printed, printed
 from neuralpath.experiments.recipes import Recipe, data_of_seed
+from neuralpath.experiments.settings import check_integers, check_shares
 from neuralpath.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.trained import TrainGated, TrainNetwork
@@ -45,6 +46,8 @@ class Part:
     def __post_init__(self) -> None:
         if bad := [noise for noise in self.noises if not 0 <= noise <= 1]:
             raise ValueError(f"`noises` are shares from 0 to 1, got {bad}.")
+        check_integers(0, upstream_epochs=self.upstream_epochs)
+        check_shares(upstream_accuracy=self.upstream_accuracy, clean_accuracy=self.clean_accuracy)
 
 
 @dataclass(frozen=True)

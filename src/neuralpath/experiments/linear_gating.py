@@ -10,6 +10,7 @@ from neuralpath.experiments.grey import pack_images, unpack_images
 from neuralpath.experiments.parts import chosen_parts
 from neuralpath.experiments.printed import printed
 from neuralpath.experiments.recipes import Recipe, data_of_seed
+from neuralpath.experiments.settings import check_integers, check_positive
 from neuralpath.experiments.shown import Cell, Curves, Pictures, Shown, Table
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.trained import (
@@ -125,6 +126,8 @@ class Config:
 
     def __post_init__(self) -> None:
         chosen_parts(self.parts, self.only)  # which refuses unknown names
+        check_positive(beta=self.beta)
+        check_integers(0, n_pictures=self.n_pictures)
 
 
 def rows_of(config: Config, part: Part) -> dict[str, Seeds]:

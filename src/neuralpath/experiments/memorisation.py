@@ -7,6 +7,7 @@ from typing import Any
 from neuralpath.experiments.experiment import Experiment, Results
 from neuralpath.experiments.memorising import REMAINING, FitPair, Inputs, Memorise
 from neuralpath.experiments.over_seeds import curves, finished, spread
+from neuralpath.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.experiments.shown import Cell, Curve, Curves, Shown, Table
 from neuralpath.experiments.specs import DataSpec
 from neuralpath.runs.work import Work
@@ -31,6 +32,13 @@ class Config:
     pair_steps: int = 2000
     """Steps for the pair that cannot be memorised without biases."""
     seeds: tuple[int, ...] = (0, 1, 2, 3, 4)
+
+    def __post_init__(self) -> None:
+        check_given(inputs=self.inputs, widths=self.widths, depths=self.depths)
+        check_integers(1, n_examples=self.n_examples, widths=self.widths, n_steps=self.n_steps)
+        check_integers(1, pair_steps=self.pair_steps)
+        check_integers(2, depths=self.depths)
+        check_positive(rate=self.rate)
 
 
 def works(config: Config) -> tuple[Work, ...]:

@@ -9,6 +9,7 @@ from neuralpath.experiments.experiment import Experiment, Results
 from neuralpath.experiments.parts import chosen_parts
 from neuralpath.experiments.printed import Printed, printed
 from neuralpath.experiments.recipes import Recipe, data_of_seed
+from neuralpath.experiments.settings import check_integers, check_positive, check_shares
 from neuralpath.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.experiments.specs import DataSpec, NetSpec, Variant
 from neuralpath.experiments.trained import GatedRegime, TrainGated, TrainNetwork
@@ -65,6 +66,9 @@ class Config:
 
     def __post_init__(self) -> None:
         chosen_parts(self.parts, self.only)  # which refuses unknown names
+        check_shares(source_accuracy=self.source_accuracy)
+        check_integers(0, source_epochs=self.source_epochs)
+        check_positive(beta=self.beta, factor=self.factor)
 
     @property
     def chosen(self) -> tuple[Part, ...]:

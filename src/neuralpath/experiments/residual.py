@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from neuralpath.experiments.accuracies import Seeds, accuracy, comparisons, curves, finished
 from neuralpath.experiments.experiment import Experiment, Results
 from neuralpath.experiments.recipes import Recipe, data_of_seed
+from neuralpath.experiments.settings import check_positive
 from neuralpath.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.trained import GatedRegime, TrainGated, TrainNetwork, ValueInputName
@@ -25,6 +26,9 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2)
     beta: float = 10.0
     """Steepness of the soft gates of DL."""
+
+    def __post_init__(self) -> None:
+        check_positive(beta=self.beta)
 
 
 def relu_network(config: Config, seed: int) -> TrainNetwork:

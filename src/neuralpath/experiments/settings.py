@@ -48,6 +48,16 @@ def check_seeds(config: Any, where: str = "") -> None:
             check_seeds(value, f"{name}.")
 
 
+def check_shares(**settings: float) -> None:
+    """Refuse numbers that are no share, above 0 and up to 1.
+
+    Raises: ValueError naming the setting.
+    """
+    for name, value in settings.items():
+        if not 0 < value <= 1:
+            raise ValueError(f"`{name}` must be a share above 0 and up to 1, got {value}.")
+
+
 def check_positive(**settings: float) -> None:
     """Refuse numbers that are not above 0 and finite.
 

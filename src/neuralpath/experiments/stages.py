@@ -9,6 +9,7 @@ from neuralpath.experiments.experiment import Experiment, Results
 from neuralpath.experiments.printed import Printed, printed
 from neuralpath.experiments.recipes import Recipe, data_of_seed
 from neuralpath.experiments.regimes import NARROW_GCONV, PAPER_GCONV, Part, relu_network
+from neuralpath.experiments.settings import check_integers
 from neuralpath.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.trained import TrainGated, TrainNetwork
@@ -32,6 +33,7 @@ class Config:
     """Accuracy in per cent of kernel regression with the CNTK, from `kernels`, for a line beside the papers' 77.43."""
 
     def __post_init__(self) -> None:
+        check_integers(0, fl_epochs=self.fl_epochs)
         if not self.stages or list(self.stages) != sorted(set(self.stages)):
             raise ValueError(f"`stages` must be epochs in rising order, got {self.stages}.")
         if self.stages[0] < 0 or self.stages[-1] > self.recipe.epochs:

@@ -7,6 +7,7 @@ from neuralpath.experiments.experiment import Experiment, Results
 from neuralpath.experiments.gate_orders import CIFAR_CNN, CIFAR_PART
 from neuralpath.experiments.printed import printed
 from neuralpath.experiments.recipes import Recipe, data_of_seed
+from neuralpath.experiments.settings import check_integers
 from neuralpath.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.trained import GatedRegime, TrainGated, TrainNetwork
@@ -33,6 +34,7 @@ class Config:
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def __post_init__(self) -> None:
+        check_integers(0, source_epochs=self.source_epochs)
         if self.net.family not in ("vconv", "gconv") or self.net.hidden:
             raise ValueError(f"`net` must be convolutions without dense hidden layers, got {self.net.label}.")
         for shift in self.shifts:
