@@ -9,8 +9,9 @@ from neuralpath.runs.work import Work
 if TYPE_CHECKING:
     from neuralpath.experiments.claims.evidence import Evidence
 
-Outcome = Literal["yes", "no", "open"]
-"""Whether the claim holds in one setting; `open` where chance does not let one say."""
+Outcome = Literal["yes", "no", "open", "doubtful"]
+"""Whether the claim holds in one setting; `open` where chance does not let one say, `doubtful` where what was found
+contradicts the claim and chance may still be why."""
 
 
 @dataclass(frozen=True)
@@ -34,8 +35,8 @@ class Check:
 
     @property
     def decides(self) -> bool:
-        """Whether it counts for the verdict."""
-        return self.outcome != "open" and not self.aside
+        """Whether it says yes or no, and counts."""
+        return self.outcome in ("yes", "no") and not self.aside
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,11 @@ class Aspect:
     def outcomes(self) -> set[Outcome]:
         """Of the checks that decide."""
         return {check.outcome for check in self.checks if check.decides}
+
+    @property
+    def doubts(self) -> tuple[Check, ...]:
+        """The checks because of which one cannot say that the claim holds everywhere."""
+        return tuple(check for check in self.checks if check.outcome == "doubtful" and not check.aside)
 
 
 Judge = Callable[["Evidence"], tuple[Aspect, ...]]

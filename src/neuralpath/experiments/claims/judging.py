@@ -111,7 +111,9 @@ def _cell(aspect: Aspect, name: str) -> str:
     left = len(aspect.checks) - n_deciding
     if not n_deciding:
         return f"{aspect.name}: {reach}{', ' if reach else ''}none of {left} checks decides"
-    others = f", {left} more do not decide" if left else ""
+    doubts = f", {len(aspect.doubts)} doubtful" if aspect.doubts else ""
+    left -= len(aspect.doubts)
+    others = doubts + (f", {left} more do not decide" if left else "")
     return f"{aspect.name}: {reach}{', ' if reach else ''}holds in {n_yes} of {n_deciding}{others}"
 
 
@@ -119,7 +121,7 @@ def _standing(check: Check, name: str) -> str:
     """That a figure of ours does not decide, where it does not."""
     if name != "ours" or check.decides:
         return ""
-    return "; does not decide" if check.aside else "; open"
+    return "; does not decide" if check.aside else f"; {check.outcome}"
 
 
 def _reach(figures: list[tuple[float, str]]) -> str:
@@ -147,8 +149,10 @@ def _reason(claim: Claim, aspects: tuple[Aspect, ...], evidence: Evidence) -> st
     for aspect in aspects:
         if against := [check.where for check in aspect.checks if check.decides and check.outcome == "no"]:
             said.append(f"Against it, {aspect.name}: {_listed(against)}.")
+        if doubts := [check.where for check in aspect.doubts]:
+            said.append(f"In doubt, {aspect.name}: {_listed(doubts)}.")
     for aspect in aspects:
-        if not aspect.outcomes:
+        if not aspect.outcomes and not aspect.doubts:
             said.append(_untested(aspect, evidence))
     for name in claim.experiments:
         if unfinished := evidence.unfinished(name):

@@ -45,9 +45,9 @@ ours are smaller.
 
 - That one thing is above another is *yes* where the mean is above by {SIGMAS:g} standard errors, *no* where
   {SIGMAS:g} standard errors more would not bring it to the least difference worth naming ({NAMED_DIFFERENCE:g} points
-  of accuracy, for all else 0), else *open*.
+  of accuracy, for all else 0), *doubtful* where it is below by {MARGIN:g} standard error, else *open*.
 - That something lies within bounds is *yes* where the mean plus and minus {MARGIN:g} standard error does, *no* where
-  the mean is outside by {SIGMAS:g} standard errors, else *open*.
+  the mean is outside by {SIGMAS:g} standard errors, *doubtful* where by {MARGIN:g}, else *open*.
 - {SIGMAS:g} standard errors of {MIN_SEEDS} seeds are less than they sound: so few seeds tell their own spread badly.
   Where there is no difference, chance alone gives as much, up or down, in {100 * chance_of(SIGMAS, MIN_SEEDS):.1f} % of
   checks, with many seeds in {100 * chance_of(SIGMAS, 1000):.1f} %. Where the truth lies on a bound, a check says
@@ -56,10 +56,11 @@ ours are smaller.
 - With a single seed, as on CIFAR-10, the error of a difference is taken as {SINGLE_SEED_ERROR:g} points.
 - Checks with fewer than {MIN_SEEDS} seeds (CIFAR-10 excepted, where the number is told) or {MIN_ORDERS} orders of gates
   are shown and do not decide.
-- A claim **holds** if all its parts were checked, no run of its experiments is missing and all checks that decide say
-  yes. It **does not hold** if, with all that, they all say no. It **holds in part** if some say yes, and others no or
-  something is missing. Else it is **not tested here**: no check decides, or those that do say no while something is
-  missing that could say yes; then it says what speaks against the claim.
+- A claim **holds** if all its parts were checked, no run of its experiments is missing, all checks that decide say yes
+  and none is doubtful. It **does not hold** if all its parts were checked, no run is missing and all that decide say
+  no. It **holds in part** if some say yes, and others no, or some are doubtful, or something is missing. Else it is
+  **not tested here**: no check decides, or those that do say no while something is missing that could say yes; then it
+  says what speaks against the claim.
 """
 
 

@@ -68,7 +68,7 @@ def depth_helps_then_hurts(evidence: Evidence) -> tuple[Aspect, ...]:
         helps += takes_fewer(f"{where}, d = {least} to {best}", steps[best], steps[least])
         best = _fastest(steps, but=most)
         for check in takes_fewer(f"{where}, d = {most} to {best}", steps[best], steps[most]):
-            hurts.append(replace(check, outcome="open") if check.outcome == "no" else check)
+            hurts.append(check if check.outcome == "yes" else replace(check, outcome="open"))
     to = f"steps to {100 * FITTED:g} % of the first error"
     return (
         Aspect(f"{to}, from the least depth to the best", tuple(helps)),

@@ -9,6 +9,7 @@ from neuralpath.experiments.claims.checks import Aspect, Check, Outcome
 from neuralpath.experiments.claims.compared import counted, difference, is_within, points
 from neuralpath.experiments.claims.evidence import Evidence
 from neuralpath.experiments.claims.rules import (
+    MARGIN,
     MIN_ORDERS,
     SIGMAS,
     SINGLE_RUN_DEVIATION,
@@ -40,7 +41,8 @@ def _over_orders(
         noise = SINGLE_RUN_DEVIATION if measured is None else measured
         outcome: Outcome = "yes"
         if farthest > robust(part.data):
-            outcome = "no" if (ours.deviation or 0.0) > SIGMAS * noise else "open"
+            spread = ours.deviation or 0.0
+            outcome = "no" if spread > SIGMAS * noise else "doubtful" if spread > MARGIN * noise else "open"
         checks.append(Check(
             f"{part.data.label} {part.net.label}, {value_input}",
             f"{ours.mean:.2f}, farthest order {farthest:.2f} away ({_orders_of(part, ours.n)}; deviation over orders "

@@ -11,7 +11,7 @@ SIGMAS = 3.0
 """Standard errors beyond which a check says that something is above, or outside of its bounds."""
 
 MARGIN = 1.0
-"""Standard errors by which a mean must be inside its bounds for a check to say so."""
+"""Standard errors by which a mean must be inside its bounds for a check to say so, or outside for it to be doubtful."""
 
 MIN_SEEDS = 3
 """Seeds that a check needs to decide, but on CIFAR-10, where the number is told."""
@@ -110,24 +110,30 @@ def error_of(ours: Spread, single: float = math.inf) -> float:
 def within(ours: Spread, low: float, high: float, *, single: float = math.inf) -> Outcome:
     """Yes if the mean plus and minus a standard error is within the bounds, no if the mean is outside by 3, else open.
 
-    Runs whose standard error is larger than the bounds are wide can then not say yes.
+    Runs whose standard error is larger than the bounds are wide can then not say yes. Doubtful if the mean is outside
+    by as much as it would have to be inside.
     """
     error = error_of(ours, single)
     if low <= ours.mean - MARGIN * error and ours.mean + MARGIN * error <= high:
         return "yes"
     outside = max(low - ours.mean, ours.mean - high)
-    return "no" if outside > SIGMAS * error else "open"
+    if outside > SIGMAS * error:
+        return "no"
+    return "doubtful" if outside > MARGIN * error else "open"
 
 
 def above(ours: Spread, floor: float = 0.0, *, named: float = 0.0, single: float = math.inf) -> Outcome:
     """Yes if the mean is above the floor by more than 3 standard errors.
 
-    No if 3 standard errors more would still not bring it to the smallest difference that one would name; else open.
+    No if 3 standard errors more would still not bring it to the smallest difference that one would name; else open, and
+    doubtful if it is below the floor by more than one.
     """
-    error = SIGMAS * error_of(ours, single)
-    if ours.mean - error > floor:
+    error = error_of(ours, single)
+    if ours.mean - SIGMAS * error > floor:
         return "yes"
-    return "no" if ours.mean + error < floor + named else "open"
+    if ours.mean + SIGMAS * error < floor + named:
+        return "no"
+    return "doubtful" if ours.mean + MARGIN * error < floor else "open"
 
 
 def exactly(holds: bool) -> Outcome:
@@ -153,13 +159,15 @@ def chance_of(sigmas: float, n: int) -> float:
 def verdict_of(aspects: tuple[Aspect, ...], *, is_finished: bool = True) -> Verdict:
     """The verdict in its four words.
 
-    Holds: every aspect was tested, no run is missing, and all checks that decide say yes. Does not hold: the same, and
-    all say no. Holds in part: some say yes, and others no or something was not tested. Otherwise it is not tested here;
-    so too where all that decide say no and something was not tested: that could say yes, so that the claim is not
-    refuted as a whole, and nothing was found of which one could say that it holds in part.
+    Holds: every aspect was tested, no run is missing, all checks that decide say yes and none is doubtful. Does not
+    hold: the first two, and all that decide say no. Holds in part: some say yes, and others no, or are doubtful, or
+    something was not tested. Otherwise it is not tested here; so too where all that decide say no and something was not
+    tested: that could say yes, so that the claim is not refuted as a whole, and nothing was found of which one could
+    say that it holds in part.
     """
     outcomes: set[Outcome] = {outcome for aspect in aspects for outcome in aspect.outcomes}
     is_whole = is_finished and all(aspect.outcomes for aspect in aspects)
     if "yes" in outcomes:
-        return "holds" if outcomes == {"yes"} and is_whole else "holds in part"
+        is_doubtful = any(aspect.doubts for aspect in aspects)
+        return "holds" if outcomes == {"yes"} and is_whole and not is_doubtful else "holds in part"
     return "does not hold" if outcomes and is_whole else "not tested here"

@@ -55,7 +55,7 @@ def takes_fewer(where: str, first: Steps, second: Steps) -> tuple[Check, ...]:
     bounded = {name: bool(one.unfinished & set(seeds)) for name, one in (("first", first), ("second", second))}
     error = None if fall.error is None else max(fall.error, _rounding(first, second, seeds))
     outcome: Outcome = above(Spread(fall.mean, fall.deviation, error, fall.n))
-    if (outcome == "yes" and bounded["first"]) or (outcome == "no" and bounded["second"]):
+    if bounded["first" if outcome == "yes" else "second"]:
         outcome = "open"
     bound = {(False, True): " or less", (True, False): " or more"}.get((bounded["first"], bounded["second"]), "")
     ratio = "" if error is None else f", log ratio {-fall.mean:.3g} ± {error:.2g}{bound}"
