@@ -71,6 +71,21 @@ def test_downstream_goes_on_where_upstream_ended(finished):
         assert all(torch.equal(start[name], end[name]) for name in start)
 
 
+def test_upstream_may_be_measured_seldom(tmp_path):
+    seldom = replace(PART, measured_every=3, noises=(0.5,), seeds=(0,), upstream_epochs=7, upstream_accuracy=1.0)
+    often, found = (label_noise.models(part, 0.5, seed=0) for part in (PART, seldom))
+    assert found["M1"].training.train_metrics == found["M3 upstream"].training.train_metrics == "running"
+    assert often["M1"].training.train_metrics == "evaluated"
+    assert found["M4"].training == often["M4"].training  # downstream is measured after each epoch
+    (m1,) = perform((found["M1"],), tmp_path).values()
+    assert [epoch["epoch"] for epoch in m1["epochs"] if "test_accuracy" in epoch] == [3, 6, 7]
+    config = label_noise.Config((seldom,))
+    table = label_noise.shown(config, {found["M1"]: m1})[1]
+    assert "Fitted in its own passes, tested every 3 epochs." in table.note
+    with pytest.raises(ValueError, match="measured_every"):
+        replace(PART, measured_every=0)
+
+
 def test_upstream_ends_at_its_goal(finished):
     _, results = finished
     for noise, goal in ((0.0, 0.8), (0.5, 0.5)):

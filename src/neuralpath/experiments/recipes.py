@@ -33,10 +33,14 @@ class Recipe:
         made = Adam(self.rate) if self.optimiser == "adam" else SGD(self.rate)
         return TrainingConfig(epochs=self.epochs, batch_size=self.batch_size, optimiser=made, precision=self.precision)
 
-    def training_until(self, accuracy: float, epochs: int) -> TrainingConfig:
-        """Until the training accuracy, measured by a pass of its own after each epoch, reaches a share."""
+    def training_until(self, accuracy: float, epochs: int, measured_every: int = 1) -> TrainingConfig:
+        """Until the training accuracy, measured by a pass of its own after each epoch, reaches a share.
+
+        Where test data are measured every so many epochs only, the training accuracy is that of the epoch's own passes.
+        """
         return replace(
-            self.training(), epochs=epochs, stop_at_train_accuracy=accuracy, train_metrics="evaluated",
+            self.training(), epochs=epochs, stop_at_train_accuracy=accuracy, evaluate_every=measured_every,
+            train_metrics="evaluated" if measured_every == 1 else "running",
         )  # fmt: skip
 
 
