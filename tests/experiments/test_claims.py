@@ -697,6 +697,21 @@ def test_smoke_sweeps_try_the_machinery_only(runs, tmp_path):
     assert gather(_read(runs), store, Costs()).of("regimes") != ()
 
 
+def test_smoke_settings_never_count_however_they_were_started(tmp_path):
+    experiment = get("base-kernels")
+    config = experiment.presets["smoke"]
+    sweep = Sweep(experiment, config)  # of a call from Python by a version that did not name presets
+    found = gather([sweep], Store(tmp_path), Costs())
+    assert found.of("base-kernels") == ()
+    assert found.set_aside == {"base-kernels": "smoke"}
+    other = Sweep(experiment, replace(config, seeds=(7,)))
+    found = gather([sweep, other], Store(tmp_path), Costs())
+    assert [one.sweep for one in found.of("base-kernels")] == [other]
+    page = claims_markdown(judge_all(found), found)
+    assert f"- `base-kernels` with settings of its own, run from Python: 0 of {len(other.works)} runs are" in page
+    assert "--preset --out" not in page
+
+
 def _read(folder):
     from neuralpath.experiments.sweeps import read_sweeps
 

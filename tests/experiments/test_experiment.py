@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 from neuralpath.experiments import NAMES, get
 from neuralpath.experiments.shown import Table
 from neuralpath.experiments.sweeps import read_sweeps
@@ -18,4 +20,13 @@ def test_run_does_the_works_and_gives_what_they_show(tmp_path):
     assert any(isinstance(item, Table) for item in shown)
     [sweep], problems = read_sweeps(tmp_path)
     assert sweep.config == config
+    assert sweep.preset == "smoke"
     assert not problems
+
+
+def test_a_config_has_the_name_of_its_preset():
+    experiment = get("regimes")
+    for name, preset in experiment.presets.items():
+        assert experiment.preset_of(preset) == name
+        assert experiment.preset_of(replace(preset, only=(preset.parts[0].name,))) == name
+        assert experiment.preset_of(replace(preset, beta=3.5)) == ""

@@ -29,6 +29,22 @@ def test_other_settings_are_a_sweep_of_their_own():
     assert plain.whole == plain
 
 
+def test_what_a_command_has_noted_stays_where_python_runs_the_same(tmp_path):
+    experiment = get("regimes")
+    config = replace(experiment.presets["cpu"], beta=4.0)
+    typed = Sweep(experiment, config, "cpu", "neuralpath run regimes --preset cpu --beta 4")
+    typed.write(tmp_path)
+    Sweep(experiment, config).write(tmp_path)
+    assert read_sweeps(tmp_path) == ([typed], [])
+    typed_again = replace(typed, command=f"{typed.command} --jobs 2")
+    typed_again.write(tmp_path)
+    assert read_sweeps(tmp_path) == ([typed_again], [])
+    (path,) = (tmp_path / "sweeps").iterdir()
+    path.write_text("{")
+    Sweep(experiment, config).write(tmp_path)
+    assert read_sweeps(tmp_path) == ([Sweep(experiment, config)], [])
+
+
 @pytest.mark.parametrize("content", ["[]", "1", "{}", "[" * 100_000, '{"experiment": ["regimes"]}', "\xff", None])
 def test_a_damaged_sweep_is_named_and_the_others_are_read(tmp_path, content):
     good = Sweep(get("regimes"), get("regimes").presets["smoke"], "smoke")

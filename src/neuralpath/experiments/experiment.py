@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from neuralpath.experiments.parts import is_part_of
 from neuralpath.experiments.shown import Shown
 from neuralpath.runs.work import Work
 
@@ -41,7 +42,11 @@ class Experiment:
         """
         from neuralpath.experiments.sweeps import Sweep, run  # which reads experiments by name, and so imports this
 
-        return run(Sweep(self, config), Path(out), **where)
+        return run(Sweep(self, config, self.preset_of(config)), Path(out), **where)
+
+    def preset_of(self, config: Any) -> str:
+        """Name of the preset that a config is, or is some parts of; empty where there is none."""
+        return next((name for name in PRESETS if is_part_of(config, self.presets[name])), "")
 
     def __post_init__(self) -> None:
         if set(self.presets) != set(PRESETS):

@@ -1,6 +1,7 @@
 """Choosing among the named parts of an experiment."""
 
-from typing import Protocol, TypeVar, runtime_checkable
+from dataclasses import replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 
 @runtime_checkable
@@ -24,3 +25,8 @@ def chosen_parts(parts: tuple[Part, ...], only: tuple[str, ...]) -> tuple[Part, 
     if unknown := [name for name in only if name not in names]:
         raise ValueError(f"`only` must be among {', '.join(names)}; got {', '.join(map(repr, unknown))}.")
     return tuple(part for part in parts if not only or part.name in only)
+
+
+def is_part_of(config: Any, preset: Any) -> bool:
+    """Whether a config is a preset, or has some of its parts and nothing else that differs."""
+    return config == preset or (hasattr(preset, "only") and replace(config, only=preset.only) == preset)

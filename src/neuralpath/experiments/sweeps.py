@@ -12,6 +12,7 @@ from neuralpath import __version__
 from neuralpath._atomic import write_atomically
 from neuralpath.experiments.configs import from_json
 from neuralpath.experiments.experiment import Experiment
+from neuralpath.experiments.parts import is_part_of
 from neuralpath.experiments.registry import get
 from neuralpath.experiments.settings import check_seeds
 from neuralpath.experiments.shown import Shown
@@ -59,9 +60,7 @@ class Sweep:
     def whole(self) -> "Sweep":
         """The sweep of all parts of its preset where this one has only some of them, else the sweep itself."""
         preset = self._preset_config
-        if preset is None or self.config == preset or not hasattr(preset, "only"):
-            return self
-        if replace(self.config, only=preset.only) != preset:
+        if preset is None or self.config == preset or not is_part_of(self.config, preset):
             return self
         return replace(self, config=preset, command=f"neuralpath run {self.experiment.name} --preset {self.preset}")
 
@@ -95,18 +94,29 @@ class Sweep:
     def write(self, folder: Path) -> None:
         """Note in a folder of runs what was asked for.
 
+        A call from Python has no command and may have no preset: those that are noted there already stay.
+
         Raises: RunError.
         """
+        path = folder / SWEEPS / f"{self.name}.json"
+        kept = self._kept(path)
         content = {
-            "experiment": self.experiment.name, "preset": self.preset, "config": as_json(self.config),
-            "command": self.command, "version": self.version,
+            "experiment": self.experiment.name, "preset": self.preset or kept.preset, "config": as_json(self.config),
+            "command": self.command or kept.command, "version": self.version,
         }  # fmt: skip
         try:
-            (folder / SWEEPS).mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             text = json.dumps(content, indent=1, sort_keys=True, allow_nan=False) + "\n"
-            write_atomically(folder / SWEEPS / f"{self.name}.json", text.encode())
+            write_atomically(path, text.encode())
         except OSError as error:
             raise RunError(f"the folder {folder} cannot be written to: {error.strerror}.") from error
+
+    def _kept(self, path: Path) -> "Sweep":
+        """The sweep of the same config that is noted already; this one where there is none that can be read."""
+        try:
+            return _read_sweep(path)
+        except _UNREADABLE:
+            return self
 
 
 def run(sweep: Sweep, out: Path, **where: Any) -> tuple[Shown, ...]:
@@ -130,10 +140,18 @@ def read_sweeps(folder: Path) -> tuple[list[Sweep], list[str]]:
     sweeps, problems = [], []
     for path in files:
         try:
-            kept = json.loads(path.read_bytes())
-            experiment = get(kept["experiment"])
-            config: Any = from_json(experiment.config, kept["config"])
-            sweeps.append(Sweep(experiment, config, kept["preset"], kept["command"], kept["version"]))
-        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            sweeps.append(_read_sweep(path))
+        except _UNREADABLE as error:
             problems.append(f"{path} cannot be read: {error}")
     return sweeps, problems
+
+
+_UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
+"""What reading the file of a sweep may raise, however it is damaged."""
+
+
+def _read_sweep(path: Path) -> Sweep:
+    kept = json.loads(path.read_bytes())
+    experiment = get(kept["experiment"])
+    config: Any = from_json(experiment.config, kept["config"])
+    return Sweep(experiment, config, kept["preset"], kept["command"], kept["version"])

@@ -63,13 +63,18 @@ def gather(sweeps: list[Sweep], store: Store, costs: Costs) -> Evidence:
     """Read the results of all sweeps; those that only try the machinery out are left aside."""
     found: dict[str, list[Found]] = {}
     for sweep in sweeps:
-        if sweep.preset != MACHINERY:
+        if not _is_machinery(sweep):
             found.setdefault(sweep.experiment.name, []).append(_found(sweep, store))
     not_begun = {
         name: _found(Sweep(get(name), get(name).presets["cpu"], "cpu"), store) for name in NAMES if name not in found
     }
-    set_aside = {sweep.experiment.name: sweep.preset for sweep in sweeps if sweep.experiment.name not in found}
+    set_aside = {sweep.experiment.name: MACHINERY for sweep in sweeps if sweep.experiment.name not in found}
     return Evidence({name: tuple(several) for name, several in found.items()}, not_begun, costs, set_aside)
+
+
+def _is_machinery(sweep: Sweep) -> bool:
+    """Whether a sweep only tries the machinery out, by its preset or by settings that are those of this preset."""
+    return MACHINERY in (sweep.preset, sweep.experiment.preset_of(sweep.config))
 
 
 def _found(sweep: Sweep, store: Store) -> Found:

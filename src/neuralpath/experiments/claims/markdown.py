@@ -20,6 +20,7 @@ from neuralpath.experiments.claims.rules import (
     chance_of,
 )
 from neuralpath.experiments.registry import NAMES, get
+from neuralpath.experiments.sweeps import Sweep
 
 _WHERE_OPTIONS = ("--jobs", "--cluster", "--records", "--data-dir", "--out")
 
@@ -128,14 +129,20 @@ def runs_behind(experiments: Sequence[str], evidence: Evidence) -> list[str]:
     lines = []
     for name in experiments:
         for found in evidence.of(name):
-            command = portable(found.sweep.command or f"neuralpath run {name} --preset {found.sweep.preset}")
             done = f"{len(found.works) - len(found.unfinished)} of {len(found.works)} runs are finished"
-            lines.append(f"`{command}`: {done}, `sweeps/{found.sweep.name}.json`")
+            lines.append(f"{_origin(found.sweep)}: {done}, `sweeps/{found.sweep.name}.json`")
         if not evidence.of(name):
             aside = evidence.set_aside.get(name)
             which = "not run" if aside is None else f"not run, only the preset {aside}, which does not count"
             lines.append(f"`neuralpath run {name} --preset cpu --out runs`: {which}")
     return lines
+
+
+def _origin(sweep: Sweep) -> str:
+    """The command of a sweep; one that Python code has run with settings of its own has none."""
+    if not sweep.command and not sweep.preset:
+        return f"`{sweep.experiment.name}` with settings of its own, run from Python"
+    return f"`{portable(sweep.command or f'neuralpath run {sweep.experiment.name} --preset {sweep.preset}')}`"
 
 
 def portable(command: str) -> str:
