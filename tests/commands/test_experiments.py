@@ -67,6 +67,25 @@ def test_collected_records_count_as_finished_and_can_be_shown(out, tmp_path, cap
     assert not list(fresh.glob("*/record.json"))
 
 
+def test_records_count_besides_those_of_the_folder_itself(out, tmp_path, capsys):
+    records, some, other, page = (tmp_path / name for name in ("results", "some", "other", "page"))
+    assert main(["collect", str(out), "--records", str(records)]) == 0
+    other.mkdir()
+    capsys.readouterr()
+    assert main(["status", str(records), "--records", str(other)]) == 0
+    assert capsys.readouterr().out == "regimes (smoke): 2 of 2 runs finished\n"
+    assert main(["claims", str(records), "--records", str(other), "--out", str(page), "--no-cost"]) == 0
+    assert main(["report", str(records), "--records", str(other), "--out", str(page), "--no-figures"]) == 0
+    assert "2 of 2 runs" in page.read_text()
+    shutil.copytree(records, some)
+    [moved] = (some / "runs").glob("*-FL-*[0-9a-f].json")
+    moved.rename(other / moved.name)
+    capsys.readouterr()
+    assert main(["status", str(some)]) == 0
+    assert main(["status", str(some), "--records", str(other)]) == 0
+    assert capsys.readouterr().out == "".join(f"regimes (smoke): {n} of 2 runs finished\n" for n in (1, 2))
+
+
 def test_weights_of_a_run_that_is_not_finished_are_left(out, tmp_path, capsys):
     runs, records = tmp_path / "runs", tmp_path / "results"
     shutil.copytree(out, runs)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from neuralpath.commands.errors import UserError
-from neuralpath.commands.results import name_damage
+from neuralpath.commands.results import name_damage, record_folders
 
 if TYPE_CHECKING:
     from neuralpath.experiments.claims.costs import Costs
@@ -48,7 +48,7 @@ class Claims:
             sweeps, problems = read_sweeps(self.folder)
             for problem in problems:
                 print(f"neuralpath: {problem}", file=sys.stderr)
-            store = Store(self.folder, self.records or self.folder)
+            store = Store(self.folder, record_folders(self.folder, self.records))
             name_damage(with_needs(tuple(work for sweep in sweeps for work in sweep.works)), store)
             evidence = gather(sweeps, store, Costs.read(self.folder))
             if self.cost:

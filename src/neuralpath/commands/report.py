@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import tyro
 
 from neuralpath.commands.errors import UserError
+from neuralpath.commands.results import record_folders
 
 if TYPE_CHECKING:
     from neuralpath.experiments.claim_verdict import ClaimVerdict
@@ -45,7 +46,7 @@ class Report:
         page = self.out or self.folder / "report.html"
         figures = None if self.no_figures else self.figures or page.parent / "figures"
         try:
-            store = Store(self.folder, self.records or self.folder, self.data_dir)
+            store = Store(self.folder, record_folders(self.folder, self.records), self.data_dir)
             claims, problems = _verdicts(store)
             written = write_report(store, page, figures=figures, claims=claims, problems=problems)
         except (RunError, MissingExtra) as error:

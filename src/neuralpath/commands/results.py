@@ -143,6 +143,11 @@ def name_damage(works: "tuple[Work, ...]", store: "Store") -> None:
         print(f"neuralpath: {problem}", file=sys.stderr)
 
 
+def record_folders(folder: Path, records: Path | None) -> tuple[Path, ...]:
+    """Where records are looked for: in a folder of runs itself, which may be one of records, and in another."""
+    return (folder,) if records is None else (folder, records)
+
+
 def _finished(folder: Path, store: "Store") -> "Iterator[tuple[Sweep, Work, dict[str, Any]]]":
     from neuralpath.runs.sweep import results_of
     from neuralpath.runs.work import with_needs
@@ -180,7 +185,7 @@ def _store(folder: Path, records: Path | None) -> "Store":
     if not folder.is_dir():
         raise UserError(f"there is no folder {folder}.")
     try:
-        return Store(folder, records or folder)
+        return Store(folder, record_folders(folder, records))
     except RunError as error:
         raise UserError(str(error)) from error
 

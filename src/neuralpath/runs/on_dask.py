@@ -25,7 +25,8 @@ class OnDask:
     """
 
     def __init__(self, cluster: str, store: Store, command: str) -> None:
-        self._store = Store(store.out.resolve(), _resolved(store.records), _resolved(store.data_dir))
+        records = tuple(folder.resolve() for folder in store.record_folders)
+        self._store = Store(store.out.resolve(), records, _resolved(store.data_dir))
         self._command = command
         self._running: dict[Future[Outcome], Work] = {}
         try:

@@ -34,18 +34,26 @@ class DamagedRecord(RunError):
 
 @dataclass(frozen=True)
 class Store:
-    """The output folder ``out``, and ``records``, a folder that is only read, in which finished runs count too."""
+    """The output folder ``out``, and ``records``, folders that are only read, in which finished runs count too."""
 
     out: Path
-    records: Path | None = None
+    records: Path | tuple[Path, ...] | None = None
+    """One folder or several, of which the first that has a file counts."""
     data_dir: Path | None = None
     _known: dict[str, Path] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.records is not None:
-            if not self.records.is_dir():
-                raise RunError(f"there is no folder {self.records} of records.")
-            self._known.update({path.name: path for path in self.records.rglob("*") if path.is_file()})
+        for folder in reversed(self.record_folders):
+            if not folder.is_dir():
+                raise RunError(f"there is no folder {folder} of records.")
+            self._known.update({path.name: path for path in folder.rglob("*") if path.is_file()})
+
+    @property
+    def record_folders(self) -> tuple[Path, ...]:
+        """The folders of records, however many."""
+        if self.records is None:
+            return ()
+        return self.records if isinstance(self.records, tuple) else (self.records,)
 
     def make(self) -> None:
         """Make the output folder, and see that it can be written to.
