@@ -3,6 +3,7 @@
 import csv
 import json
 import shutil
+from dataclasses import replace
 
 import pytest
 
@@ -12,7 +13,7 @@ from neuralpath.experiments.configs import UnreadableConfig, from_json
 from neuralpath.experiments.experiment import PRESETS
 from neuralpath.experiments.kernel_fits import FitKernel
 from neuralpath.experiments.registry import NAMES, get
-from neuralpath.experiments.sweeps import Sweep
+from neuralpath.experiments.sweeps import Sweep, read_sweeps
 from neuralpath.experiments.widened import WidenValue
 from neuralpath.training.config import as_json
 
@@ -46,12 +47,26 @@ def test_settings_and_results_never_share_a_column():
     sweep = Sweep(get("kernels"), get("kernels").presets["smoke"])
     fit = next(work for work in sweep.works if isinstance(work, FitKernel))
     widened = next(work for work in sweep.works if isinstance(work, WidenValue))
-    rows = [dict(_row(sweep, fit, {"test_accuracy": 0.5})), dict(_row(sweep, widened, {"kernel": 0.7}))]
+    rows = [dict(_row("kernels", fit, {"test_accuracy": 0.5})), dict(_row("kernels", widened, {"kernel": 0.7}))]
     assert rows[0]["kernel"] == fit.kernel
     assert "kernel" not in rows[1]
     assert rows[1]["result.kernel"] == 0.7
-    for sweep in (Sweep(get(name), get(name).presets["smoke"]) for name in NAMES):
-        assert not [name for work in sweep.works for name, _ in _row(sweep, work, {}) if name.startswith("result")]
+    for name in NAMES:
+        works = get(name).works(get(name).presets["smoke"])
+        assert not [column for work in works for column, _ in _row(name, work, {}) if column.startswith("result")]
+
+
+def test_a_run_of_several_sweeps_is_exported_once(out, tmp_path):
+    copy, table = tmp_path / "runs", tmp_path / "runs.csv"
+    shutil.copytree(out, copy)
+    [sweep], _ = read_sweeps(copy)
+    part = replace(sweep.config.parts[0], regimes=("ReLU",))
+    replace(sweep, config=replace(sweep.config, parts=(part, *sweep.config.parts[1:]))).write(copy)
+    assert len(read_sweeps(copy)[0]) == 2
+    assert main(["export", str(copy), "--csv", str(table)]) == 0
+    rows = list(csv.DictReader(table.read_text().splitlines()))
+    assert len({row["run"] for row in rows}) == len(rows) == 2
+    assert {row["experiment"] for row in rows} == {"regimes"}
 
 
 def test_collected_records_count_as_finished_and_can_be_shown(out, tmp_path, capsys):

@@ -93,7 +93,7 @@ class Export:
     def run(self) -> int:
         """Write the file and say where it is."""
         store = _store(self.folder, self.records)
-        rows = [dict(_row(sweep, work, result)) for sweep, work, result in _finished(self.folder, store)]
+        rows = [dict(_row(names, work, result)) for names, work, result in _finished(self.folder, store)]
         columns = list(dict.fromkeys(name for row in rows for name in row))
         try:
             with self.csv.open("w", newline="") as file:
@@ -148,21 +148,24 @@ def record_folders(folder: Path, records: Path | None) -> tuple[Path, ...]:
     return (folder,) if records is None else (folder, records)
 
 
-def _finished(folder: Path, store: "Store") -> "Iterator[tuple[Sweep, Work, dict[str, Any]]]":
+def _finished(folder: Path, store: "Store") -> "Iterator[tuple[str, Work, dict[str, Any]]]":
+    """Finished runs, each once though sweeps overlap, with the names of the experiments that have them."""
     from neuralpath.runs.sweep import results_of
     from neuralpath.runs.work import with_needs
 
+    names: dict[Work, dict[str, None]] = {}
     for sweep in _sweeps(folder):
-        works = with_needs(sweep.works)
-        name_damage(works, store)
-        for work, result in results_of(works, store).items():
-            yield sweep, work, result
+        for work in with_needs(sweep.works):
+            names.setdefault(work, {})[sweep.experiment.name] = None
+    name_damage(tuple(names), store)
+    for work, result in results_of(tuple(names), store).items():
+        yield ", ".join(names[work]), work, result
 
 
-def _row(sweep: "Sweep", work: "Work", result: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _row(experiments: str, work: "Work", result: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     from neuralpath.training.config import as_json
 
-    yield "experiment", sweep.experiment.name
+    yield "experiment", experiments
     yield "run", work.name
     yield from _flat("", as_json(work))
     # Settings and results may have one name: a kernel by its name, and its accuracy.
