@@ -14,13 +14,15 @@ from experiments.serial import perform
 from neuralpath.cli import main
 from neuralpath.experiments.claims import rules
 from neuralpath.experiments.claims.checks import Aspect, Check, Claim
+from neuralpath.experiments.claims.compared import is_above
 from neuralpath.experiments.claims.costs import Costs
 from neuralpath.experiments.claims.every_claim import CLAIMS
 from neuralpath.experiments.claims.evidence import Evidence, gather
 from neuralpath.experiments.claims.judging import _cell, claim_verdicts, judge, judge_all
 from neuralpath.experiments.claims.markdown import claims_markdown, summary
 from neuralpath.experiments.registry import NAMES, get
-from neuralpath.experiments.statistics import Spread
+from neuralpath.experiments.specs import DataSpec
+from neuralpath.experiments.statistics import Spread, paired
 from neuralpath.experiments.sweeps import Sweep
 from neuralpath.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.runs.calibration import Calibration
@@ -87,6 +89,14 @@ def test_differences_are_there_absent_or_open():
     assert rules.above(Spread.of([2.2]), single=0.7) == "yes"
     assert rules.above(Spread.of([-0.6]), single=0.7) == "open"
     assert rules.above(Spread.of([-0.8]), single=0.7) == "doubtful"
+
+
+def test_above_a_floor_nothing_more_is_asked_for():
+    assert rules.above(Spread.of([5.20, 5.02, 5.11]), 5.0, named=0.3) == "open"
+    assert rules.above(Spread.of([5.20, 5.10, 5.15]), 5.0, named=0.3) == "yes"
+    assert rules.above(Spread.of([4.80, 4.90, 4.85]), 5.0, named=0.3) == "no"
+    found = paired(dict(enumerate((55.20, 55.02, 55.11))), dict.fromkeys(range(3), 50.0))
+    assert [check.outcome for check in is_above(DataSpec("mnist"), "here", found, floor=5.0)] == ["open"]
 
 
 def test_what_standard_errors_of_few_seeds_mean():

@@ -125,13 +125,14 @@ def within(ours: Spread, low: float, high: float, *, single: float = math.inf) -
 def above(ours: Spread, floor: float = 0.0, *, named: float = 0.0, single: float = math.inf) -> Outcome:
     """Yes if the mean is above the floor by more than 3 standard errors.
 
-    No if 3 standard errors more would still not bring it to the smallest difference that one would name; else open, and
-    doubtful if it is below the floor by more than one.
+    No if 3 standard errors more would still not bring it to the floor, or above 0 to the smallest difference that one
+    would name: another floor is such a difference itself. Else open, and doubtful if it is below the floor by more than
+    one.
     """
     error = error_of(ours, single)
     if ours.mean - SIGMAS * error > floor:
         return "yes"
-    if ours.mean + SIGMAS * error < floor + named:
+    if ours.mean + SIGMAS * error < (named if floor == 0 else floor):
         return "no"
     return "doubtful" if ours.mean + MARGIN * error < floor else "open"
 
