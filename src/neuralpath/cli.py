@@ -22,6 +22,7 @@ from neuralpath.commands.neighbours import Neighbours
 from neuralpath.commands.report import Report
 from neuralpath.commands.results import Collect, Export, Show, Status
 from neuralpath.commands.run import Run, run_experiment
+from neuralpath.training.interrupts import Terminated
 
 Command = (
     Annotated[Inspect, tyro.conf.subcommand("inspect")]
@@ -42,7 +43,7 @@ Command = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 is success, 1 a failed run, 2 bad usage, 130 an interruption."""
+    """Run a command; 0 is success, 1 a failed run, 2 bad usage, 130 an interruption, 143 one by SIGTERM."""
     args = list(sys.argv[1:] if argv is None else argv)
     if args == ["--version"]:
         print(f"neuralpath {__version__}")
@@ -52,7 +53,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if len(args) > 1 and args[0] == "run" and not args[1].startswith("-"):
             return run_experiment(args[1:])
         return _run(_parse(args))
-    except SystemExit as stop:  # --help, or bad usage that tyro has explained
+    except SystemExit as stop:  # --help, bad usage that tyro has explained, or SIGTERM
         return stop.code if isinstance(stop.code, int) else 0
     except UserError as error:
         print(f"neuralpath: {error}", file=sys.stderr)
@@ -74,6 +75,8 @@ def _run(command: Any) -> int:
     """Run a command with whatever code of the user's, which may end the program without a word."""
     try:
         status = int(command.run())
+    except Terminated:  # by SIGTERM, which the user's code has not sent
+        raise
     except SystemExit as stop:
         raise UserError(f"code of yours called sys.exit({stop.code!r}) while it ran.") from stop
     sys.stdout.flush()  # here, where a full disk can be told

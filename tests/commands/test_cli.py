@@ -1,5 +1,6 @@
 import errno
 import json
+import signal
 import subprocess
 import sys
 import textwrap
@@ -9,6 +10,7 @@ import torch
 
 from neuralpath.cli import main
 from neuralpath.commands.results import Status
+from neuralpath.training.interrupts import Interrupts
 
 GOOD = textwrap.dedent("""
     from torch import nn
@@ -55,6 +57,19 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(Status, "run", refused)
     assert main(["status", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"neuralpath: {tmp_path}: Permission denied\n"
+
+
+def test_sigterm_during_training_ends_with_its_own_status(capsys, monkeypatch):
+    def stopped(*args, **settings):
+        with Interrupts() as interrupts:
+            signal.raise_signal(signal.SIGTERM)
+        interrupts.stop("stopped after step 3")
+
+    monkeypatch.setattr("neuralpath.training.train", stopped)
+    assert main(["gates", "fc", "--data", "digits", "--set", "width=4", "depth=2", "--train", "1"]) == 143
+    said = capsys.readouterr().err
+    assert "stopped after step 3" in said
+    assert "sys.exit" not in said
 
 
 def test_inspect_one_of_ours_as_a_table(capsys):
