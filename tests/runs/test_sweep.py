@@ -226,6 +226,14 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(tmp_path, capfd):
     assert lines[1].startswith("[1/1] finished counting-base-")
 
 
+def test_runs_that_have_failed_before_are_not_counted_as_finished(tmp_path, capfd):
+    works = [Failing(f"bad{i}", flag=str(tmp_path / "flag")) for i in range(2)]
+    for expected in ("0 of 3 runs finished", "1 of 3 runs finished, 2 failed"):
+        with pytest.raises(SweepFailed, match="2 of 3 runs have failed"):
+            perform([*works, Counting("good")], tmp_path / "out")
+        assert capfd.readouterr().err.splitlines()[0] == expected
+
+
 def test_the_live_table_shows_what_runs_and_how_far_it_is(tmp_path):
     running, finished = Counting("base", n=4), Counting("other")
     store = Store(tmp_path)

@@ -38,10 +38,13 @@ class _Counts:
 class Display:
     """Progress of a sweep on standard error. Reads the metrics that runs write, so it sees every process's runs."""
 
-    def __init__(self, store: Store, works: tuple[Work, ...], unfinished: set[str], show: bool | None) -> None:
+    def __init__(
+        self, store: Store, works: tuple[Work, ...], waiting: set[str], show: bool | None, *, n_failed: int = 0
+    ) -> None:
+        """Of ``works``, those are to be done that are ``waiting``; ``n_failed`` have failed before."""
         self._store = store
         self._works = works
-        self._counts = _Counts(finished=len(works) - len(unfinished))
+        self._counts = _Counts(finished=len(works) - len(waiting) - n_failed, failed=n_failed)
         self._running: dict[str, _Running] = {}
         self._elsewhere: set[str] = set()
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)

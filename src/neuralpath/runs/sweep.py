@@ -80,7 +80,7 @@ def perform(
     store = Store(Path(out), records, data_dir)
     store.make()
     state = _make_state(with_needs(tuple(works)), store, retry_failed)
-    with Display(store, state.works, set(state.waiting), progress) as display:
+    with Display(store, state.works, set(state.waiting), progress, n_failed=len(state.failed)) as display:
         executor = _make_executor(jobs, len(state.waiting), store, command, cluster)
         try:
             _drive(state, store, executor, display)
