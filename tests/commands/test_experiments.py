@@ -168,6 +168,15 @@ def test_mistakes_get_one_clear_message(arguments, message, tmp_path, monkeypatc
     assert not (tmp_path / "runs").exists()  # nothing had begun
 
 
+@pytest.mark.parametrize("last", [["--preset", "smoke"], ["--preset=smoke"]])
+def test_of_two_presets_the_last_one_counts(last, tmp_path, capsys):
+    arguments = ["run", "base-kernels", "--out", str(tmp_path), "--dry-run"]
+    assert main([*arguments, "--preset", "smoke"]) == 0
+    listed = capsys.readouterr().out
+    assert main([*arguments, "--preset", "paper", *last]) == 0
+    assert capsys.readouterr().out == listed
+
+
 def test_a_preset_that_does_not_fit_the_memory_says_so_before_it_starts(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("neuralpath.experiments.preflight.available_memory", lambda: 100 << 20)
     assert main(["run", "regimes", "--out", str(tmp_path), "--jobs", "2"]) == 1

@@ -81,14 +81,15 @@ def run_experiment(args: Sequence[str]) -> int:
 
 
 def _preset(args: Sequence[str]) -> Any:
-    """The preset that the arguments name; tyro checks it again, with a message."""
+    """The preset that the arguments name, the last one as with every flag; tyro checks it again, with a message."""
+    preset = "smoke"
     for index, argument in enumerate(args):
         value = argument.partition("=")[2] if argument.startswith("--preset=") else None
         if argument == "--preset" and index + 1 < len(args):
             value = args[index + 1]
         if value in ("smoke", "cpu", "paper"):
-            return value
-    return "smoke"
+            preset = value
+    return preset
 
 
 def _perform(experiment: Any, config: Any, options: Options, command: str) -> int:
