@@ -151,6 +151,12 @@ def test_status_names_what_failed(out, tmp_path, capsys):
         (["run", "gate-orders", "--parts.0.seeds"], "`parts.0.seeds` is empty"),
         (["run", "regimes", "--parts.1.nets.0.family", "davidnet", "--only", "digits-fc-sgd"], "at least 32 positions"),
         (["run", "stages", "--data.n-train", "25"], "`n_train` must be a multiple of 10"),
+        (["run", "label-energy", "--data.n-train", "400"], "`n_train` must be from 1 to 296 for 4 and 7 of digits"),
+        (["run", "stages", "--seeds", "-1"], "`seeds` must be integers of at least 0"),
+        (
+            ["run", "label-noise", "--parts.0.upstream-epochs", "0"],
+            "`upstream_epochs` must be an integer of at least 1",
+        ),
         (["status", "nowhere"], "there is no folder nowhere"),
         (["show", "."], "holds no runs"),
         (["export", ".", "--csv", "x.csv"], "holds no runs"),

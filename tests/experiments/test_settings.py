@@ -10,7 +10,7 @@ import pytest
 from neuralpath.experiments.experiment import PRESETS
 from neuralpath.experiments.registry import NAMES, get
 from neuralpath.experiments.settings import check_given, check_integers, check_positive, check_seeds, check_shares
-from neuralpath.experiments.specs import DataSpec, NetSpec
+from neuralpath.experiments.specs import _CLASS_SIZES, DataSpec, NetSpec
 from neuralpath.experiments.sweeps import Sweep
 
 
@@ -49,6 +49,10 @@ def test_a_network_without_hidden_layers_is_one():
         ({"n_train": 1340}, r"`n_train` must be at most 1,330 for digits, .* Without a number there are all 1,437"),
         ({"n_test": 270}, "`n_test` must be at most 260 for digits"),
         ({"name": "mnist", "n_train": 54_220}, "`n_train` must be at most 54,210 for mnist"),
+        ({"n_train": 400, "classes": (4, 7)}, r"`n_train` must be from 1 to 296 for 4 and 7 of digits, got 400"),
+        ({"n_train": 288, "classes": (4, 7)}, r"`n_train` must be at most 286 for 4 and 7 of digits"),
+        ({"n_test": 54, "classes": (4, 7)}, r"`n_test` must be at most 52 for 4 and 7 of digits"),
+        ({"name": "mnist", "n_train": 11_686, "classes": (7, 4)}, "`n_train` must be at most 11,684 for 7 and 4 of mn"),
         ({"classes": (4, 4)}, "`classes` must be two of 0 to 9"),
         ({"classes": (4, 10)}, "`classes` must be two of 0 to 9"),
         ({"classes": (-1, 4)}, "`classes` must be two of 0 to 9"),
@@ -64,6 +68,7 @@ def test_parts_of_data_that_cannot_be_had_are_refused(bad, message):
     [
         DataSpec("digits", n_train=20, n_test=10), DataSpec("digits", n_train=1330, n_test=260),
         DataSpec("digits", n_train=26, n_test=4, classes=(7, 4)),
+        DataSpec("digits", n_train=286, n_test=52, classes=(4, 7)),
     ],
 )  # fmt: skip
 def test_a_part_has_as_many_images_as_it_says(spec):
@@ -73,9 +78,12 @@ def test_a_part_has_as_many_images_as_it_says(spec):
         assert len({int((split.labels == label).sum()) for label in split.labels.unique()}) == 1
 
 
-def test_the_smallest_classes_are_those_of_the_digits():
-    whole = DataSpec("digits").load()
-    assert [int(split.labels.bincount().min()) for split in whole] == [133, 26]
+def test_the_sizes_of_classes_are_those_of_the_data():
+    assert _CLASS_SIZES["digits"] == tuple(tuple(split.labels.bincount().tolist()) for split in DataSpec().load())
+    for name, sizes in _CLASS_SIZES.items():
+        spec = DataSpec(name)
+        assert tuple(sum(split) for split in sizes) == spec.n_images
+        assert {len(split) for split in sizes} == {spec.n_classes}
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -110,7 +118,7 @@ def _numbers(config, path=()):
     for part in fields(config):
         value, here = getattr(config, part.name), (*path, part.name)
         first = value[0] if isinstance(value, tuple) and value else value
-        if part.name in ("seed", "seeds", "order_seed"):  # any integer is a seed
+        if part.name in ("seed", "order_seed"):  # any integer will do: it is hashed with what it is used for
             continue
         if isinstance(first, int | float) and not isinstance(first, bool):
             yield here, value
@@ -170,3 +178,5 @@ def test_seeds_are_found_at_any_depth():
         check_seeds(Outer((Inner((0,)), Inner(()))))
     with pytest.raises(ValueError, match=r"`inner\.0\.seeds` must differ, .*got \(0, 1, 0\)"):
         check_seeds(Outer((Inner((0, 1, 0)),)))
+    with pytest.raises(ValueError, match=r"`inner\.0\.seeds` must be integers of at least 0, got \(0, -1\)"):
+        check_seeds(Outer((Inner((0, -1)),)))

@@ -50,8 +50,7 @@ class Part:
     def __post_init__(self) -> None:
         if bad := [noise for noise in self.noises if not 0 <= noise <= 1]:
             raise ValueError(f"`noises` are shares from 0 to 1, got {bad}.")
-        check_integers(0, upstream_epochs=self.upstream_epochs)
-        check_integers(1, measured_every=self.measured_every)
+        check_integers(1, upstream_epochs=self.upstream_epochs, measured_every=self.measured_every)
         check_shares(upstream_accuracy=self.upstream_accuracy, clean_accuracy=self.clean_accuracy)
 
 

@@ -31,7 +31,7 @@ def check_given(**settings: tuple[object, ...]) -> None:
 
 
 def check_seeds(config: Any, where: str = "") -> None:
-    """Refuse a config in which there are no seeds, or one of them twice, at whatever depth.
+    """Refuse a config in which there are no seeds, one below 0, or one of them twice, at whatever depth.
 
     Raises: ValueError naming the setting.
     """
@@ -43,6 +43,7 @@ def check_seeds(config: Any, where: str = "") -> None:
             value, name = getattr(config, part.name), f"{where}{part.name}"
             if part.name == "seeds":
                 check_given(**{name: value})
+                check_integers(0, **{name: value})
                 if len(set(value)) < len(value):
                     raise ValueError(f"`{name}` must differ, since each is a run of its own; got {tuple(value)}.")
             check_seeds(value, f"{name}.")

@@ -27,11 +27,17 @@ _SIZES: dict[str, tuple[tuple[int, int, int], int, int, int]] = {
 }
 """Shape of an image, numbers of training and test images, number of classes."""
 
-_SMALLEST_CLASS: dict[str, tuple[int, int]] = {
-    "digits": (133, 26), "mnist": (5421, 892), "fashion-mnist": (6000, 1000), "cifar10": (5000, 1000),
-    "cifar100": (500, 100),
-}  # fmt: skip
-"""Training and test images of the class that has the fewest: no part of all classes can have more of each."""
+_CLASS_SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "digits": ((136, 154, 151, 135, 143, 143, 151, 153, 138, 133), (42, 28, 26, 48, 38, 39, 30, 26, 36, 47)),
+    "mnist": (
+        (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
+        (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
+    ),
+    "fashion-mnist": ((6000,) * 10, (1000,) * 10),
+    "cifar10": ((5000,) * 10, (1000,) * 10),
+    "cifar100": ((500,) * 100, (100,) * 100),
+}
+"""Training and test images of each class: a part can have no more of each than the smallest of its classes has."""
 
 
 class Examples(NamedTuple):
@@ -85,20 +91,26 @@ class DataSpec:
 
     def _check_part(self, what: str, number: int, index: int) -> None:
         """See that a part has as many images as are asked for, equally many of each class."""
-        most = self.n_images[index]
-        if not 0 < number <= most:
-            raise ValueError(f"`{what}` must be from 1 to {most:,} for {self.name}, got {number}.")
+        sizes = _CLASS_SIZES[self.name][index]
+        sizes = sizes if self.classes is None else tuple(sizes[label] for label in self.classes)
+        if not 0 < number <= sum(sizes):
+            raise ValueError(f"`{what}` must be from 1 to {sum(sizes):,} for {self._described}, got {number}.")
         n_classes = self.n_classes
         if number % n_classes:
             raise ValueError(
                 f"`{what}` must be a multiple of {n_classes}, since a part has equally many images of each of the "
                 f"{n_classes} classes; got {number}."
             )
-        if self.classes is None and number > n_classes * _SMALLEST_CLASS[self.name][index]:
+        if number > n_classes * min(sizes):
             raise ValueError(
-                f"`{what}` must be at most {n_classes * _SMALLEST_CLASS[self.name][index]:,} for {self.name}, since a "
-                f"part has equally many images of each class; got {number}. Without a number there are all {most:,}."
+                f"`{what}` must be at most {n_classes * min(sizes):,} for {self._described}, since a part has equally "
+                f"many images of each class; got {number}. Without a number there are all {sum(sizes):,}."
             )
+
+    @property
+    def _described(self) -> str:
+        """The data of a part, for messages."""
+        return self.name if self.classes is None else "{} and {} of {}".format(*self.classes, self.name)
 
     @property
     def shape(self) -> tuple[int, int, int]:
