@@ -9,7 +9,7 @@ import neuralpath
 
 # From the bottom up; docs/architecture.md shows the same picture.
 LAYERS = [
-    ["gates", "_atomic", "_checks", "bits", "tiles"],
+    ["gates", "_atomic", "_checks", "_precision", "bits", "tiles"],
     ["graph"],
     ["readings"],
     ["tangent", "diagnostics"],

@@ -15,6 +15,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
+from neuralpath._precision import without_autocast
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal
 from neuralpath.graph.operands import Call, Leaf, Literal, Operand, number_of
@@ -26,6 +27,7 @@ from neuralpath.graph.support import SupportReport, Unreadable, UnsupportedOpera
 from neuralpath.graph.tying import own_names
 
 
+@without_autocast()
 def trace(model: nn.Module, example: Float[Tensor, "batch ..."]) -> PathGraph:
     """Read a model as a path graph.
 
@@ -56,6 +58,7 @@ def trace(model: nn.Module, example: Float[Tensor, "batch ..."]) -> PathGraph:
     return graph
 
 
+@without_autocast()
 def supported(model: nn.Module, example: Float[Tensor, "batch ..."]) -> SupportReport:
     """Whether ``trace`` can read a model, and everything that stands in the way; never raises.
 

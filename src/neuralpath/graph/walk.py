@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+from neuralpath._precision import without_autocast
 from neuralpath.graph import nodes as n
 
 StateT = TypeVar("StateT")
@@ -80,10 +81,13 @@ class Walkable(Protocol):
         ...
 
 
+@without_autocast()
 def walk(graph: Walkable, reading: Reading[Any], given: Mapping[str, Any] | None = None) -> Any:
     """Fold a graph with a reading, and return the state at its output.
 
     ``given`` holds states of nodes that are known already; what only leads up to them is not read.
+
+    Under torch's autocast too, readings compute in the precision of their tensors.
 
     Cost: one call of the reading for each node. A state is let go after its last use, so that memory stays that of a
     layer or two.

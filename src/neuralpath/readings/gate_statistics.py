@@ -11,11 +11,12 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from neuralpath._checks import check_batch, describe
+from neuralpath._checks import describe
+from neuralpath._precision import without_autocast
 from neuralpath.bits.dense import overlaps
 from neuralpath.graph import nodes as n
 from neuralpath.graph.forward import Gates
-from neuralpath.graph.path_graph import GATES_CHUNK, PathGraph
+from neuralpath.graph.path_graph import GATES_CHUNK, PathGraph, check_input
 
 COMPARED_AT_ONCE = 2**24  # positions of max pools that are compared at once, a byte each
 COUNTED_AT_ONCE = 2**24  # gates whose sum over examples is formed at once, eight bytes each
@@ -140,7 +141,7 @@ def open_counts(
     >>> open_counts(npath.trace(model, torch.ones(1, 1)), torch.tensor([[1.0], [2.0], [-1.0]]))
     {'1': tensor([2, 1])}
     """
-    check_batch("x", x, graph.input_shape)
+    check_input("x", x, graph)
     if not 0 <= threshold < float("inf"):
         raise ValueError(f"`threshold` must be 0 or a positive finite number, got {threshold}.")
     counts: dict[str, Tensor] = {}
@@ -235,13 +236,14 @@ def gate_distance(gates1: Gates, gates2: Gates) -> GateDistance:
 
 def _both(graph: PathGraph, x1: Tensor, x2: Tensor | None) -> tuple[Gates, Gates]:
     """Gates of two batches, once for one."""
-    check_batch("x1", x1, graph.input_shape)
+    check_input("x1", x1, graph)
     if x2 is not None:
-        check_batch("x2", x2, graph.input_shape)
+        check_input("x2", x2, graph)
     gates1 = graph.gates(x1)
     return gates1, gates1 if x2 is None else graph.gates(x2)
 
 
+@without_autocast()
 def _overlap(
     one: Shaped[Tensor, "batch1 unit"], two: Shaped[Tensor, "batch2 unit"], dtype: torch.dtype
 ) -> Float[Tensor, "batch1 batch2"]:

@@ -9,6 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from neuralpath._checks import describe
+from neuralpath._precision import without_autocast
 from neuralpath.graph import linear
 from neuralpath.graph import nodes as n
 from neuralpath.graph.counting import no_paths_through
@@ -166,6 +167,7 @@ class SketchedKernel:
     standard_error: Float[Tensor, "batch1 batch2"]
 
 
+@without_autocast()
 def sketched_kernel(
     features1: Float[Tensor, "batch1 feature"], features2: Float[Tensor, "batch2 feature"] | None = None
 ) -> SketchedKernel:

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
+from neuralpath._precision import without_autocast
 from neuralpath.tangent.layout import Size
 from neuralpath.tangent.network import ModuleNetwork
 from neuralpath.tangent.probe import Probe, probe_network
@@ -94,6 +95,7 @@ def tangent_kernel_tiles(
     return _planned(model, x1, x2, outputs, params, memory, at_once=False)
 
 
+@without_autocast()
 def _planned(
     model: nn.Module, x1: Tensor, x2: Tensor | None, outputs: str | int, params: Parameters | None,
     memory: int | None, *, at_once: bool,

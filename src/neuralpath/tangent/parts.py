@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralpath._precision import without_autocast
 from neuralpath.graph import nodes as n
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.trace import trace
@@ -58,6 +59,7 @@ class _Options(TypedDict):
     progress: bool | None
 
 
+@without_autocast()
 def tangent_parts(
     model: nn.Module,
     x1: Float[Tensor, "batch1 *shape"],

@@ -12,6 +12,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath._checks import describe
+from neuralpath._precision import without_autocast
 from neuralpath.graph import linear
 from neuralpath.graph import nodes as n
 from neuralpath.graph.counting import no_paths_through
@@ -87,6 +88,7 @@ def own_weights(graph: PathGraph) -> dict[str, Float[Tensor, "..."]]:
     }
 
 
+@without_autocast()
 def value_kernel(
     graph: PathGraph,
     x1: Float[Tensor, "batch1 *shape"],

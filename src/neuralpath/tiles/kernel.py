@@ -11,6 +11,7 @@ from jaxtyping import Float
 from rich.console import Console
 from torch import Tensor
 
+from neuralpath._precision import without_autocast
 from neuralpath.tiles.estimate import Estimate, may_be_long, sampled_seconds
 from neuralpath.tiles.fill import Step, fill, progress_bar
 from neuralpath.tiles.memory import available_memory, format_memory
@@ -42,6 +43,7 @@ class TiledKernel:
         for tile in self.plan.tiles():
             yield tile, self.values(tile)
 
+    @without_autocast()
     def values(self, tile: Tile) -> Float[Tensor, "*kernels _rows _columns"]:
         """One tile; on the diagonal of a symmetric kernel exactly symmetric, its upper half the computed one."""
         values = self.compute(tile)
@@ -53,10 +55,12 @@ class TiledKernel:
         """The same kernel with every entry multiplied."""
         return replace(self, compute=lambda tile: self.compute(tile).mul_(gain), write=None)
 
+    @without_autocast()
     def estimate(self) -> Estimate:
         """What the whole will cost, from a sample of at most about half a second (compilation comes on top, once)."""
         return Estimate(sampled_seconds(self.plan, self.compute), self.plan.working_bytes, self._result_bytes)
 
+    @without_autocast()
     def filled(self, progress: bool | None = None) -> Float[Tensor, "*kernels batch1 batch2"]:
         """The whole kernel in memory; long work is announced on a terminal, and in the log `neuralpath`.
 

@@ -3,6 +3,7 @@
 from jaxtyping import Float
 from torch import Tensor
 
+from neuralpath._precision import without_autocast
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.readings.limit.activations import Identity, Pair
 from neuralpath.readings.limit.chosen import ActivationChoice
@@ -241,6 +242,7 @@ def limit_path_kernel_tiles(
     return _tiled("limit path kernel", limit, x1, x2, memory)
 
 
+@without_autocast()
 def _tiled(what: str, limit: Limit, x1: Tensor, x2: Tensor | None, memory: int | None) -> TiledKernel:
     job, budget = make_job(limit, x1, x2), memory_budget(memory)
     fused = fused_tiles(job, budget)

@@ -7,6 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from neuralpath._precision import without_autocast
 from neuralpath.bits.packed import use_bits
 from neuralpath.graph.forward import Gates
 from neuralpath.graph.path_graph import CHUNK_BYTES, PathGraph, check_gates, check_input
@@ -89,6 +90,7 @@ def make_job(
     return Job(graph, x1, x2, gates1, gates2, variances, bias_variance, orders, unit_scales)
 
 
+@without_autocast()
 def tiled(what: str, job: Job, budget: int) -> TiledKernel:
     """The plan of a job and the function that computes a tile; a dense chain is packed once, for all tiles."""
     n1, n2 = len(job.x1), len(job.x1 if job.x2 is None else job.x2)
