@@ -175,6 +175,16 @@ def test_every_max_pool_is_recorded_and_replaced(name):
     assert torch.equal(run_with_gates(pool, z, [elsewhere]), first)
 
 
+@pytest.mark.parametrize("spelling", [
+    lambda q: torch.maximum(torch.zeros(()), q), lambda q: torch.maximum(torch.zeros(4), q),
+    lambda q: torch.maximum(torch.zeros(1, 1), q), lambda q: torch.maximum(q, torch.zeros(())),
+])  # fmt: skip
+def test_a_signal_that_is_0_everywhere_is_still_the_signal(spelling):
+    for x in (torch.zeros(5, 4), torch.zeros(1, 4)):
+        (gates,) = recorded_gates(Called(spelling), x).layers
+        assert gates.shape == x.shape
+
+
 def test_indices_of_a_maximum_follow_the_given_positions():
     positions = torch.full((2, 3, 1, 7), 18)  # row 2, column 4 of 5 x 7
     places = run_with_gates(Called(lambda z: z.max(2, keepdim=True)[1]), image(), [positions])
@@ -191,6 +201,7 @@ def test_indices_of_a_maximum_follow_the_given_positions():
         (lambda q: q.amax(1), (5, 4), r"amax over the axes \(1,\) .* picks an example or a channel"),
         (lambda q: q.max(1)[0], (5, 4, 3), r"max over the axes \(1,\)"),
         (lambda q: F.max_pool2d(q, 2), (3, 5, 4), "max_pool2d of values of shape"),
+        (lambda q: q.amax((2, 3, 4, 5)), (2,) * 6, "from 4 axes of space; .* Flatten space first"),
     ],
 )
 def test_what_cannot_be_swapped_is_refused_by_name(call, x, message):

@@ -196,6 +196,48 @@ def test_a_closed_hard_gate_stops_infinity_in_the_value_network():
     assert run_with_gates(model, torch.ones(1, 1), [torch.zeros(1, 1, dtype=torch.bool)]).item() == 0
 
 
+def diverged():
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    model[0].weight.data[0, 0] = torch.nan
+    return model
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda: recorded_gates(diverged(), torch.ones(5, 4)),
+        lambda: npath.decouple(diverged(), "FL")(torch.ones(5, 4)),
+        lambda: recorded_gates(nn.MaxPool1d(2), torch.full((5, 2, 4), torch.nan)),
+    ],
+)
+def test_nan_is_no_closed_gate(use):
+    with pytest.raises(ValueError, match=r"has NaN before it, which is neither open nor closed: look for NaN"):
+        use()
+
+
+def test_nan_in_a_later_batch_is_refused_behind_hard_gates_and_passed_on_by_soft_ones():
+    plain = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
+    x = torch.ones(5, 4)
+    broken = x.clone()
+    broken[0, 0] = torch.nan
+    hard = npath.decouple(plain, "FL")
+    hard(x)
+    with pytest.raises(ValueError, match="relu has NaN before it"):
+        hard(broken)
+    soft = npath.decouple(plain, "DL")
+    soft(x)
+    y = soft(broken)
+    assert y[0].isnan().all()
+    assert y[1:].isfinite().all()
+
+
+def test_gates_are_found_inside_function_transforms():
+    model, x = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2)), torch.randn(5, 4)
+    network = npath.decouple(model, "FL")
+    expected = network(x)
+    assert torch.allclose(torch.func.vmap(lambda row: network(row[None])[0])(x), expected)
+
+
 def small():
     return nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Unflatten(1, (1, 3)), nn.MaxPool1d(2), nn.Flatten())
 
@@ -230,6 +272,14 @@ def test_gates_of_another_precision_are_converted():
 def test_only_modules_whose_operations_can_be_seen(without_type_checks):
     with pytest.raises(TypeError, match=r"`module` must be a torch.nn.Module, got a function"):
         recorded_gates(F.relu, X)
+
+
+@pytest.mark.parametrize(("x", "kind"), [(X.numpy(), TypeError), ([1.0], TypeError), (torch.ones(()), ValueError)])
+def test_only_batches_of_tensors(without_type_checks, x, kind):
+    network = npath.GatedNetwork(small(), small())
+    for use in (lambda: recorded_gates(small(), x), lambda: run_with_gates(small(), x, []), lambda: network(x)):
+        with pytest.raises(kind, match="`x` must be a tensor of examples"):
+            use()
 
 
 def test_a_gate_function_must_keep_the_shape():

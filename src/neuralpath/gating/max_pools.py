@@ -126,6 +126,11 @@ def read_reduction(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]
         )
     if not any(axis >= 2 for axis in axes):
         return None
+    if rank - 2 not in _POOLS:
+        raise ValueError(
+            f"{operation} of values of shape {tuple(values.shape)} picks from {rank - 2} axes of space; gates of a "
+            f"maximum over more than {max(_POOLS)} cannot be swapped. Flatten space first, such as by `x.flatten(2)`."
+        )
     window = [size if axis + 2 in axes else 1 for axis, size in enumerate(values.shape[2:])]
     out_space = tuple(1 if axis + 2 in axes else size for axis, size in enumerate(values.shape[2:]))
 

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 
 from neuralpath._checks import describe
@@ -71,6 +72,20 @@ def _refuse_checkpoints() -> None:
         frame = frame.f_back
 
 
+def _refuse_nan(operation: str, values: Tensor) -> None:
+    """Refuse NaN, which would be a closed gate and give finite outputs.
+
+    One cannot look at values while a network is compiled or transformed, or where there are none.
+    """
+    if torch.compiler.is_compiling() or values.is_meta or is_functorch_wrapped_tensor(values):
+        return
+    if bool(values.isnan().any()):
+        raise ValueError(
+            f"{operation} has NaN before it, which is neither open nor closed: look for NaN in the batch, or for "
+            "weights of the network that are not finite, as after training that diverged."
+        )
+
+
 class Recording(GateMode):
     """Lets a module run as it is and keeps its gates.
 
@@ -93,6 +108,8 @@ class Recording(GateMode):
         # An in-place activation overwrites what the gate's gradient may still need.
         seen = q.clone() if call.in_place and not self._linear else q
         gate = (self._gate or call.gate)(seen)
+        if gate.dtype == torch.bool:  # others are NaN themselves
+            _refuse_nan(call.operation, seen)
         if gate.shape != q.shape:
             raise ValueError(
                 f"`gate` must give one gate for each pre-activation, of shape {tuple(q.shape)}, got {describe(gate)}."
@@ -108,6 +125,7 @@ class Recording(GateMode):
                 "network; use average pooling, or strides."
             )
         values, positions = call.pick()
+        _refuse_nan(call.operation, values)
         self._keep("pool", positions, call.in_space)
         return func(*args, **kwargs) if call.shares_ties else call.finish(values, positions)
 

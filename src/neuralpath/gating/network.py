@@ -15,7 +15,7 @@ from neuralpath.gating.matching import GateTransforms, Matching, match_gates
 from neuralpath.gating.modes import Recording, Replacing
 from neuralpath.gating.orders import GateOrder, as_order
 from neuralpath.gating.spellings import GateFunction
-from neuralpath.gating.swapping import check_module, sample_gates
+from neuralpath.gating.swapping import check_examples, check_module, sample_gates
 from neuralpath.gating.value_inputs import ValueInput, as_value_input
 from neuralpath.graph.forward import Gates
 
@@ -138,6 +138,7 @@ class GatedNetwork(nn.Module):
         Raises: ValueError if the gates do not match, saying which and both shapes; or if the value network, or a linear
         feature network, has nonlinear operations that are no gates, naming them.
         """
+        check_examples(x)
         key = (tuple(x.shape[1:]), self.feature.training, self.value.training)
         if key not in self._matchings:
             self._matchings[key] = self._matched(x)

@@ -82,7 +82,13 @@ def _read_maximum(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any],
     high = [value for value in (*args[2:], kwargs.get("max")) if value is not None]
     operands = [args[0], *low]
     if not high and len(operands) == 2:
-        for signal, other in (operands, operands[::-1]):
+        # A signal may happen to be 0 everywhere; it is then the operand over which the other is broadcast.
+        is_smaller = (
+            isinstance(operands[0], Tensor)
+            and isinstance(operands[1], Tensor)
+            and (operands[0].ndim < operands[1].ndim or operands[0].numel() < operands[1].numel())
+        )
+        for signal, other in (operands[::-1], operands) if is_smaller else (operands, operands[::-1]):
             if isinstance(signal, Tensor) and _is_zero(other) and not (in_place and signal is not args[0]):
                 return Activation("relu", signal, g.HardGate(), in_place)
     raise ValueError(

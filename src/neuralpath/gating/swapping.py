@@ -42,6 +42,7 @@ def recorded_gates(
 
     """
     check_module("module", module)
+    check_examples(x)
     places = Places()
     recording = Recording(gate, linear=linear, places=places)
     with places.follow(module):
@@ -76,6 +77,7 @@ def run_with_gates(
 
     """
     check_module("module", module)
+    check_examples(x)
     layers, names = (gates.layers, gates.names) if isinstance(gates, Gates) else (gates, ())
     mode = Replacing(layers, names)
     y = run_under(mode, module, x)
@@ -111,6 +113,13 @@ def sample_gates(
     if refused is not None and (found := ungated.between(output)):
         raise ValueError(refused.format(", ".join(found)))
     return recording
+
+
+def check_examples(x: object) -> None:
+    """Refuse what is no batch of tensors."""
+    if not isinstance(x, Tensor) or x.ndim == 0:
+        kind = TypeError if not isinstance(x, Tensor) else ValueError
+        raise kind(f"`x` must be a tensor of examples, such as `torch.from_numpy(x)`, got {describe(x)}.")
 
 
 def check_module(name: str, module: object) -> None:
