@@ -12,6 +12,7 @@ from safetensors.numpy import save_file
 from sklearn.exceptions import NotFittedError
 
 from machines.random_data import exponential, graph, kernels, network, rows
+from neuralpath import nets
 from neuralpath.machines.classifier import KernelClassifier
 from neuralpath.machines.regressor import KernelRegressor
 from neuralpath.machines.saving import FORMAT
@@ -164,3 +165,23 @@ def test_what_cannot_be_saved_is_said(tmp_path):
     with pytest.raises(ValueError, match="`classes_` must be numbers or words to be saved"):
         machine.save(tmp_path / "machine")
     assert not (tmp_path / "machine").exists()
+
+
+@pytest.mark.parametrize("make", [
+    lambda model: KernelRegressor("path", 0.1, model=model), lambda model: KernelRegressor("tangent", 0.1, model=model),
+    lambda model: KernelClassifier("path", 0.1, model=model), lambda model: SketchRegressor(model, n_features=16),
+    lambda model: SketchClassifier(model, n_features=16),
+])  # fmt: skip
+def test_examples_in_the_shape_of_a_module_need_no_input_shape(make, tmp_path):
+    model = nets.GCONV((1, 4, 4), channels=(3,), hidden=()).double()
+    images, labels = rows(8, 16).reshape(8, 1, 4, 4), np.arange(8) % 2
+    machine = make(model).fit(images, labels)
+    expected = machine.predict(images)
+    assert np.array_equal(machine.predict(images.reshape(8, 16)), expected)  # rows of the same numbers
+    given = make(model).set_params(input_shape=(1, 4, 4)).fit(images.reshape(8, 16), labels)
+    assert np.array_equal(given.predict(images), expected)
+    machine.save(tmp_path / "machine")
+    again = type(machine).load(tmp_path / "machine", model=model)
+    assert np.array_equal(again.predict(images), expected)
+    with pytest.raises(ValueError, match="could not run on"):  # what the fit before saw does not count
+        machine.fit(images.reshape(8, 16), labels)

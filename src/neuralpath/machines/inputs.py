@@ -65,10 +65,13 @@ def checked_tolerance(tol: object) -> float:
 def checked_rows(machine: BaseEstimator, x: Any, *, reset: bool) -> Float[np.ndarray, "n d"]:
     """Rows of numbers in float32 or float64, by scikit-learn's own check.
 
-    Examples with several axes, such as images, are flattened.
+    Examples with several axes, such as images, are flattened; with ``reset`` the machine remembers their shape.
     """
     x = as_numpy(x)
-    if isinstance(x, np.ndarray) and x.ndim > 2:
+    has_shape = isinstance(x, np.ndarray) and x.ndim > 2
+    if reset:
+        machine.input_shape_ = x.shape[1:] if has_shape else None
+    if has_shape:
         x = x.reshape(len(x), -1)
     return validate_data(machine, x, reset=reset, dtype=(np.float64, np.float32), order="C")
 
@@ -124,6 +127,12 @@ def _matrix(machine: BaseEstimator, kernel: Any, *, reset: bool) -> Float[np.nda
     return validate_data(
         machine, as_numpy(kernel), reset=reset, dtype=(np.float64, np.float32), ensure_all_finite=False
     )
+
+
+def shape_of_inputs(machine: Any) -> tuple[int, ...] | None:
+    """The shape of one input: as the user gave it, otherwise that of the examples of the fit; None where rows are."""
+    seen = getattr(machine, "input_shape_", None)  # a file may have a list, or be older than this attribute
+    return checked_shape(machine.input_shape if machine.input_shape is not None or seen is None else tuple(seen))
 
 
 def checked_shape(shape: object) -> tuple[int, ...] | None:

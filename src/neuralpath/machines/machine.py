@@ -30,8 +30,8 @@ from neuralpath.machines.inputs import (
     checked_ridge,
     checked_rows,
     checked_seed,
-    checked_shape,
     checked_training_kernel,
+    shape_of_inputs,
 )
 from neuralpath.machines.kernel_products import kernel_times
 from neuralpath.machines.kernel_tiles import KernelTiles, as_kernel_tiles
@@ -100,7 +100,7 @@ class KernelMachine(SavedMachine, BaseEstimator):
         return isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
 
     def _choice(self) -> KernelChoice:
-        return KernelChoice(self.kernel, self.model, checked_shape(self.input_shape), self.normalise)
+        return KernelChoice(self.kernel, self.model, shape_of_inputs(self), self.normalise)
 
     def _training_data(self, X: Any, y: Any) -> tuple[KernelTiles, np.ndarray]:
         """The kernel of the training examples, and their labels as given; remembers the rows."""
@@ -110,8 +110,8 @@ class KernelMachine(SavedMachine, BaseEstimator):
             kernel = checked_training_kernel(self, X)
             self.X_fit_ = self.choice_ = self.weights_ = None
             return kernel, checked_labels(self, y, kernel.shape[0])
-        choice = self._choice()
         rows = checked_rows(self, X, reset=True)
+        choice = self._choice()
         labels = checked_labels(self, y, len(rows))
         # A copy: a machine does not change with the user's array.
         self.X_fit_, self.choice_ = rows.copy(), with_graph(choice, rows)

@@ -22,7 +22,7 @@ from neuralpath.machines.inputs import (
     checked_ridge,
     checked_rows,
     checked_seed,
-    checked_shape,
+    shape_of_inputs,
 )
 from neuralpath.machines.moments import Moments, no_moments
 from neuralpath.machines.probe import check_probe
@@ -75,14 +75,14 @@ class SketchMachine(SavedMachine, BaseEstimator):
         self, graph: PathGraph, rows: Float[np.ndarray, "n d"], n_features: int
     ) -> Float[np.ndarray, "n features"]:
         generator = torch.Generator().manual_seed(checked_seed(self.random_state))
-        inputs = model_inputs(rows, graph, checked_shape(self.input_shape))
+        inputs = model_inputs(rows, graph, shape_of_inputs(self))
         return path_sketch(graph, inputs, n_features, generator=generator, normalise=self.normalise).cpu().numpy()
 
     def _set_graph(self, row: Float[np.ndarray, "1 d"]) -> None:
         """Trace the model, once for all batches; a graph follows its model's weights."""
         graph = self.model
         if isinstance(graph, nn.Module):
-            graph = trace(graph, model_inputs(row, graph, checked_shape(self.input_shape)))
+            graph = trace(graph, model_inputs(row, graph, shape_of_inputs(self)))
         self.graph_: PathGraph | None = graph
 
     def _use_model(self) -> None:

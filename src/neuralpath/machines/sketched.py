@@ -89,7 +89,7 @@ class SketchClassifier(ClassifierMixin, SketchMachine):
         rows = checked_rows(self, X, reset=True)
         labels = checked_labels(self, y, len(rows))
         self.classes_, _ = class_numbers(column_or_1d(labels, warn=True))
-        self._learn([(rows, labels)])
+        self._learn([(X, labels)])
         return self
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "SketchClassifier":
