@@ -95,6 +95,9 @@ MODELS = {
     "mlp": (lambda: nn.Sequential(nn.Linear(5, 7), nn.ReLU(), nn.Linear(7, 6), nn.Tanh(), nn.Linear(6, 3)), (5,), ()),
     "no-bias-one-output": (
         lambda: nn.Sequential(nn.Linear(5, 7, bias=False), nn.ReLU(), nn.Linear(7, 1, bias=False)), (5,), ()),
+    "added-in-front": (
+        lambda: Net(lambda m, x: m.a(F.relu(m.gain * (m.shift + x)).flatten(1)), a=nn.Linear(6, 2),
+                    shift=_parameter(1, 2, 3), gain=_parameter(1, 2, 1)), (2, 3), ()),
     "positions": (lambda: Net(lambda m, x: m.b(torch.tanh(m.a(x))).mean(1), a=nn.Linear(4, 5), b=nn.Linear(5, 2)),
                   (3, 4), ()),
     "many-positions": (

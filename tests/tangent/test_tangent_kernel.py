@@ -33,6 +33,15 @@ def test_equals_explicit_jacobians(name):
 
 
 @pytest.mark.parametrize("name", MODELS)
+def test_single_examples_equal_explicit_jacobians(name):
+    """Where the axis of examples has the size 1, parameters may have its shape."""
+    model, x = build(name)
+    full = kernel_by_jacobians(model, x[:1], x)
+    assert_close(tangent_kernel(model, x[:1], outputs="full"), full[:, :1])
+    assert_close(tangent_kernel(model, x[:1], x, outputs="full"), full)
+
+
+@pytest.mark.parametrize("name", MODELS)
 def test_a_batch_with_itself_equals_explicit_jacobians(name):
     model, x = build(name)
     full = kernel_by_jacobians(model, x)

@@ -281,6 +281,13 @@ def test_soft_gates_behind_stopped_gradients_are_refused(function):
         torch.testing.assert_close(tangent_parts(model, x).total, tangent_kernel(model, x))
 
 
+def test_parts_of_inputs_that_were_made_in_inference_mode():
+    model = nn.Sequential(nn.Linear(3, 4), nn.SiLU(), nn.Linear(4, 2)).double()
+    with torch.inference_mode():
+        x = torch.randn(4, 3, dtype=F64)
+    torch.testing.assert_close(tangent_parts(model, x).total, tangent_kernel(model, x))
+
+
 def test_parameters_that_are_not_read_are_refused():
     model = Net(lambda m, x: m.a(F.silu(m.b(x))), a=nn.Linear(3, 2), b=nn.Linear(3, 3), c=nn.Linear(2, 2))
     with pytest.raises(ValueError, match="does not read the parameters in `params`"):

@@ -36,7 +36,8 @@ class GraphNetwork:
     def run(self, x: Tensor, tensors: Mapping[str, Tensor] | None = None) -> Float[Tensor, "batch ..."]:
         """The output for a batch, some parameters or buffers replaced by ``tensors``."""
         reading = _ConstantGates if self.constant_gates else Forward
-        return walk(self.graph, reading(x, {**self.graph.state, **(tensors or {})}))
+        # A copy, since torch saves nothing for a backward pass that was made in inference mode.
+        return walk(self.graph, reading(x.clone(), {**self.graph.state, **(tensors or {})}))
 
 
 def gates_are_hard(graph: PathGraph) -> bool:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from neuralpath.tangent.convolution import run_fast
 from neuralpath.tangent.network import Network, flat_outputs
-from neuralpath.tangent.rules import SAME_ORDER, Form, Matrix, is_transpose, needs_signal, read_call
+from neuralpath.tangent.rules import COMMUTATIVE, SAME_ORDER, Form, Matrix, is_transpose, needs_signal, read_call
 
 
 class TooLarge(Exception):
@@ -99,7 +99,9 @@ class _Recorder(TorchFunctionMode):
 
     def _recorded(self, func: Any, args: Any, kwargs: Any, sources: list[_Source]) -> Any:
         """The call's result with stand-ins for parameters, or nothing where it is not known."""
-        read = read_call(func, args, kwargs)
+        # Where both operands could be the signal, as in a batch of one, it is the one that is no parameter.
+        is_turned = func in COMMUTATIVE and len(args) == 2 and id(args[0]) in self._sources
+        read = read_call(func, args[::-1] if is_turned else args, kwargs)
         if read is None or read.signal.ndim == 0 or read.signal.shape[0] != self._n_examples:
             return None
         forms: list[tuple[str, Form]] = []

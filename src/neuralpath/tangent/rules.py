@@ -236,6 +236,10 @@ def _mul(*args: Any, **options: Any) -> Read | None:
     return None if found is None else _read(found[0], (found[1], Affine(found[2], lambda x: x)))
 
 
+COMMUTATIVE = frozenset({torch.add, Tensor.add, Tensor.__add__, torch.mul, Tensor.mul, Tensor.__mul__})
+"""Operations of the table whose two operands may be read in either order."""
+
+
 def read_call(function: Any, args: Any, kwargs: Any) -> Read | None:
     """How a call of a torch function reads its arguments, where that is known."""
     if (rule := RULES.get(function)) is None:
