@@ -1,5 +1,6 @@
 """Nearest training examples, against sorting whole matrices."""
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -137,6 +138,7 @@ def test_counts_of_deep_networks_do_not_overflow():
     ("changes", "message"),
     [
         ({"k": 0}, "`k` must be from 1 to the 23 examples of `x_train`, got 0"),
+        ({"k": True}, "`k` must be from 1 to the 23 examples of `x_train`, got True"),
         ({"k": 24}, "`k` must be from 1 to the 23"),
         ({"by": "kernal"}, "`by` must be one of kernel, gates, paths, input, got 'kernal'. Did you mean 'kernel'"),
         ({"x_query": torch.zeros(2, 9)}, "`x_query` must"),
@@ -153,3 +155,14 @@ def test_mistakes_are_named(changes, message):
         given["x_query"] = given["x_query"].double()
     with pytest.raises((ValueError, MemoryError), match=message):
         nearest(graph, given.pop("x_query"), given.pop("x_train"), given.pop("k"), **given)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_distances_of_inputs_in_half_precision(dtype, without_type_checks):
+    model, shape = build("dense")
+    x = torch.randn(6, *shape, generator=torch.Generator().manual_seed(1)).to(dtype)
+    graph = npath.trace(model.to(dtype), x[:1])
+    found = nearest(graph, x[:2], x, np.int64(3), by="input")
+    assert found.values.dtype == dtype
+    distances = (x[:2, None].double() - x[None].double()).norm(dim=2)
+    assert torch.equal(found.indices, distances.argsort(dim=1)[:, :3])

@@ -98,6 +98,7 @@ READ = {
     "rolled": (lambda m, x: m.c(x).roll((1, -2), (2, 3)).flatten(1), (2, 3, 4)),
     "mean-of-one-channel": (lambda m, x: m.one(x).mean(1).flatten(1), (2, 1, 4)),
     "largest-of-one-channel": (lambda m, x: m.l(x)[:, :1].amax(1), (4,)),
+    "largest-over-four-axes": (lambda m, x: m.l(x.amax((2, 3, 4, 5))), (4, 2, 1, 3, 2)),
     "masked": (lambda m, x: m.l(x) * torch.tensor([1.0, 0.0, 1.0]), (4,)),
     "flattened-nothing": (lambda m, x: m.l(x.flatten(0, 0)), (4,)),
 }

@@ -8,6 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuralpath as npath
+from neuralpath.readings.gate_statistics import base_kernels, dead_gates, open_counts, overlap_profile
+from neuralpath.readings.subnetworks import residual_subnetwork
+from neuralpath.theory.concentration import concentration
+from neuralpath.theory.value_kernel import random_weights
 
 pytestmark = pytest.mark.usefixtures("without_type_checks")
 
@@ -362,6 +366,33 @@ def test_a_model_in_place_of_a_graph(reading):
         TypeError, match=r"`graph` must be a PathGraph, as `trace\(model, example\)` returns it, got a Linear"
     ):
         reading(LINEAR, torch.randn(1, 3))
+
+
+@pytest.mark.parametrize(
+    "reading",
+    [
+        lambda g, x: base_kernels(g, x),
+        lambda g, x: overlap_profile(g, x),
+        lambda g, x: open_counts(g, x),
+        lambda g, x: dead_gates(g, x),
+        lambda g, x: random_weights(g, generator=torch.Generator()),
+        lambda g, x: concentration(g, x, 2, generator=torch.Generator()),
+        lambda g, x: residual_subnetwork(g, ()),
+    ],
+)
+def test_a_model_in_place_of_a_graph_in_other_readings(reading, without_type_checks):
+    with pytest.raises(TypeError, match=r"`graph` must be a PathGraph, as .* returns it, got a Linear"):
+        reading(LINEAR, torch.randn(2, 3))
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_wrappers_that_hide_their_operations_are_named():
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU())
+    hidden = nn.Sequential(nn.Linear(3, 3), nn.DataParallel(model))
+    with pytest.raises(TypeError, match=r"`model` was compiled by torch\.jit, whose operations cannot be seen"):
+        npath.trace(torch.jit.script(model), torch.randn(1, 3))
+    with pytest.raises(TypeError, match="the part '1' of `model` is a DataParallel"):
+        npath.trace(hidden, torch.randn(1, 3))
 
 
 @pytest.mark.parametrize("output", ["a", 1.0, True])

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
@@ -26,6 +27,11 @@ def check_arguments(model: Any, example: Any) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}.")
     check_initialised(model)
+    for name, part in model.named_modules():
+        if isinstance(part, torch.jit.ScriptModule | nn.DataParallel):
+            where = "`model`" if not name else f"the part {name!r} of `model`"
+            kind = "was compiled by torch.jit" if isinstance(part, torch.jit.ScriptModule) else "is a DataParallel"
+            raise TypeError(f"{where} {kind}, whose operations cannot be seen: give the module that it was made from.")
     expected = "a floating-point tensor with the batch as its first axis, such as x[:1]"
     if not isinstance(example, Tensor):
         raise TypeError(f"`example` must be {expected}, got {describe(example)}.")

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
+from numbers import Integral
 from typing import Literal, get_args
 
 import torch
@@ -84,7 +85,7 @@ def nearest(
     """
     check_input("x_query", x_query, graph)
     check_input("x_train", x_train, graph)
-    if not isinstance(k, int) or not 1 <= k <= len(x_train):
+    if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= len(x_train):
         raise ValueError(f"`k` must be from 1 to the {len(x_train):,} examples of `x_train`, got {k}.")
     budget = memory_budget(memory)
     if output is not None and by not in ("gates", "paths"):
@@ -99,7 +100,7 @@ def nearest(
         near = get_close_matches(str(by), get_args(By), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
         raise ValueError(f"`by` must be one of {', '.join(get_args(By))}, got {by!r}.{hint}")
-    indices, values = _largest(tiles, len(x_query), k)
+    indices, values = _largest(tiles, len(x_query), int(k))
     return Neighbours(by, indices, (-values if by == "input" else values).to(x_query.dtype))
 
 
@@ -188,7 +189,8 @@ def _chain_counts(
 
 def _distances(x_query: Tensor, x_train: Tensor, budget: int) -> Scores:
     """Minus the distance, so that the nearest is the largest."""
-    one, two = x_query.flatten(1), x_train.flatten(1)
+    wide = torch.promote_types(x_query.dtype, torch.float32)  # torch has no distances in half precision
+    one, two = x_query.flatten(1).to(wide), x_train.flatten(1).to(wide)
     for tile in _plan(len(one), len(two), 32, 0, budget).tiles():
         # By differences: the fast way by inner products loses what matters between near ones.
         yield tile, -torch.cdist(one[tile.rows], two[tile.columns], compute_mode="donot_use_mm_for_euclid_dist")

@@ -9,7 +9,7 @@ from torch import Tensor
 from neuralpath._checks import check_batch
 from neuralpath.graph import nodes as n
 from neuralpath.graph.forward import Gates
-from neuralpath.graph.path_graph import PathGraph, check_gates
+from neuralpath.graph.path_graph import PathGraph, check_gates, check_graph
 from neuralpath.readings.pairs.kernel import path_kernel
 
 
@@ -150,6 +150,7 @@ def _read(nodes: list[n.Node], output_name: str) -> tuple[n.Node, ...]:
 
 def _block_branches(graph: PathGraph) -> dict[str, int]:
     """For each residual sum the index of the branch that is its block."""
+    check_graph(graph)
     depths: dict[str, int] = {}  # most mixes on a way from the input; no entry where there is none
     blocks: dict[str, int] = {}
     for node in graph.nodes:

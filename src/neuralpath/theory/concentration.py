@@ -16,7 +16,7 @@ from torch import Tensor
 from neuralpath._checks import describe
 from neuralpath.diagnostics import KernelMatrix, spectrum
 from neuralpath.graph.forward import Gates
-from neuralpath.graph.path_graph import PathGraph
+from neuralpath.graph.path_graph import PathGraph, check_graph
 from neuralpath.readings.pairs.kernel import expected_tangent_kernel
 from neuralpath.readings.pairs.variances import FanVariance, Variance
 from neuralpath.theory.value_kernel import Draw, gaussian, random_weights, value_kernel
@@ -79,6 +79,7 @@ def concentration(
     """
     if n_draws < 2:
         raise ValueError(f"`n_draws` must be 2 or more, got {n_draws}.")
+    check_graph(graph)
     gates = graph.gates(x) if gates is None else gates
     expected = expected_tangent_kernel(
         graph, x, gates1=gates, variance=variance, bias_variance=bias_variance, progress=False

@@ -152,7 +152,8 @@ def _largest_over_space(build: Builder, x: Signal, dims: Any = None, keepdim: bo
         return x if keepdim else build.reshaped(x, without(x, axes))
     windows = tuple(Window(size, size) if axis in axes else Window(1) for axis, size in enumerate(x.shape[1:], start=1))
     tables = [w.table(size) for w, size in zip(windows, x.shape[1:], strict=True)]
-    pooled = _max_pooled(build, x, tables, windows, False)
+    # Torch has pools over up to three axes of space; beyond, the tables alone say where windows are.
+    pooled = _max_pooled(build, x, tables, windows if len(windows) <= 3 else None, False)
     return pooled if keepdim else build.reshaped(pooled, without(pooled, axes))
 
 

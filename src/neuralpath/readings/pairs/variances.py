@@ -6,7 +6,7 @@ from typing import Literal
 
 from neuralpath._checks import check_number
 from neuralpath.graph import nodes as n
-from neuralpath.graph.path_graph import PathGraph
+from neuralpath.graph.path_graph import PathGraph, check_graph
 
 Fan = Literal["in", "out"]
 
@@ -45,6 +45,7 @@ def mix_variances(graph: PathGraph, variance: Variance) -> dict[str, float]:
 
     Raises: ValueError if a name is missing, unknown, or a variance is not positive; TypeError for anything else.
     """
+    check_graph(graph)
     mixes = [node for node in graph.nodes if isinstance(node, n.MixNode)]
     if isinstance(variance, FanVariance):
         return {node.name: variance.of(node) for node in mixes}
