@@ -7,10 +7,11 @@ import textwrap
 import pytest
 import torch
 from distributed.protocol import pickle as dask_pickle
+from torch import nn
 
 from neuralpath.cli import main
 from neuralpath.commands.errors import UserError
-from neuralpath.commands.models import load_model
+from neuralpath.commands.models import load_model, load_weights
 
 DATACLASS = textwrap.dedent("""
     from __future__ import annotations
@@ -101,6 +102,17 @@ def test_nothing_is_left_of_a_file_that_fails(end, file, monkeypatch):
         patch.setattr(sys, "path", list(sys.path))
         with pytest.raises(UserError, match=r"could not be imported \(line \d+\): (ZeroDivisionError|SystemExit)"):
             load_model(f"{file}:make_net", (12,), [])
+
+
+def test_weights_of_a_lazy_model_have_the_shapes_of_the_file(tmp_path):
+    made = nn.Sequential(nn.Linear(12, 4), nn.ReLU(), nn.Linear(4, 2))
+    torch.save(made.state_dict(), tmp_path / "w.pt")
+    model = nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 2))
+    load_weights(model, tmp_path / "w.pt")
+    x = torch.rand(3, 12)
+    assert torch.equal(model(x), made(x))
+    with pytest.raises(UserError, match=r"2.weight has the shape \(2, 4\), not \(3, 4\)"):
+        load_weights(nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 3)), tmp_path / "w.pt")
 
 
 @pytest.mark.parametrize("width", ["10000000000000", "1000000000000000000000000000"])

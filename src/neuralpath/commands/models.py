@@ -178,21 +178,24 @@ def load_weights(model: "nn.Module", path: Path) -> None:
 
     Raises: UserError that names the file, or the keys that do not fit.
     """
+    from torch.nn.parameter import is_lazy
+
     from neuralpath.gating.value_inputs import drawn_late
 
     state = _read_weights(path)
     own, late = model.state_dict(), drawn_late(model)
+    shared = [key for key in own if key in state and not is_lazy(own[key])]  # a lazy one takes the shape of the file's
     problems = [f"missing {key}" for key in own if key not in state and key not in late]
     problems += [f"unknown {key}" for key in state if key not in own and key not in late]
     problems += [
         f"{key} has the shape {tuple(state[key].shape)}, not {tuple(own[key].shape)}"
-        for key in own
-        if key in state and state[key].shape != own[key].shape
+        for key in shared
+        if state[key].shape != own[key].shape
     ]
     problems += [
         f"{key} holds {state[key].dtype}, not real numbers"
-        for key in own
-        if key in state and own[key].is_floating_point() and not state[key].is_floating_point()
+        for key in shared
+        if own[key].is_floating_point() and not state[key].is_floating_point()
     ]
     if problems:
         more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
