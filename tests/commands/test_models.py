@@ -9,6 +9,7 @@ import torch
 from distributed.protocol import pickle as dask_pickle
 from torch import nn
 
+from neuralpath import nets
 from neuralpath.cli import main
 from neuralpath.commands.errors import UserError
 from neuralpath.commands.models import load_model, load_weights
@@ -113,6 +114,19 @@ def test_weights_of_a_lazy_model_have_the_shapes_of_the_file(tmp_path):
     assert torch.equal(model(x), made(x))
     with pytest.raises(UserError, match=r"2.weight has the shape \(2, 4\), not \(3, 4\)"):
         load_weights(nn.Sequential(nn.LazyLinear(4), nn.ReLU(), nn.Linear(4, 3)), tmp_path / "w.pt")
+
+
+@pytest.mark.parametrize("change", [torch.Tensor.to_sparse, lambda weight: weight.to("meta")], ids=["sparse", "meta"])
+def test_weights_that_are_no_dense_tensors_are_one_line(change, tmp_path, capsys):
+    path = tmp_path / "w.pt"
+    state = nets.FC((1, 8, 8), width=4, depth=2).state_dict()
+    name = next(iter(state))
+    torch.save({**state, name: change(state[name])}, path)
+    place = ["--data", "digits", "--count", "5", "--out", str(tmp_path / "K.npy")]
+    assert main(["kernel", "fc", "--set", "width=4", "depth=2", "--weights", str(path), *place]) == 1
+    error = capsys.readouterr().err
+    assert f"neuralpath: {path} does not hold the values of {name} as a dense tensor" in error
+    assert "Traceback" not in error
 
 
 @pytest.mark.parametrize("width", ["10000000000000", "1000000000000000000000000000"])

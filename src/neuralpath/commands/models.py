@@ -222,4 +222,13 @@ def _read_weights(path: Path) -> "dict[str, Tensor]":
         ) from error
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise UserError(f"{path} holds no state dict: expected tensors by name, as model.state_dict() gives.")
+    if odd := [key for key, value in state.items() if not _is_dense(value)]:
+        raise UserError(f"{path} does not hold the values of {odd[0]} as a dense tensor, which a model needs.")
     return state
+
+
+def _is_dense(tensor: "Tensor") -> bool:
+    """Whether a tensor has all its values, and in the way that a model's own tensors have them."""
+    import torch
+
+    return tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_nested
