@@ -129,6 +129,12 @@ def test_weights_that_are_no_dense_tensors_are_one_line(change, tmp_path, capsys
     assert "Traceback" not in error
 
 
+def test_a_model_whose_eval_returns_nothing(file):
+    file.write_text(f"{DATACLASS}\nclass Quiet(Net):\n    def eval(self):\n        super().eval()\n"
+                    "\ndef quiet():\n    return Quiet(Config())\n")  # fmt: skip
+    assert not load_model(f"{file}:quiet", (12,), []).training
+
+
 @pytest.mark.parametrize("width", ["10000000000000", "1000000000000000000000000000"])
 def test_a_network_that_no_memory_holds_is_one_line(width, capsys):
     assert main(["inspect", "fc", "--input-shape", "12", "--set", f"width={width}", "depth=3"]) == 1

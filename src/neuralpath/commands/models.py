@@ -38,7 +38,8 @@ def load_model(
             print(f"{name} has {n_classes} outputs, one for each class", file=sys.stderr)
     if not isinstance(model, nn.Module):
         raise UserError(f"{name} returned a {type(model).__name__}, not a torch.nn.Module.")
-    return model.eval()
+    model.eval()  # which in a user's class may return nothing
+    return model
 
 
 def is_file_name(name: str) -> bool:
