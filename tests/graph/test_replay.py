@@ -1,11 +1,14 @@
 """The replay check: whatever the graph gets wrong must show, and nothing else must."""
 
+import re
+
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import neuralpath as npath
+from neuralpath.cli import main
 from neuralpath.graph import replay
 from neuralpath.graph.operations.table import OPERATIONS
 
@@ -35,6 +38,19 @@ def test_a_size_of_the_batch_that_is_baked_in_shows(case):
     model = Net(BATCH_SIZE_BAKED_IN[case], a=nn.Linear(4, 3))
     with pytest.raises(npath.ReplayMismatch, match="the other examples or their number"):
         npath.trace(model, torch.randn(3, 4))
+
+
+@pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
+def test_a_model_without_outputs_is_refused(tmp_path, capsys):
+    model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 0))
+    message = "Sequential has no outputs: for one example it returns a tensor of shape (0,)."
+    with pytest.raises(ValueError, match=re.escape(message)):
+        npath.trace(model, torch.randn(3, 4))
+    assert npath.supported(model, torch.randn(3, 4)).error == message
+    file = tmp_path / "no_outputs.py"
+    file.write_text("from torch import nn\ndef make():\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, 0))\n")
+    assert main(["kernel", f"{file}:make", "--data", "digits", "--count", "5", "--out", str(tmp_path / "K.npy")]) == 1
+    assert capsys.readouterr().err == f"neuralpath: {message}\n"
 
 
 def test_a_slice_that_only_happens_to_hold_the_batch_is_refused():

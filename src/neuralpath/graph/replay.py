@@ -43,8 +43,13 @@ def check_replay(graph: PathGraph, model: nn.Module, example: Float[Tensor, "bat
     Once as given, and once more, where a wrong graph cannot hide behind zeros, rounding or one batch size: in
     double precision, with parameters and input drawn at random, at several batch sizes.
 
-    Raises: ValueError for a model whose tensors are not finite, which nothing can be compared with; ReplayMismatch.
+    Raises: ValueError for a model without outputs, or whose tensors are not finite, with which nothing can be compared;
+    ReplayMismatch.
     """
+    if graph.n_outputs == 0:
+        raise ValueError(
+            f"{type(model).__name__} has no outputs: for one example it returns a tensor of shape {graph.output_shape}."
+        )
     check_operands(graph.nodes, graph.state)
     difference, size = _as_given(graph, model, example)
     if difference > _tolerance(example.dtype) * size:
