@@ -1,5 +1,6 @@
 """Sweeps and the files they are kept in."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -43,6 +44,14 @@ def test_what_a_command_has_noted_stays_where_python_runs_the_same(tmp_path):
     path.write_text("{")
     Sweep(experiment, config).write(tmp_path)
     assert read_sweeps(tmp_path) == ([Sweep(experiment, config)], [])
+
+
+@pytest.mark.parametrize("name", ["preset", "command", "version"])
+def test_what_a_sweep_says_of_itself_are_strings(name, tmp_path):
+    Sweep(get("regimes"), get("regimes").presets["smoke"], "smoke").write(tmp_path)
+    (path,) = (tmp_path / "sweeps").iterdir()
+    path.write_text(json.dumps({**json.loads(path.read_text()), name: ["cpu"]}))
+    assert read_sweeps(tmp_path) == ([], [f"{path} cannot be read: `{name}` must be a string, got ['cpu']."])
 
 
 @pytest.mark.parametrize("content", ["[]", "1", "{}", "[" * 100_000, '{"experiment": ["regimes"]}', "\xff", None])
