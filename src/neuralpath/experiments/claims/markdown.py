@@ -44,9 +44,10 @@ and `rules.py` says which. Accuracies are test accuracies in per cent, differenc
 points and paired by seed, ± is the standard error. The printed figures are those of the papers' networks, also where
 ours are smaller.
 
-- That one thing is above another is *yes* where the mean is above by {SIGMAS:g} standard errors, *no* where
-  {SIGMAS:g} standard errors more would not bring it to the least difference worth naming ({NAMED_DIFFERENCE:g} points
-  of accuracy, for all else 0), *doubtful* where it is below by {MARGIN:g} standard error, else *open*.
+- That one thing is above another, or above it by some points, is *yes* where the mean is above by {SIGMAS:g} standard
+  errors, *no* where {SIGMAS:g} standard errors more would not bring it there (where no points are named: to the least
+  difference worth naming, {NAMED_DIFFERENCE:g} points of accuracy, for all else 0), *doubtful* where it is below by
+  {MARGIN:g} standard error, else *open*.
 - That something lies within bounds is *yes* where the mean plus and minus {MARGIN:g} standard error does, *no* where
   the mean is outside by {SIGMAS:g} standard errors, *doubtful* where by {MARGIN:g}, else *open*.
 - {SIGMAS:g} standard errors of {MIN_SEEDS} seeds are less than they sound: so few seeds tell their own spread badly.
