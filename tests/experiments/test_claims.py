@@ -27,6 +27,7 @@ from neuralpath.experiments.sweeps import Sweep
 from neuralpath.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.runs.calibration import Calibration
 from neuralpath.runs.store import RunError, Store
+from neuralpath.runs.work import with_needs
 
 ROOT = Path(__file__).parents[2]
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
@@ -110,7 +111,7 @@ def test_what_standard_errors_of_few_seeds_mean():
 
 
 def test_seeds_that_are_needed():
-    mnist, cifar = (get("regimes").presets["cpu"].parts[index].data for index in (0, 3))
+    mnist, cifar = (DataSpec(name) for name in ("mnist", "cifar10"))
     assert rules.too_few(mnist, 2) == "2 seeds of the 3 that are needed"
     assert rules.too_few(mnist, 3) == rules.too_few(cifar, 1) == ""
     assert rules.too_few(None, 1) == "1 seed of the 3 that are needed"
@@ -565,6 +566,11 @@ def test_cells_say_what_a_ratio_is():
 # --- folders
 
 
+def _n_runs(name):
+    """Of an experiment with its preset cpu."""
+    return len(with_needs(get(name).works(get(name).presets["cpu"])))
+
+
 def test_without_runs_exact_claims_hold_and_others_are_not_tested(tmp_path):
     found = gather([], Store(tmp_path, tmp_path), Costs())
     judged = {one.claim.number: one for one in judge_all(found)}
@@ -573,7 +579,7 @@ def test_without_runs_exact_claims_hold_and_others_are_not_tested(tmp_path):
     }  # fmt: skip
     assert not any(one.verdict == "does not hold" for one in judged.values())
     assert judged["C9"].verdict == "not tested here"
-    assert "`regimes` was not run: 83 runs would take" in judged["C9"].reason
+    assert f"`regimes` was not run: {_n_runs('regimes')} runs would take" in judged["C9"].reason
     assert judged["C23"].verdict == "holds in part"  # its exact part by a test
     assert {number for number, one in judged.items() if one.by_tests} == {
         number for number, one in judged.items() if one.verdict == "holds"
@@ -602,7 +608,8 @@ class _Unit(Calibration):
 
 
 def test_costs_are_estimated_once_and_kept(tmp_path):
-    works = get("memorisation").works(get("memorisation").presets["cpu"])[:3]
+    config = replace(get("memorisation").presets["cpu"], n_examples=100, n_steps=500)
+    works = get("memorisation").works(config)[:3]
     costs = Costs().with_measured(works, {"memorisation": works[:1]}, _Unit())
     assert costs.seconds[works[0].name] == pytest.approx(works[0].seconds(_Unit()), rel=1e-2)
     assert costs.of(works) == "about 25 min on one core"
@@ -696,7 +703,7 @@ def test_smoke_sweeps_try_the_machinery_only(runs, tmp_path):
     judged = {one.claim.number: one for one in judge_all(found)}
     assert (
         "`regimes` was run with the preset smoke only, which tries the machinery out and does not count. With the "
-        "preset cpu, which counts, 83 runs would take" in judged["C9"].reason
+        f"preset cpu, which counts, {_n_runs('regimes')} runs would take" in judged["C9"].reason
     )
     assert "`regimes` was not run" not in judged["C9"].reason
     text = claims_markdown(tuple(judged.values()), found, tmp_path / "analyses")

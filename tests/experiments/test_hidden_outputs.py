@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from experiments.serial import perform
-from neuralpath.experiments import gate_orders, hidden_outputs, linear_gating
+from neuralpath.experiments import hidden_outputs, label_noise
 from neuralpath.experiments.grey import pack_images
 from neuralpath.experiments.shown import Pictures, Table
 from neuralpath.experiments.statistics import Spread
@@ -102,11 +102,12 @@ def test_shown_works_with_none_and_some_of_the_runs(finished):
 def test_presets():
     works = hidden_outputs.works(CPU)
     assert len(works) == 4 + 1
-    # The same network as in `gate-orders`, but in full precision, and so shared with `linear-gating` only.
-    shared = set(works) & set(linear_gating.works(linear_gating.EXPERIMENT.presets["cpu"]))
-    assert shared == {hidden_outputs.relu_network(CPU, 0)}
-    (alike,) = (part for part in gate_orders.EXPERIMENT.presets["cpu"].parts if part.name == "cnn")
-    assert (alike.data, alike.net, alike.source_epochs) == (CPU.data, CPU.net, CPU.source_epochs)
+    # M1 and M2 without noise: a network that has fitted its labels, and weights behind its gates as they are.
+    (cnn,) = (part for part in label_noise.EXPERIMENT.presets["cpu"].parts if part.name == "cifar10-cnn")
+    models = label_noise.models(cnn, 0.0, 0)
+    rows = hidden_outputs.rows_of(CPU)
+    assert (rows["ReLU"][0], rows["FL"][0]) == (models["M1"], models["M2"])
+    assert {weights.which for work in works[1:4] for weights in work.weights_read} == {"last"}
     assert len(hidden_outputs.works(PAPER)) == 5 * 4 + 1
     figures = [row[2] for row in hidden_outputs.shown(PAPER, {})[0].rows]
     assert figures == ["80.40", None, None, "80.00"]
@@ -117,3 +118,14 @@ def test_presets():
 def test_layers_of_unequal_shape_are_refused():
     with pytest.raises(ValueError, match="`net` must be convolutions of equal width"):
         replace(SMOKE, net=replace(SMOKE.net, channels=(4, 8)))
+
+
+def test_a_network_is_trained_until_it_fits_only_where_a_share_is_given():
+    until = replace(SMOKE, source_accuracy=0.5, source_epochs=7)
+    training = hidden_outputs.relu_network(until, 0).training
+    assert (training.stop_at_train_accuracy, training.epochs) == (0.5, 7)
+    assert hidden_outputs.relu_network(SMOKE, 0).training.stop_at_train_accuracy is None
+    with pytest.raises(ValueError, match="`source_accuracy` must be a share"):
+        replace(SMOKE, source_accuracy=1.5)
+    with pytest.raises(ValueError, match="`measured_every` is of networks that are trained until they fit"):
+        replace(SMOKE, measured_every=2)

@@ -1,19 +1,20 @@
 """Pictures of hidden layers: a ReLU network beside weights with reversed gates and one fixed random input."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.experiments.accuracies import Seeds, accuracy, beside, comparisons, finished
 from neuralpath.experiments.experiment import Experiment, Results
-from neuralpath.experiments.gate_orders import CIFAR_CNN, CIFAR_PART
 from neuralpath.experiments.grey import pack_images, unpack_images
+from neuralpath.experiments.label_noise import FITTED_CNN
 from neuralpath.experiments.printed import printed
 from neuralpath.experiments.recipes import Recipe, data_of_seed
-from neuralpath.experiments.settings import check_integers
+from neuralpath.experiments.settings import check_integers, check_shares
 from neuralpath.experiments.shown import Cell, Pictures, Shown, Table
 from neuralpath.experiments.specs import DataSpec, NetSpec
 from neuralpath.experiments.trained import TrainGated, TrainNetwork, ValueInputName
 from neuralpath.runs.work import Weights, Work
+from neuralpath.training.config import ADDED
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -121,12 +122,17 @@ class Config:
     recipe: Recipe
     """Of the weights behind the gates."""
     source_epochs: int
-    """Epochs of the ReLU network whose gates they take."""
+    """Epochs of the ReLU network whose gates they take: those of its best epoch on the test data."""
     seeds: tuple[int, ...] = (0, 1, 2)
     n_images: int = 2
     """Test images whose hidden layers are shown, for the first seed."""
     n_channels: int = 4
     """Filters of each layer that are shown."""
+    source_accuracy: float | None = field(default=None, metadata=ADDED)
+    """The ReLU network is trained until it fits this share of its labels, at most for its epochs; its gates are then
+    those of its last epoch."""
+    measured_every: int = field(default=1, metadata=ADDED)
+    """Epochs of such a network between measurements, as in `label-noise`."""
 
     def __post_init__(self) -> None:
         if self.net.family not in ("vconv", "gconv") or self.net.hidden or len(set(self.net.channels)) > 1:
@@ -135,13 +141,26 @@ class Config:
                 f"reversed; got {self.net.label}."
             )
         check_integers(1, source_epochs=self.source_epochs, n_images=self.n_images, n_channels=self.n_channels)
+        check_integers(1, measured_every=self.measured_every)
+        if self.source_accuracy is not None:
+            check_shares(source_accuracy=self.source_accuracy)
+        elif self.measured_every > 1:
+            raise ValueError("`measured_every` is of networks that are trained until they fit a share of their labels.")
         check_integers(1, **{"recipe.epochs": self.recipe.epochs})  # the best of them is drawn
 
 
 def relu_network(config: Config, seed: int) -> TrainNetwork:
     """The standard network."""
-    training = replace(config.recipe, epochs=config.source_epochs).training()
+    if config.source_accuracy is None:
+        training = replace(config.recipe, epochs=config.source_epochs).training()
+    else:
+        training = config.recipe.training_until(config.source_accuracy, config.source_epochs, config.measured_every)
     return TrainNetwork(data_of_seed(config.data, seed), config.net, training, seed)
+
+
+def _gates(config: Config, seed: int) -> Weights:
+    """The weights of the standard network whose gates are taken."""
+    return Weights(relu_network(config, seed), "best" if config.source_accuracy is None else "last")
 
 
 def rows_of(config: Config) -> dict[str, Seeds]:
@@ -152,7 +171,7 @@ def rows_of(config: Config) -> dict[str, Seeds]:
         return {
             seed: TrainGated(
                 data_of_seed(config.data, seed), config.net, config.recipe.training(), "FL", seed,
-                Weights(relu_network(config, seed), "best"), order, value_input,
+                _gates(config, seed), order, value_input,
             )
             for seed in config.seeds
         }  # fmt: skip
@@ -168,8 +187,7 @@ def rows_of(config: Config) -> dict[str, Seeds]:
 def _drawing(config: Config) -> DrawHiddenLayers:
     seed = config.seeds[0]
     work = rows_of(config)[REVERSED][seed]
-    network = Weights(relu_network(config, seed), "best")
-    return DrawHiddenLayers(network, Weights(work, "best"), config.n_images, config.n_channels)
+    return DrawHiddenLayers(_gates(config, seed), Weights(work, "best"), config.n_images, config.n_channels)
 
 
 def works(config: Config) -> tuple[Work, ...]:
@@ -229,7 +247,10 @@ EXPERIMENT = Experiment(
             DataSpec("digits", n_train=100, n_test=50), NetSpec("gconv", channels=(4,) * 3, hidden=()),
             Recipe("adam", 1e-2, epochs=1), source_epochs=2,
         ),
-        "cpu": Config(CIFAR_PART, CIFAR_CNN, Recipe(epochs=10), source_epochs=30, seeds=(0,)),
+        "cpu": Config(
+            FITTED_CNN.data, FITTED_CNN.net, FITTED_CNN.recipe, FITTED_CNN.upstream_epochs, FITTED_CNN.seeds,
+            source_accuracy=FITTED_CNN.clean_accuracy, measured_every=FITTED_CNN.measured_every,
+        ),
         "paper": Config(
             DataSpec("cifar10"), NetSpec("gconv", channels=(128,) * 4, hidden=()), Recipe(epochs=100),
             source_epochs=100, seeds=(0, 1, 2, 3, 4),
@@ -237,9 +258,9 @@ EXPERIMENT = Experiment(
     },
     reduced={
         "smoke": "100 digits, three convolutions of 4 filters",
-        "cpu": "32 filters (papers: 128), 10,000 images (50,000), 1 seed; 30 epochs for the ReLU network and "
-        "10 behind its gates (to about 100 % training accuracy), after which they have fitted 43 % and 46 to 48 % of "
-        "their training labels",
+        "cpu": "64 filters (papers: 128), 10,000 images of 16x16 pixels (50,000 of 32x32), 1 seed; the ReLU network to "
+        "95 % of its labels or 200 epochs, 20 epochs behind its gates (to about 100 % training accuracy), Adam 1e-3 "
+        "(3e-4), products in bfloat16",
     },
     works=works,
     shown=shown,
