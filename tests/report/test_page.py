@@ -212,6 +212,21 @@ def test_claims_have_their_verdicts_and_their_number(without_type_checks):
         ClaimVerdict("C1", "", "", "", "", "perhaps", "")
 
 
+def test_claims_are_reached_from_their_verdicts():
+    page = Page(page_of(contents_of_every_kind(), claims=some_claims()))
+    for claim in some_claims():
+        anchor = f"claim-{claim.number.lower()}"
+        assert anchor in page.ids
+        assert page.addresses.count(f"#{anchor}") == 1
+
+
+def test_every_part_of_a_claim_has_a_line_of_its_own():
+    claim = ClaimVerdict("C1", "two parts", "P0", "first: 1\nsecond: 2", "-", "holds", "")
+    source = page_of(contents_of_every_kind(), claims=[claim])
+    assert "<dt>ours</dt><dd>first: 1</dd><dd>second: 2</dd>" in source
+    assert "<dt>difference</dt>" not in source
+
+
 def test_details_of_a_run_have_settings_command_and_versions(whole, store):
     for run in read_contents(store).sweeps[0].runs:
         assert run.work.name in whole

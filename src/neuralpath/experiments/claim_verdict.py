@@ -15,7 +15,7 @@ class ClaimVerdict:
     """Such as ``C9``."""
     claim: str
     paper: str
-    """What the papers print, or where they say it."""
+    """What the papers print, or where they say it; in these three a line for each part of the claim."""
     ours: str
     difference: str
     verdict: Verdict

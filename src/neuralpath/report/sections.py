@@ -1,7 +1,6 @@
 """The parts of the page: notices, claims, experiments with their runs."""
 
 import json
-from collections import Counter
 from collections.abc import Mapping, Sequence
 
 from neuralpath.experiments.claim_verdict import VERDICTS, ClaimVerdict
@@ -58,21 +57,35 @@ def claims_html(claims: Sequence[ClaimVerdict]) -> str:
     """Every claim with the papers' figure, ours and the verdict; nothing where none was judged."""
     if not claims:
         return ""
-    counts = Counter(claim.verdict for claim in claims)
-    summary = "".join(f"<li>{_badge(word)} <b>{counts[word]}</b></li>" for word in VERDICTS)
+    summary = "".join(_verdict_html(word, [claim for claim in claims if claim.verdict == word]) for word in VERDICTS)
     return (
         f'<section id="claims"><h2>Claims and verdicts</h2><ul class="verdicts">{summary}</ul>'
         f'<ol class="claims">{"".join(_claim_html(claim) for claim in claims)}</ol></section>'
     )
 
 
+def _verdict_html(verdict: str, claims: Sequence[ClaimVerdict]) -> str:
+    """How many claims have a verdict, and which: their numbers lead to them."""
+    numbers = " ".join(
+        f'<a href="#{_claim_anchor(claim)}" title="{text(claim.claim)}">{text(claim.number)}</a>' for claim in claims
+    )
+    return f"<li>{_badge(verdict)} <b>{len(claims)}</b> <span>{numbers}</span></li>"
+
+
+def _claim_anchor(claim: ClaimVerdict) -> str:
+    return f"claim-{slug(claim.number)}"
+
+
 def _claim_html(claim: ClaimVerdict) -> str:
     """Our figure and the papers' stay in sight; the reason opens."""
     told = (("paper", claim.paper), ("ours", claim.ours), ("difference", claim.difference))
     known = ((name, value) for name, value in told if value not in ("", "-"))
-    figures = "".join(f"<div><dt>{name}</dt><dd>{text(value)}</dd></div>" for name, value in known)
+    figures = "".join(
+        f"<div><dt>{name}</dt>{''.join(f'<dd>{text(line)}</dd>' for line in value.splitlines())}</div>"
+        for name, value in known
+    )
     return (
-        f'<li id="claim-{slug(claim.number)}"><h3><span class="claim-number">{text(claim.number)}</span> '
+        f'<li id="{_claim_anchor(claim)}"><h3><span class="claim-number">{text(claim.number)}</span> '
         f"<span>{text(claim.claim)}</span> {_badge(claim.verdict)}</h3><dl>{figures}</dl>"
         f"<details><summary>why</summary>{analysis_html(claim.reason)}{analysis_html(claim.analysis)}</details></li>"
     )

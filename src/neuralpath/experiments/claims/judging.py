@@ -29,8 +29,8 @@ class Judged:
 
     @property
     def disagrees(self) -> bool:
-        """Whether some check that decides says no: then an analysis is due."""
-        return any("no" in aspect.outcomes for aspect in self.aspects)
+        """Whether some check that decides says no, or one is in doubt: then an analysis is due."""
+        return any("no" in aspect.outcomes or aspect.doubts for aspect in self.aspects)
 
     @property
     def by_tests(self) -> bool:
@@ -41,10 +41,10 @@ class Judged:
     def row(self) -> ClaimVerdict:
         """For tables."""
         cells = {
-            name: "; ".join(filter(None, (_cell(aspect, name) for aspect in self.aspects)))
+            name: "\n".join(filter(None, (_cell(aspect, name) for aspect in self.aspects)))
             for name in ("paper", "ours", "difference")
         }
-        paper = "; ".join(filter(None, (self.claim.source, self.claim.printed, cells["paper"])))
+        paper = "\n".join(filter(None, (self.claim.source, self.claim.printed, cells["paper"])))
         return ClaimVerdict(
             self.claim.number, self.claim.text, paper, cells["ours"] or "-", cells["difference"] or "-", self.verdict,
             self.reason,

@@ -81,10 +81,14 @@ def summary(judged: Sequence[Judged]) -> str:
 
 def _table(judged: Sequence[Judged]) -> str:
     rows = [
-        (row.number, row.claim, row.paper, row.ours, row.difference, f"**{row.verdict}**")
+        (row.number, row.claim, *map(_one_line, (row.paper, row.ours, row.difference)), f"**{row.verdict}**")
         for row in (one.row for one in judged)
     ]
     return table_markdown(("number", "claim", "paper", "ours", "difference", "verdict"), rows)
+
+
+def _one_line(lines: str) -> str:
+    return lines.replace("\n", "; ")
 
 
 def table_markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
