@@ -77,7 +77,7 @@ def test_the_cost_of_everything_that_was_not_run_is_known(found):
         assert {work.name for work in found.unfinished(name)} <= set(found.costs.seconds), name
 
 
-def test_where_ours_disagrees_there_is_an_analysis(found):
+def test_where_ours_differs_there_is_an_analysis(found):
     for judged in judge_all(found):
-        if judged.disagrees:
+        if judged.differs:
             assert analysis(judged.claim.number, RESULTS / ANALYSES), f"{ANALYSES}/{judged.claim.number}.md is missing"

@@ -285,8 +285,8 @@ def test_rules_say_yes_and_no(case):
     number, make, expected = CASES[case]
     judged = judge(BY_NUMBER[number], make())
     assert judged.verdict == expected, judged.aspects
-    assert judged.disagrees == any(
-        check.decides and check.outcome == "no" for aspect in judged.aspects for check in aspect.checks
+    assert judged.differs == any(
+        check.outcome in ("no", "doubtful") and not check.aside for aspect in judged.aspects for check in aspect.checks
     )
 
 
@@ -304,7 +304,7 @@ def test_what_is_in_doubt_is_named_and_keeps_a_claim_from_holding():
     found = _regimes({"FL": 77.5}, where=lambda work: work.data.name == "cifar10")
     judged = judge(BY_NUMBER["C9"], found)
     assert judged.verdict == "holds in part"
-    assert not judged.disagrees
+    assert judged.differs
     named = [check.where for check in judged.aspects[0].doubts]
     assert named
     assert f"In doubt, FL - ReLU: {', '.join(named)}." in judged.reason
@@ -322,7 +322,7 @@ def test_stages_rise_and_the_cntk_lies_between():
     falling = made_up.by_stage(lambda stage: 80.0 - stage)
     judged = judge(BY_NUMBER["C11"], evidence("stages", falling))
     assert judged.verdict == "not tested here"  # the CNTK could still lie between
-    assert judged.disagrees
+    assert judged.differs
     assert judged.reason.startswith("What was checked speaks against it; what was not could still speak for it.")
     assert verdict("C11", evidence("stages", falling, config=config)) == "does not hold"
     dip = made_up.by_stage(lambda stage: 60.0 if stage == 8 else 70.0 + stage / 3)
@@ -473,7 +473,7 @@ def test_kernels_that_speak_against_a_claim_without_deciding_are_shown():
     assert all("finite width" in check.aside for check in alike if check.aside)
     judged = judge(BY_NUMBER["C37"], found)
     assert judged.verdict == "holds"
-    assert not judged.disagrees
+    assert not judged.differs
     learnt, random = judge(BY_NUMBER["C26"], found).aspects[:2]
     for aspect, value in ((learnt, -5), (random, 15)):
         on_images, dense = aspect.checks
@@ -655,7 +655,7 @@ def test_no_claim_is_refuted_while_runs_are_missing():
     on_mnist = evidence("regimes", accuracies({"FL": 70.0}), keep=lambda work: work.data.name == "mnist")
     judged = judge(BY_NUMBER["C9"], on_mnist)
     assert judged.verdict == "not tested here"
-    assert judged.disagrees
+    assert judged.differs
     assert judged.reason.startswith("What was checked speaks against it; what was not could still speak for it.")
     assert "Against it, FL - ReLU: mnist fc-w128-d6 Adam" in judged.reason
 

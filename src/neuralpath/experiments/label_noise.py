@@ -127,8 +127,14 @@ def shown(config: Config, results: Results) -> tuple[Shown, ...]:
             _upstream_table(part, levels, results, about),
             comparisons(f"Gates or weights: {about}", _pairs(levels), results),
             _curves(f"Upstream, on noisy labels: {about}", levels, ("M1", "M3 upstream"), results),
-            _curves(f"Downstream, on true labels: {about}", levels, ("M2", "M3", "M4", "M5"), results),
-        ]
+            *(
+                _curves(
+                    f"Downstream, on true labels, after noise of {_percent(noise)} %: {about}", {noise: runs},
+                    ("M2", "M3", "M4", "M5"), results,
+                )
+                for noise, runs in levels.items()
+            ),
+        ]  # fmt: skip
     return tuple(made)
 
 

@@ -141,20 +141,6 @@ def _figures(config: Config, inputs: Inputs, runs: _Runs, note: str) -> list[Cur
             for width in config.widths
         })  # fmt: skip
 
-    courses = {
-        f"w = {width}, d = {depth}": [
-            dict(zip(map(float, run["moments"]), run["errors"], strict=True)) for run in found
-        ]
-        for (width, depth), found in runs.items()
-    }  # fmt: skip
-    spectra = {
-        f"w = {width}, d = {depth}, {name}": [
-            {float(k): value for k, value in enumerate(run["spectrum"][name], 1)} for run in found
-        ]
-        for (width, depth), found in runs.items()
-        if width in (min(config.widths), max(config.widths))
-        for name in ("expected", "drawn")
-    }
     suppression = (
         *against_depth(lambda run: run["entries"]["suppression"]),
         *curves({
@@ -178,15 +164,43 @@ def _figures(config: Config, inputs: Inputs, runs: _Runs, note: str) -> list[Cur
             f"Off-diagonal suppression ({inputs})", "depth", "entry over inner product of the inputs", suppression,
             log_y=True, note=note,
         ),
-        Curves(
-            f"Training ({inputs})", "step", "share of the first error", curves(courses), log_x=True, log_y=True,
-            note=note,
-        ),
-        Curves(
-            f"Spectra of the kernel over d ({inputs})", "eigenvalue number", "eigenvalue", curves(spectra), log_x=True,
-            log_y=True, note=note,
-        ),
+        *(_courses(config, inputs, width, runs, note) for width in config.widths),
+        *(_spectra(config, inputs, width, runs, note) for width in sorted({min(config.widths), max(config.widths)})),
     ]  # fmt: skip
+
+
+def _courses(config: Config, inputs: Inputs, width: int, runs: _Runs, note: str) -> Curves:
+    courses = {
+        f"d = {depth}": [
+            dict(zip(map(float, run["moments"]), run["errors"], strict=True)) for run in runs[width, depth]
+        ]
+        for depth in _few(config.depths)
+    }  # fmt: skip
+    return Curves(
+        f"Training ({inputs}), w = {width}", "step", "share of the first error", curves(courses), log_x=True,
+        log_y=True, note=note,
+    )  # fmt: skip
+
+
+def _spectra(config: Config, inputs: Inputs, width: int, runs: _Runs, note: str) -> Curves:
+    spectra = {
+        f"d = {depth}, {name}": [
+            {float(k): value for k, value in enumerate(run["spectrum"][name], 1)} for run in runs[width, depth]
+        ]
+        for name in ("expected", "drawn")
+        for depth in _few(config.depths)
+    }
+    return Curves(
+        f"Spectra of the kernel over d ({inputs}), w = {width}", "eigenvalue number", "eigenvalue", curves(spectra),
+        log_x=True, log_y=True, note=note,
+    )  # fmt: skip
+
+
+def _few(depths: tuple[int, ...], most: int = 4) -> tuple[int, ...]:
+    """The least depth, the largest and some between: more curves in one figure cannot be told apart."""
+    ordered = sorted(set(depths))
+    n = min(most, len(ordered))
+    return tuple(ordered[round(k * (len(ordered) - 1) / max(n - 1, 1))] for k in range(n))
 
 
 def _pair_table(config: Config, results: Results, note: str) -> Table:

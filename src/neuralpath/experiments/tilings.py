@@ -124,13 +124,17 @@ def shown(config: Config, results: Results) -> tuple[Shown, ...]:
         for (regime, shift, tile), runs in cells.items()
         if tile != config.tiles[0]
     }  # fmt: skip
-    named = {
-        f"{regime}, width {tile}, rotated by {_spelt(shift)}": runs for (regime, shift, tile), runs in cells.items()
-    }
+    named: dict[str, dict[str, Seeds]] = {regime: {} for regime in config.regimes}
+    for (regime, shift, tile), runs in cells.items():
+        named[regime][f"width {tile}, rotated by {_spelt(shift)}"] = runs
+    title = "Behind tiled and rotated masks"
     return (
         Table(f"Tiled and rotated masks: {about}", columns, tuple(rows), note),
         comparisons(f"What the change of the masks costs: {about}", pairs, results),
-        Curves(f"Behind tiled and rotated masks: {about}", "epoch", "test accuracy in %", curves(named, results)),
+        *(
+            Curves(f"{title}, {regime}: {about}", "epoch", "test accuracy in %", curves(of_regime, results))
+            for regime, of_regime in named.items()
+        ),
     )
 
 

@@ -28,7 +28,7 @@ class Judged:
     reason: str
 
     @property
-    def disagrees(self) -> bool:
+    def differs(self) -> bool:
         """Whether some check that decides says no, or one is in doubt: then an analysis is due."""
         return any("no" in aspect.outcomes or aspect.doubts for aspect in self.aspects)
 
