@@ -30,6 +30,22 @@ def test_a_directory_that_is_not_there(tmp_path, capsys):
     assert "there is no folder" in complaint([tmp_path / "none"], capsys)
 
 
+def test_a_file_in_place_of_a_directory(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert "file is no folder; name the output folder" in complaint([tmp_path / "file"], capsys)
+
+
+def test_a_directory_in_place_of_the_page(runs, tmp_path, capsys):
+    error = complaint([runs, "--out", tmp_path], capsys)
+    assert "is a folder; name the page's file in it" in error
+    assert list(tmp_path.iterdir()) == []  # no figures either
+
+
+def test_a_file_in_place_of_the_figures(runs, tmp_path, capsys):
+    (tmp_path / "figures").write_text("")
+    assert "is a file, no folder" in complaint([runs, "--out", tmp_path / "page.html"], capsys)
+
+
 def test_a_directory_without_runs(tmp_path, capsys):
     error = complaint([tmp_path], capsys)
     assert "holds no runs of an experiment" in error

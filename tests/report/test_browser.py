@@ -1,6 +1,7 @@
 """The page in headless Chromium: nothing goes wrong, everything is drawn, and the explorer's numbers are Python's."""
 
 import math
+import re
 from copy import deepcopy
 
 import pytest
@@ -147,10 +148,85 @@ def test_figures_follow_the_window_and_lose_nothing(open_page):
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+def test_nothing_in_a_figure_sends_it_away(open_page):
+    page = open_page(explorer=False).page
+    page.locator("figure.figure").first.scroll_into_view_if_needed()
+    page.wait_for_selector("figure.figure[data-drawn] .modebar-btn")
+    titles = page.evaluate("[...document.querySelectorAll('.modebar-btn')].map((one) => one.dataset.title)")
+    assert "Zoom" in titles
+    assert not [title for title in titles if re.search("share|cloud|edit|send|upload", title, re.IGNORECASE)]
+    assert page.locator(".modebar-btn[data-title*='plotly' i]").count() == 0
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESK], ids=["phone", "desk"])
+def test_links_lead_to_their_sections(open_page, pages, viewport):
+    watched = open_page(explorer=False, viewport=viewport)
+    watched.page.wait_for_selector("#x-root[data-ready]")
+    anchors = watched.page.evaluate("[...document.querySelectorAll('nav a')].map((link) => link.getAttribute('href'))")
+    assert {"#explorer", "#kernel", "#papers"} < set(anchors)
+
+    def distance(page, anchor):
+        page.wait_for_timeout(1500)  # smooth scrolling, and drawing what comes near
+        at_end = page.evaluate("Math.abs(innerHeight + scrollY - document.documentElement.scrollHeight) < 2")
+        top = page.evaluate(f"document.querySelector('{anchor}').getBoundingClientRect().top")
+        bar = page.locator(".top").bounding_box()["height"]
+        return 0 if at_end and top > 0 else top - bar  # the last sections cannot come up to the bar
+
+    for anchor in (anchors[-2], "#kernel", anchors[-1]):
+        watched.page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
+        watched.page.evaluate(f"document.querySelector('nav a[href=\"{anchor}\"]').click()")
+        assert abs(distance(watched.page, anchor)) < 24, anchor
+    other = watched.context.new_page()
+    other.goto(f"{pages['biases'].as_uri()}{anchors[-2]}")
+    other.wait_for_selector("#x-root[data-ready]")
+    assert abs(distance(other, anchors[-2])) < 24
+
+
+def test_a_finger_on_a_figure_scrolls_the_page(open_page):
+    watched = open_page(explorer=False, viewport=PHONE, has_touch=True, is_mobile=True)
+    page = watched.page
+    drawing = page.locator("figure.figure .drawing").nth(1)
+    drawing.evaluate("place => place.scrollIntoView({ block: 'center', behavior: 'instant' })")
+    page.wait_for_selector("figure.figure[data-drawn] .nsewdrag")
+    page.wait_for_timeout(500)
+    box = drawing.bounding_box()
+    x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+    assert page.evaluate(f"document.elementFromPoint({x}, {y}).closest('.draglayer') !== null")
+    before, client = page.evaluate("scrollY"), watched.context.new_cdp_session(page)
+
+    def touch(kind, *points):
+        client.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": at} for at in points]})
+
+    touch("touchStart", y)
+    for step in range(1, 16):
+        touch("touchMove", y - 10 * step)
+        page.wait_for_timeout(16)
+    touch("touchEnd")
+    page.wait_for_timeout(300)
+    assert abs(page.evaluate("scrollY") - before) > 100
+
+
+def test_what_was_hidden_stays_hidden_in_another_size_and_theme(open_page):
+    watched = open_page(explorer=False)
+    page = watched.page
+    watched.scroll_through()
+    hidden = "[...document.querySelectorAll('.legend .traces')].filter((one) => one.style.opacity === '0.5').length"
+    page.locator(".legendtoggle").first.click()
+    page.wait_for_timeout(700)
+    assert page.evaluate(hidden) == 1
+    page.set_viewport_size({"width": 1000, "height": 900})
+    page.wait_for_timeout(700)
+    assert page.evaluate(hidden) == 1
+    page.locator("#theme").click()
+    page.locator("#theme").click()
+    page.wait_for_timeout(300)
+    assert page.evaluate(hidden) == 1
+
+
 def test_the_theme_can_be_switched_and_figures_follow(open_page):
     page = open_page(explorer=False, color_scheme="light").page
     page.locator("figure.figure").first.scroll_into_view_if_needed()
-    page.wait_for_selector("figure.figure[data-drawn]")
+    page.wait_for_selector("figure.figure[data-drawn] .xtick")
     ink = "getComputedStyle(document.querySelector('.drawing .xtick text')).fill"
     before = page.evaluate(ink)
     button = page.locator("#theme")
@@ -169,7 +245,9 @@ def test_all_figures_are_there_for_the_printer(open_page):
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     assert page.locator("figure.figure[data-drawn]").count() == N_FIGURES
     assert page.evaluate("document.documentElement.dataset.theme") == "light"
+    assert page.locator(".claims details:not([open])").count() == 0
     page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.locator(".claims details[open]").count() == 0
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
     assert page.pdf().startswith(b"%PDF")
 
@@ -305,6 +383,7 @@ def test_drawing_on_the_canvas(open_page, networks):
     page = watched.page
     page.locator("input[name=x-source][value=drawn]").check()
     assert sum(watched.reading()["pixels"]) == 0
+    assert "Draw a digit" in page.locator("#x-prediction").text_content()
     check_numbers(watched.reading(), networks["biases"])
     box = page.locator("#x-canvas").bounding_box()
     page.mouse.move(box["x"] + 0.5 * box["width"], box["y"] + 0.2 * box["height"])
@@ -355,9 +434,15 @@ def test_the_explorer_by_keyboard(open_page, networks):
         page.keyboard.press(key)
     drawn = torch.tensor(watched.reading()["pixels"]).reshape(8, 8)
     assert drawn.nonzero().tolist() == [[4, 3], [5, 3]]
+    page.keyboard.press("Backspace")
+    drawn = torch.tensor(watched.reading()["pixels"]).reshape(8, 8)
+    assert drawn.nonzero().tolist() == [[4, 3]]  # and the pen, which is drawn too, is no ink
     page.locator("#x-near-pixels button").nth(2).focus()
     page.keyboard.press("Enter")
     assert page.locator("input[name=x-second-source][value=train]").is_checked()
+    pressed = page.locator("#x-near-pixels button").nth(2)
+    assert pressed.get_attribute("aria-pressed") == "true"
+    assert pressed.evaluate("one => one === document.activeElement")
 
 
 def ink_extent(image):

@@ -19,11 +19,11 @@ from neuralpath.experiments.specs import DataSpec
 from neuralpath.experiments.statistics import Spread
 from neuralpath.report import contents
 from neuralpath.report.contents import read_contents
-from neuralpath.report.drawings import class_middles, draw
+from neuralpath.report.drawings import DASHES, PALETTE, _make, class_middles, draw
 from neuralpath.report.kernel_picture import cosines, kernel_picture
 from neuralpath.report.markup import json_script, plural, prose, slug
 from neuralpath.report.network import ExplorerNetwork, NoNetwork, export, find_network
-from neuralpath.report.payloads import band, grey, is_empty, payload
+from neuralpath.report.payloads import band, grey, is_empty, payload, styles_of
 from neuralpath.report.tables import cell_html, table_html
 from report.small_runs import figures_of_every_kind, small_sweep, write_made_up
 
@@ -137,6 +137,37 @@ def test_every_kind_of_figure_becomes_a_file(figure, tmp_path):
     assert png.read_bytes().startswith(b"\x89PNG")
     again, _ = draw(figure, tmp_path, "again")
     assert again.read_bytes() == pdf.read_bytes()
+
+
+def test_curves_of_one_name_have_one_colour():
+    def styles(*names):
+        return styles_of(Curves("t", "x", "y", tuple(Curve(name, (1.0,), (1.0,)) for name in names)))
+
+    everything = styles("ReLU", "DL", "FL", "FR-II", "FR-DI")
+    assert styles("ReLU", "FL", "FR-II") == [everything[0], everything[2], everything[3]]
+    assert styles("d = 2, expected", "d = 2, drawn", "d = 3, expected", "d = 3, drawn") == [
+        (0, 0), (0, 1), (1, 0), (1, 1)
+    ]  # fmt: skip
+    assert styles("a, b", "c, d") == [(0, 0), (1, 0)]  # no pairs of two lists
+    many = styles(*map(str, range(20)))
+    assert len(set(many)) == 20
+    assert all(colour < len(PALETTE) and dash < len(DASHES) for colour, dash in many)
+
+
+def test_files_have_fonts_that_publishers_take(tmp_path):
+    pdf, _ = draw(figures_of_every_kind()[0], tmp_path, "figure")
+    assert b"/Type3" not in pdf.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("values", "ticks"), [((2, 4, 8, 16, 32, 64), ["2", "4", "8", "16", "32", "64"]), ((7e3, 2e4), ["7,000", "10,000"])]
+)
+def test_logarithmic_axes_can_be_read(values, ticks):
+    figure = Curves("t", "x", "y", (Curve("c", tuple(map(float, values)), tuple(1.0 for _ in values)),), log_x=True)
+    made = _make(figure)
+    made.canvas.draw()
+    shown = [label.get_text() for label in made.axes[0].get_xticklabels()]
+    assert set(ticks) <= set(shown)
 
 
 def test_ticks_of_classes_are_in_their_middle():

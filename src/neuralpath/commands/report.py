@@ -35,7 +35,8 @@ class Report:
     def run(self) -> int:
         """Write, and say where."""
         if not self.folder.is_dir():
-            raise UserError(f"there is no folder {self.folder}.")
+            what = f"{self.folder} is no folder" if self.folder.exists() else f"there is no folder {self.folder}"
+            raise UserError(f"{what}; name the output folder of `neuralpath run`.")
         if self.no_figures and self.figures is not None:
             raise UserError("--figures and --no-figures cannot both be given.")
         from neuralpath.report.assets import MissingExtra
@@ -45,6 +46,10 @@ class Report:
 
         page = self.out or self.folder / "report.html"
         figures = None if self.no_figures else self.figures or page.parent / "figures"
+        if page.is_dir():
+            raise UserError(f"--out {page} is a folder; name the page's file in it, such as {page / 'report.html'}.")
+        if figures is not None and figures.exists() and not figures.is_dir():
+            raise UserError(f"the figures cannot be written: {figures} is a file, no folder.")
         try:
             store = Store(self.folder, record_folders(self.folder, self.records), self.data_dir)
             claims, problems = _verdicts(store)
@@ -52,7 +57,9 @@ class Report:
         except (RunError, MissingExtra) as error:
             raise UserError(str(error)) from error
         except OSError as error:
-            raise UserError(f"{error.filename or page} cannot be read or written: {error.strerror}.") from error
+            # A page is written beside its place first, under a name that means nothing to the reader.
+            place = page if str(error.filename).endswith(".part") else error.filename or page
+            raise UserError(f"{place} cannot be read or written: {error.strerror}.") from error
         for problem in written.problems:
             print(f"neuralpath: {problem}", file=sys.stderr)
         print(f"{page}: {written.n_bytes / 1e6:.1f} MB")

@@ -14,7 +14,7 @@ from neuralpath.runs.store import ABOUT, RECORD, Store, read_about
 from neuralpath.runs.sweep import problems_of
 from neuralpath.runs.work import Work, with_needs
 
-State = Literal["finished", "failed", "begun", "not begun"]
+State = Literal["finished", "failed", "begun", "not begun", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -121,6 +121,8 @@ def _state(work: Work, store: Store) -> RunState:
     n_steps = len(read_metrics(store.folder(work)))
     if failure is not None:
         return RunState(work, "failed", n_steps, {}, error=str(failure.get("error", "")))
+    if store.problem(work) is not None:
+        return RunState(work, "damaged", n_steps, {})
     return RunState(work, "begun" if n_steps else "not begun", n_steps, {})
 
 

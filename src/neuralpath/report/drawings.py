@@ -1,16 +1,20 @@
 """Every figure as PDF and PNG, for papers and slides."""
 
+import math
+import re
+from collections.abc import Iterable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from neuralpath.experiments.shown import Curves, Distribution, HeatMaps, Pictures
-from neuralpath.report.payloads import Figure, band, scale_of
+from neuralpath.report.payloads import Figure, band, scale_of, styles_of
 
 PALETTE = ("#2563a8", "#c2410c", "#0f766e", "#9333a8", "#a16207", "#be123c", "#475569", "#4d7c0f")
 """Of the page's light theme; each has a contrast of 4.5 or more against white."""
 
 DASHES = ("solid", "dashed", "dotted", "dashdot")
-"""A second mark beside the colour: curves after the eighth repeat the colours with another dash."""
+"""A second mark beside the colour."""
 
 FORMATS = ("pdf", "png")
 _DPI = 200
@@ -21,13 +25,28 @@ def draw(figure: Figure, folder: Path, name: str) -> tuple[Path, ...]:
 
     Raises: OSError if the folder cannot be written to; ModuleNotFoundError without matplotlib.
     """
+    from matplotlib import rc_context
+
     made = _make(figure)
-    made.suptitle(figure.title, fontsize=11)
+    made.suptitle(mathtext(figure.title), fontsize=11)
     paths = tuple(folder / f"{name}.{suffix}" for suffix in FORMATS)
-    for path in paths:
-        # No date in the file: the same runs give the same bytes.
-        made.savefig(path, dpi=_DPI, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
+    with rc_context({"pdf.fonttype": 42}):  # TrueType: some publishers refuse matplotlib's own Type 3
+        for path in paths:
+            # No date in the file: the same runs give the same bytes.
+            made.savefig(path, dpi=_DPI, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
     return paths
+
+
+_POWER = re.compile(r"\^(-?\w+|\([^()]*\))")
+
+
+def mathtext(words: str) -> str:
+    r"""Words with their exponents raised, as matplotlib writes formulas.
+
+    >>> print(mathtext("K^V of 10 $"))
+    K$^{\mathrm{V}}$ of 10 \$
+    """
+    return _POWER.sub(lambda found: f"$^{{\\mathrm{{{found[1].strip('()')}}}}}$", words.replace("$", r"\$"))
 
 
 def _make(figure: Figure) -> Any:
@@ -52,21 +71,45 @@ def _canvas(width: float, height: float) -> Any:
 def _curves(figure: Curves) -> Any:
     canvas = _canvas(7, 4.2)
     axes = canvas.subplots()
-    for index, curve in enumerate(figure.curves):
-        colour = PALETTE[index % len(PALETTE)]
-        dash = DASHES[index // len(PALETTE) % len(DASHES)]
-        marker = "o" if len(curve.x) <= 12 else None
-        axes.plot(curve.x, curve.y, label=curve.name, color=colour, linestyle=dash, marker=marker, markersize=3)
+    for curve, (number, dash_number) in zip(figure.curves, styles_of(figure), strict=True):
+        colour, dash = PALETTE[number % len(PALETTE)], DASHES[dash_number % len(DASHES)]
+        marker, label = "o" if len(curve.x) <= 12 else None, mathtext(curve.name)
+        axes.plot(curve.x, curve.y, label=label, color=colour, linestyle=dash, marker=marker, markersize=3)
         edges = band(curve, figure.log_y)
         if edges is not None:
             axes.fill_between(curve.x, *edges, color=colour, alpha=0.15, linewidth=0)
     _finish(axes, figure.x_label, figure.y_label, figure.lines)
-    axes.set_xscale("log" if figure.log_x else "linear")
-    if not figure.log_x and all(float(x).is_integer() for curve in figure.curves for x in curve.x):
+    if figure.log_x:
+        axes.set_xscale("log")
+        _label_logarithmic(axes.xaxis, (x for curve in figure.curves for x in curve.x))
+    elif all(float(x).is_integer() for curve in figure.curves for x in curve.x):
         axes.xaxis.get_major_locator().set_params(integer=True)  # epochs and layers have no halves between them
-    axes.set_yscale("log" if figure.log_y else "linear")
-    axes.legend(frameon=False, fontsize=8, ncols=2 if len(figure.curves) > 6 else 1)
+    if figure.log_y:
+        axes.set_yscale("log")
+        _label_logarithmic(axes.yaxis, axes.get_ylim())
+    longest = max((len(curve.name) for curve in figure.curves), default=1)
+    columns = max(1, min(len(figure.curves), 100 // (longest + 8)))
+    canvas.legend(loc="outside lower center", frameon=False, fontsize=8, ncols=columns)  # never on the curves
     return canvas
+
+
+def _label_logarithmic(axis: Any, values: Iterable[float]) -> None:
+    """Ticks at the values themselves where they are few, else at 1, 2, 5 or at powers of ten, as the range asks."""
+    from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
+
+    known = sorted({value for value in values if math.isfinite(value) and value > 0})
+    axis.set_minor_formatter(NullFormatter())
+    if not known:
+        return
+    spread = math.log10(known[-1] / known[0])
+    if 2 < len(known) <= 10 and all(high / low > 1.25 for low, high in pairwise(known)):
+        axis.set_major_locator(FixedLocator(known))
+        axis.set_minor_locator(NullLocator())
+    elif spread < 2:
+        axis.set_major_locator(LogLocator(subs=(1.0, 1.5, 2.0, 3.0, 5.0, 7.0) if spread < 1 else (1.0, 2.0, 5.0)))
+    else:
+        return
+    axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,g}" if value < 1e6 else f"{value:.2g}"))
 
 
 def _distribution(figure: Distribution) -> Any:
@@ -122,8 +165,9 @@ def _pictures(figure: Pictures) -> Any:
 def _finish(axes: Any, x_label: str, y_label: str, lines: Any) -> None:
     for name, value in (lines or {}).items():
         axes.axhline(value, color="#666", linestyle="--", linewidth=1)
-        axes.annotate(name, (1.005, value), xycoords=("axes fraction", "data"), va="center", fontsize=7, color="#444")
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
+        place = {"xy": (1.005, value), "xycoords": ("axes fraction", "data"), "va": "center"}
+        axes.annotate(mathtext(name), **place, fontsize=7, color="#444")
+    axes.set_xlabel(mathtext(x_label))
+    axes.set_ylabel(mathtext(y_label))
     axes.spines[["top", "right"]].set_visible(False)
     axes.grid(alpha=0.25, linewidth=0.6)

@@ -109,9 +109,9 @@ def page_html(
     explorer = f'<section id="explorer"><h2>Gate explorer</h2>{_explorer(network)}</section>'
     has_network = isinstance(network, ExplorerNetwork)
     parts = {
-        "title": text(heading), "policy": text(POLICY), "style": assets.read("page.css"), "lead": _lead(contents),
-        "navigation": _navigation(contents, claims, kernel, has_network), "notices": notices_html(contents),
-        "claims": claims_html(claims),
+        "title": text(heading), "policy": text(POLICY), "style": assets.read("page.css"),
+        "lead": _lead(contents, has_network), "navigation": _navigation(contents, claims, kernel, has_network),
+        "notices": notices_html(contents), "claims": claims_html(claims),
         "kernel": "" if kernel is None else _kernel(kernel, files), "explorer": explorer if has_network else "",
         "regimes": regimes_html(summary) if contents.sweeps else "", "sweeps": sweeps,
         "no_explorer": "" if has_network else explorer, "papers": papers_html(), "version": text(__version__),
@@ -138,10 +138,11 @@ def _address(path: Path, page: Path) -> str:
     return quote(Path(os.path.relpath(path.resolve(), page.resolve().parent)).as_posix())
 
 
-def _lead(contents: Contents) -> str:
+def _lead(contents: Contents, has_network: bool) -> str:
     runs = {run.work.name: run for sweep in contents.sweeps for run in sweep.runs}
     done = sum(run.state == "finished" for run in runs.values())
-    return text(f"{plural(len(contents.sweeps), 'experiment')}, {done:,} of {plural(len(runs), 'run')} finished")
+    told = text(f"{plural(len(contents.sweeps), 'experiment')}, {done:,} of {plural(len(runs), 'run')} finished")
+    return f'{told} · <a href="#explorer">look into a network</a>' if has_network else told
 
 
 def _is_regimes(sweep: SweepContents) -> bool:

@@ -3,11 +3,21 @@
 import math
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from neuralpath.experiments.shown import Curve, Curves, Distribution, HeatMaps, Pictures
 
 Figure = Curves | Distribution | HeatMaps | Pictures
+
+N_COLOURS, N_DASHES = 8, 4
+"""Of the page's style sheet and of the drawings."""
+
+REGIMES = {
+    name: number
+    for number, name in enumerate(("ReLU", "DL", "FL", "FR-II", "FR-DI", "FL random labels", "FL random pixels"))
+}
+"""Their colours."""
 
 DIGITS = 5
 """Significant digits of a drawn value: more than a screen shows, and half the size of a double written out."""
@@ -30,7 +40,10 @@ def payload(figure: Figure) -> dict[str, Any]:
         return {
             "kind": "curves", "xLabel": figure.x_label, "yLabel": figure.y_label,
             "logX": figure.log_x, "logY": figure.log_y, "lines": _lines(figure.lines),
-            "curves": [_curve(curve, figure.log_y) for curve in figure.curves],
+            "curves": [
+                _curve(curve, figure.log_y) | {"colour": colour, "dash": dash}
+                for curve, (colour, dash) in zip(figure.curves, styles_of(figure), strict=True)
+            ],
         }  # fmt: skip
     if isinstance(figure, Distribution):
         groups = [{"name": name, "values": _rounded(values)} for name, values in figure.groups.items()]
@@ -42,6 +55,35 @@ def payload(figure: Figure) -> dict[str, Any]:
         }  # fmt: skip
     rows = [{"name": name, "images": [_image(image) for image in images]} for name, images in figure.rows.items()]
     return {"kind": "pictures", "rows": rows}
+
+
+def styles_of(figure: Curves) -> list[tuple[int, int]]:
+    """Number of the colour and of the dash of each curve.
+
+    A regime has the same colour in every figure. Where names are all pairs of two lists ("d = 2, drawn"), the first
+    says the colour and the second the dash. Curves after the eighth repeat the colours with another dash.
+
+    >>> styles_of(Curves("", "", "", tuple(Curve(name, (), ()) for name in ("ReLU", "FR-II", "other"))))
+    [(0, 0), (3, 0), (1, 0)]
+    """
+    names = [curve.name for curve in figure.curves]
+    if pairs := _pairs(names):
+        return pairs
+    kept = {REGIMES[name] for name in names if name in REGIMES}
+    free = (number for number in count() if number not in kept)
+    numbers = [REGIMES[name] if name in REGIMES else next(free) for name in names]
+    return [(number % N_COLOURS, number // N_COLOURS) for number in numbers]
+
+
+def _pairs(names: Sequence[str]) -> list[tuple[int, int]]:
+    parts = [tuple(name.rsplit(", ", 1)) for name in names]
+    if not all(len(part) == 2 for part in parts):
+        return []
+    firsts, seconds = (list(dict.fromkeys(part[k] for part in parts)) for k in (0, 1))
+    is_product = len(set(parts)) == len(parts) == len(firsts) * len(seconds)
+    if not is_product or len(seconds) < 2 or len(firsts) > N_COLOURS or len(seconds) > N_DASHES:
+        return []
+    return [(firsts.index(first), seconds.index(second)) for first, second in parts]
 
 
 def band(curve: Curve, log_y: bool) -> tuple[list[float], list[float]] | None:

@@ -38,11 +38,13 @@ def notices_html(contents: Contents) -> str:
     for sweep in contents.sweeps:
         missing = len(sweep.runs) - sweep.n_finished
         if missing:
-            failed = sum(run.state == "failed" for run in sweep.runs)
-            more = f", {failed} failed" if failed else ""
+            counts = {state: sum(run.state == state for run in sweep.runs) for state in ("failed", "damaged")}
+            more = "".join(f", {count} {state}" for state, count in counts.items() if count)
+            how = "is half-finished" if sweep.n_finished else "has no finished run yet"
+            shown = " Its tables and figures show these only." if sweep.n_finished else ""
             notices.append(
-                f'<a href="#{sweep_anchor(sweep)}">{text(sweep.sweep.experiment.name)}</a> is half-finished: '
-                f"{sweep.n_finished} of {plural(len(sweep.runs), 'run')}{more}. Its tables and figures show these only."
+                f'<a href="#{sweep_anchor(sweep)}">{text(sweep.sweep.experiment.name)}</a> {how}: '
+                f"{sweep.n_finished} of {plural(len(sweep.runs), 'run')}{more}.{shown}"
             )
     versions = contents.versions
     if len(versions) > 1:
@@ -81,12 +83,12 @@ def _claim_html(claim: ClaimVerdict) -> str:
     told = (("paper", claim.paper), ("ours", claim.ours), ("difference", claim.difference))
     known = ((name, value) for name, value in told if value not in ("", "-"))
     figures = "".join(
-        f"<div><dt>{name}</dt>{''.join(f'<dd>{text(line)}</dd>' for line in value.splitlines())}</div>"
+        f"<div><dt>{name}</dt>{''.join(f'<dd>{prose(line)}</dd>' for line in value.splitlines())}</div>"
         for name, value in known
     )
     return (
         f'<li id="{_claim_anchor(claim)}"><h3><span class="claim-number">{text(claim.number)}</span> '
-        f"<span>{text(claim.claim)}</span> {_badge(claim.verdict)}</h3><dl>{figures}</dl>"
+        f"<span>{prose(claim.claim)}</span> {_badge(claim.verdict)}</h3><dl>{figures}</dl>"
         f"<details><summary>why</summary>{analysis_html(claim.reason)}{analysis_html(claim.analysis)}</details></li>"
     )
 

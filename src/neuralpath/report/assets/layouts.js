@@ -11,9 +11,25 @@ export function layoutOf(data, width) {
   return kinds[data.kind](data, width);
 }
 
+/** Pixels that a figure of that width takes, without drawing it. */
+export function heightOf(data, width) {
+  if (data.kind === "heat-maps") return mapSizes(data.maps.length, width).height;
+  return plainHeight(width, data.kind === "curves" ? data.curves.map((curve) => curve.name) : []);
+}
+
+function plainHeight(width, names) {
+  return (width < NARROW + 160 ? 320 : 400) + legendHeight(names, width - 90);
+}
+
+function mapSizes(count, width) {
+  const stacked = width < NARROW;
+  const side = stacked ? width - 150 : Math.min((width - 150) / count - 56, 420);
+  return { stacked, height: stacked ? count * (side + 54) + 40 : side + 84 };
+}
+
 function base(width, names = []) {
   const legend = legendHeight(names, width - 90);
-  const height = (width < NARROW + 160 ? 320 : 400) + legend;
+  const height = plainHeight(width, names);
   const axis = { gridcolor: colour("line"), linecolor: colour("line"), zerolinecolor: colour("line"), automargin: true };
   return {
     height, axis,
@@ -32,7 +48,7 @@ function curves(data, width) {
   const { layout, axis } = base(width, data.curves.map((curve) => curve.name));
   const traces = [];
   data.curves.forEach((curve, index) => {
-    const paint = colour(`c${(index % N_COLOURS) + 1}`);
+    const paint = colour(`c${(curve.colour % N_COLOURS) + 1}`);
     const group = `g${index}`;
     if (curve.lower && curve.x.length > 1) {
       const edge = { x: curve.x, mode: "lines", line: { width: 0 }, hoverinfo: "skip", showlegend: false, legendgroup: group };
@@ -41,7 +57,7 @@ function curves(data, width) {
     traces.push({
       x: curve.x, y: curve.y, name: curve.name, legendgroup: group,
       mode: curve.x.length <= 20 ? "lines+markers" : "lines",
-      marker: { size: 5, color: paint }, line: { width: 2, color: paint, dash: DASHES[Math.floor(index / N_COLOURS) % 4] },
+      marker: { size: 5, color: paint }, line: { width: 2, color: paint, dash: DASHES[curve.dash % DASHES.length] },
       error_y: curve.lower && curve.x.length === 1 ? { array: [curve.upper[0] - curve.y[0]], color: paint } : undefined,
       hovertemplate: `%{y:.4g} at %{x}<extra>${escapeText(curve.name)}</extra>`,
     });
@@ -73,11 +89,10 @@ function distribution(data, width) {
 }
 
 function heatMaps(data, width) {
-  const stacked = width < NARROW;
   const count = data.maps.length;
+  const { stacked, height } = mapSizes(count, width);
   const { layout, axis } = base(width);
-  const side = stacked ? width - 150 : Math.min((width - 150) / count - 56, 420);
-  layout.height = stacked ? count * (side + 54) + 40 : side + 84;
+  layout.height = height;
   layout.showlegend = false;
   layout.margin = { l: 64, r: 20, t: 34, b: 30 };
   layout.annotations = [];

@@ -7,24 +7,36 @@ export function start() {
   startTheme();
   startFigures();
   const network = document.getElementById("explorer-network");
-  if (network) startWhenNear(document.getElementById("explorer"), () => startExplorer(JSON.parse(network.textContent)));
   foldContentsOnSmallScreens();
-  addEventListener("beforeprint", openReasons);
+  openReasonsOnPaper();
+  if (network) {
+    // When the text is on the screen, and before a reader gets there: what lies below the explorer moves once only.
+    whenIdle(() => {
+      startExplorer(JSON.parse(network.textContent));
+      goToAddress();
+    });
+  } else goToAddress();
 }
 
-// Paper cannot be opened.
-function openReasons() {
-  document.querySelectorAll(".claims details").forEach((reason) => (reason.open = true));
+// Paper cannot be opened. Afterwards the page is as it was.
+function openReasonsOnPaper() {
+  let opened = [];
+  addEventListener("beforeprint", () => {
+    opened = [...document.querySelectorAll(".claims details:not([open])")];
+    opened.forEach((reason) => (reason.open = true));
+  });
+  addEventListener("afterprint", () => opened.forEach((reason) => (reason.open = false)));
 }
 
-function startWhenNear(element, begin) {
-  const observer = new IntersectionObserver((entries) => {
-    if (entries.some((entry) => entry.isIntersecting)) {
-      observer.disconnect();
-      begin();
-    }
-  }, { rootMargin: "600px" });
-  observer.observe(element);
+function whenIdle(begin) {
+  if (globalThis.requestIdleCallback) requestIdleCallback(begin, { timeout: 2000 });
+  else setTimeout(begin, 200);
+}
+
+/** The browser went to the section of the address before figures and explorer had taken their room. */
+function goToAddress() {
+  const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+  if (target) target.scrollIntoView({ behavior: "instant" });
 }
 
 function foldContentsOnSmallScreens() {

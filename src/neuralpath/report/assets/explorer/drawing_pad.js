@@ -15,6 +15,7 @@ export function makePad(canvas, side, usual, changed) {
   const hidden = new OffscreenCanvas(size, size).getContext("2d", { willReadFrequently: true });
   let marks = []; // strokes, as lists of points, and squares of one pixel of the image
   let stroke = null;
+  let byKeys = false;
   let cursor = { x: Math.floor(side / 2), y: Math.floor(side / 2) };
 
   function draw(context, { scale, x, y }) {
@@ -38,13 +39,22 @@ export function makePad(canvas, side, usual, changed) {
     return Float32Array.from({ length: size * size }, (_, index) => data[4 * index] / 255);
   }
 
+  /** The drawing as it is, and where the pen of the keys stands while they are used. */
+  function showPad() {
+    draw(screen, AS_DRAWN);
+    if (document.activeElement !== canvas || !byKeys) return;
+    Object.assign(screen, { strokeStyle: "#f0a95b", lineWidth: 2 });
+    screen.strokeRect(cursor.x * cell + 1, cursor.y * cell + 1, cell - 2, cell - 2);
+  }
+
   /** Shows the drawing, and gives it on as the network is to see it. */
   function update() {
-    draw(screen, AS_DRAWN);
+    draw(screen, AS_DRAWN); // without the pen, which is no ink
     const pen = marks.some((mark) => mark.points) ? PEN * size : 0; // squares have none: they grow with the drawing
     const place = fit.checked ? placement(ink(screen), size, usual, pen, pen ? 1.5 * pen : cell) : null;
     draw(hidden, place ?? AS_DRAWN);
-    changed(averaged(ink(hidden), size, side));
+    showPad();
+    changed(marks.length ? averaged(ink(hidden), size, side) : new Float32Array(side * side), marks.length > 0);
   }
 
   function extend(event) {
@@ -54,6 +64,8 @@ export function makePad(canvas, side, usual, changed) {
   }
 
   canvas.addEventListener("pointerdown", (event) => {
+    if (event.button !== 0) return;
+    byKeys = false;
     canvas.setPointerCapture(event.pointerId);
     stroke = { points: [] };
     marks.push(stroke);
@@ -65,16 +77,22 @@ export function makePad(canvas, side, usual, changed) {
   for (const end of ["pointerup", "pointercancel"]) canvas.addEventListener(end, () => (stroke = null));
   canvas.addEventListener("keydown", (event) => {
     const step = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
-    if (step === undefined && event.key !== " ") return;
+    const erases = event.key === "Backspace" || event.key === "Delete";
+    if (step === undefined && event.key !== " " && !erases) return;
     event.preventDefault();
+    byKeys = true;
+    const here = [cursor.x * cell, cursor.y * cell];
     if (step) {
       cursor = { x: clamp(cursor.x + step[0]), y: clamp(cursor.y + step[1]) };
+      showPad();
     } else {
-      marks.push({ square: [cursor.x * cell, cursor.y * cell] });
+      marks = marks.filter(({ square }) => !square || square[0] !== here[0] || square[1] !== here[1]);
+      if (!erases) marks.push({ square: here });
       update();
     }
-    note.textContent = `Pen at column ${cursor.x + 1}, row ${cursor.y + 1} of ${side}; the space bar sets ink.`;
+    note.textContent = `Pen at column ${cursor.x + 1}, row ${cursor.y + 1} of ${side}; the space bar sets ink, backspace takes it away.`;
   });
+  canvas.addEventListener("blur", showPad);
   document.getElementById("x-clear").addEventListener("click", () => {
     marks = [];
     update();

@@ -18,7 +18,7 @@ export function startExplorer(network) {
   const stages = Object.fromEntries(
     Object.entries(network.stages).map(([name, layers]) => [name, prepare(readLayers(layers), images.train)]),
   );
-  const state = { stage: "after", source: "test", first: 0, drawn: null, secondSource: "train", second: 0 };
+  const state = { stage: "after", source: "test", first: 0, drawn: null, hasInk: false, secondSource: "train", second: 0 };
   const firstList = makeImageList(at("first-list"), "Test images", network.shape, (index) => update({ first: index }));
   const secondList = makeImageList(at("second-list"), "Images to compare with", network.shape, (index) => update({ second: index }));
   firstList.fill(images.test);
@@ -45,7 +45,7 @@ export function startExplorer(network) {
       return;
     }
     state.drawn = new Float32Array(width * height);
-    makePad(at("canvas"), width, usualInk(images.train, width), (pixels) => update({ drawn: pixels }));
+    makePad(at("canvas"), width, usualInk(images.train, width), (pixels, hasInk) => update({ drawn: pixels, hasInk }));
   }
 
   function chooseSecond(source, index) {
@@ -78,7 +78,7 @@ export function startExplorer(network) {
     const chances = shares(reading.outputs);
     showOutputs(at("outputs"), chances, reading.prediction);
     const verdict = isDrawn ? "" : reading.prediction === first.label ? " That is right." : ` It is a ${first.label}.`;
-    at("prediction").textContent = `The network says ${reading.prediction}, with a share of ${percent(chances[reading.prediction])}.${verdict}`;
+    at("prediction").textContent = isDrawn && !state.hasInk ? "Draw a digit: the network sees an empty image." : `The network says ${reading.prediction}, with a share of ${percent(chances[reading.prediction])}.${verdict}`;
     showPaths(at("paths"), reading);
     drawGateGrids(at("gates"), reading.gates, reading.secondGates, reading.layers);
     const share = ({ value }) => percent(Math.exp(value - reading.logActive) || 0);
@@ -89,16 +89,19 @@ export function startExplorer(network) {
   }
 
   function showNeighbours(id, found, number, prediction) {
+    const pressed = [...at(id).children].indexOf(document.activeElement);
     at(id).replaceChildren(...found.map((one) => {
       const image = images.train[one.index];
       const button = document.createElement("button");
       button.type = "button";
       button.className = image.label === prediction ? "" : "other";
+      button.setAttribute("aria-pressed", String(state.secondSource === "train" && state.second === one.index));
       button.setAttribute("aria-label", `training image of class ${image.label}, ${number(one)}; compare with it`);
       button.append(paint(document.createElement("canvas"), image.pixels, network.shape), `class ${image.label}`, document.createElement("br"), number(one));
       button.addEventListener("click", () => chooseSecond("train", one.index));
       return button;
     }));
+    if (pressed >= 0) at(id).children[pressed].focus({ preventScroll: true }); // the buttons are new ones
   }
 }
 
