@@ -148,6 +148,7 @@ def test_curves_of_one_name_have_one_colour():
     assert styles("d = 2, expected", "d = 2, drawn", "d = 3, expected", "d = 3, drawn") == [
         (0, 0), (0, 1), (1, 0), (1, 1)
     ]  # fmt: skip
+    assert styles("ReLU image", "FL image", "FL ones") == [(0, 0), (2, 0), (2, 1)]
     assert styles("a, b", "c, d") == [(0, 0), (1, 0)]  # no pairs of two lists
     many = styles(*map(str, range(20)))
     assert len(set(many)) == 20

@@ -19,6 +19,9 @@ REGIMES = {
 }
 """Their colours."""
 
+INPUTS = {"image": 0, "ones": 1}
+"""Dashes of what a value network may see."""
+
 DIGITS = 5
 """Significant digits of a drawn value: more than a screen shows, and half the size of a double written out."""
 
@@ -69,10 +72,18 @@ def styles_of(figure: Curves) -> list[tuple[int, int]]:
     names = [curve.name for curve in figure.curves]
     if pairs := _pairs(names):
         return pairs
-    kept = {REGIMES[name] for name in names if name in REGIMES}
-    free = (number for number in count() if number not in kept)
-    numbers = [REGIMES[name] if name in REGIMES else next(free) for name in names]
-    return [(number % N_COLOURS, number // N_COLOURS) for number in numbers]
+    known = {name: style for name in names if (style := _regime(name)) is not None}
+    taken = {colour for colour, _ in known.values()}
+    free = (number for number in count() if number not in taken)
+    return [known[name] if name in known else divmod(next(free), N_COLOURS)[::-1] for name in names]
+
+
+def _regime(name: str) -> tuple[int, int] | None:
+    """Of a regime, which may say what its value network sees."""
+    regime, _, seen = name.rpartition(" ")
+    if seen in INPUTS and regime in REGIMES:
+        return REGIMES[regime], INPUTS[seen]
+    return (REGIMES[name], 0) if name in REGIMES else None
 
 
 def _pairs(names: Sequence[str]) -> list[tuple[int, int]]:
