@@ -23,7 +23,7 @@ from neuralpath.report.drawings import DASHES, PALETTE, _make, class_middles, dr
 from neuralpath.report.kernel_picture import cosines, kernel_picture
 from neuralpath.report.markup import json_script, plural, prose, slug
 from neuralpath.report.network import ExplorerNetwork, NoNetwork, export, find_network
-from neuralpath.report.payloads import band, grey, is_empty, payload, styles_of
+from neuralpath.report.payloads import band, grey, is_empty, payload, scale_of, styles_of
 from neuralpath.report.tables import cell_html, table_html
 from report.small_runs import figures_of_every_kind, small_sweep, write_made_up
 
@@ -149,6 +149,7 @@ def test_curves_of_one_name_have_one_colour():
         (0, 0), (0, 1), (1, 0), (1, 1)
     ]  # fmt: skip
     assert styles("ReLU image", "FL image", "FL ones") == [(0, 0), (2, 0), (2, 1)]
+    assert styles(*(f"{a}, {b}" for a in "xy" for b in "12345"))[5:7] == [(0, 1), (1, 1)]
     assert styles("a, b", "c, d") == [(0, 0), (1, 0)]  # no pairs of two lists
     many = styles(*map(str, range(20)))
     assert len(set(many)) == 20
@@ -169,6 +170,13 @@ def test_logarithmic_axes_can_be_read(values, ticks):
     made.canvas.draw()
     shown = [label.get_text() for label in made.axes[0].get_xticklabels()]
     assert set(ticks) <= set(shown)
+
+
+def test_the_scale_of_a_kernel_is_not_that_of_its_diagonal():
+    rows = ((1.0, 0.2, 0.1), (0.2, 1.0, 0.3), (0.1, 0.3, 1.0))
+    assert scale_of(HeatMaps("t", {"a": rows}, (0, 0, 1))) == (0.1, 0.3)
+    assert scale_of(HeatMaps("t", {"a": rows})) == (0.1, 1.0)  # rows and columns may be anything
+    assert scale_of(HeatMaps("t", {"a": ()})) == (0.0, 1.0)
 
 
 def test_ticks_of_classes_are_in_their_middle():

@@ -63,8 +63,8 @@ def payload(figure: Figure) -> dict[str, Any]:
 def styles_of(figure: Curves) -> list[tuple[int, int]]:
     """Number of the colour and of the dash of each curve.
 
-    A regime has the same colour in every figure. Where names are all pairs of two lists ("d = 2, drawn"), the first
-    says the colour and the second the dash. Curves after the eighth repeat the colours with another dash.
+    A regime has the same colour in every figure. Where names are all pairs of two lists ("d = 2, drawn"), one list
+    says the colour and the other the dash. Curves after the eighth repeat the colours with another dash.
 
     >>> styles_of(Curves("", "", "", tuple(Curve(name, (), ()) for name in ("ReLU", "FR-II", "other"))))
     [(0, 0), (3, 0), (1, 0)]
@@ -91,10 +91,13 @@ def _pairs(names: Sequence[str]) -> list[tuple[int, int]]:
     if not all(len(part) == 2 for part in parts):
         return []
     firsts, seconds = (list(dict.fromkeys(part[k] for part in parts)) for k in (0, 1))
-    is_product = len(set(parts)) == len(parts) == len(firsts) * len(seconds)
-    if not is_product or len(seconds) < 2 or len(firsts) > N_COLOURS or len(seconds) > N_DASHES:
+    if not len(set(parts)) == len(parts) == len(firsts) * len(seconds) or min(len(firsts), len(seconds)) < 2:
         return []
-    return [(firsts.index(first), seconds.index(second)) for first, second in parts]
+    if len(firsts) <= N_COLOURS and len(seconds) <= N_DASHES:
+        return [(firsts.index(first), seconds.index(second)) for first, second in parts]
+    if len(seconds) <= N_COLOURS and len(firsts) <= N_DASHES:
+        return [(seconds.index(second), firsts.index(first)) for first, second in parts]
+    return []
 
 
 def band(curve: Curve, log_y: bool) -> tuple[list[float], list[float]] | None:
@@ -110,9 +113,26 @@ def band(curve: Curve, log_y: bool) -> tuple[list[float], list[float]] | None:
 
 
 def scale_of(figure: HeatMaps) -> tuple[float, float]:
-    """Smallest and largest value of all maps."""
-    values = _finite(value for rows in figure.maps.values() for row in rows for value in row)
+    """Smallest and largest value of all maps.
+
+    Where rows and columns are the same examples, the comparison of each with itself does not count: beside it all
+    others would be dark.
+    """
+    skip = leaves_diagonal_out(figure)
+    values = _finite(
+        value
+        for rows in figure.maps.values()
+        for i, row in enumerate(rows)
+        for j, value in enumerate(row)
+        if not (skip and i == j)
+    )
     return (min(values), max(values)) if values else (0.0, 1.0)
+
+
+def leaves_diagonal_out(figure: HeatMaps) -> bool:
+    """Whether the scale is that of the entries beside the diagonal: rows and columns have the same classes."""
+    sizes = {len(rows) for rows in figure.maps.values()} | {len(row) for rows in figure.maps.values() for row in rows}
+    return figure.classes is not None and sizes == {len(figure.classes)} and len(figure.classes) > 2
 
 
 def grey(image: Sequence[Sequence[float]]) -> list[list[int]]:

@@ -4,12 +4,12 @@ import json
 from collections.abc import Mapping, Sequence
 
 from neuralpath.experiments.claim_verdict import VERDICTS, ClaimVerdict
-from neuralpath.experiments.shown import Shown, Table
+from neuralpath.experiments.shown import HeatMaps, Shown, Table
 from neuralpath.report.analyses import analysis_html
 from neuralpath.report.contents import Contents, RunState, SweepContents, settings_of, versions_of
 from neuralpath.report.guide import guide_html
 from neuralpath.report.markup import json_script, plural, prose, slug, text
-from neuralpath.report.payloads import Figure, is_empty, payload
+from neuralpath.report.payloads import Figure, is_empty, leaves_diagonal_out, payload
 from neuralpath.report.tables import table_html
 
 Files = Mapping[str, tuple[str, ...]]
@@ -125,13 +125,19 @@ def shown_html(item: Shown, anchor: str | None, files: Files) -> str:
     links = " · ".join(
         f'<a href="{text(address)}">{text(address.rsplit(".", 1)[-1].upper())}</a>' for address in files.get(anchor, ())
     )
-    note = f"<span>{words}</span>" if (words := prose(item.note)) else ""
+    note = f"<span>{words}</span>" if (words := prose(f"{item.note} {_scale_note(item)}")) else ""
     caption = " ".join(part for part in (note, f'<span class="files">{links}</span>' if links else "") if part)
     return (
         f'<figure class="shown figure" id="{anchor}"><h3>{text(item.title)}</h3>'
         f'<div class="drawing" role="group" aria-label="{text(item.title)}"></div>{json_script(payload(item))}'
         f"<figcaption>{caption}</figcaption></figure>"
     )
+
+
+def _scale_note(item: Figure) -> str:
+    if isinstance(item, HeatMaps) and leaves_diagonal_out(item):
+        return "The scale is that of the entries beside the diagonal."
+    return ""
 
 
 def _progress(contents: SweepContents) -> str:
