@@ -46,6 +46,13 @@ def test_what_a_command_has_noted_stays_where_python_runs_the_same(tmp_path):
     assert read_sweeps(tmp_path) == ([Sweep(experiment, config)], [])
 
 
+def test_a_file_without_settings_is_named(tmp_path):
+    path = tmp_path / "sweeps" / "list.json"
+    path.parent.mkdir()
+    path.write_text("[]")
+    assert read_sweeps(tmp_path) == ([], [f"{path} cannot be read: it holds no settings of an experiment."])
+
+
 @pytest.mark.parametrize("name", ["preset", "command", "version"])
 def test_what_a_sweep_says_of_itself_are_strings(name, tmp_path):
     Sweep(get("regimes"), get("regimes").presets["smoke"], "smoke").write(tmp_path)

@@ -152,6 +152,8 @@ _UNREADABLE = (OSError, ValueError, KeyError, TypeError, RecursionError)
 
 def _read_sweep(path: Path) -> Sweep:
     kept = json.loads(path.read_bytes())
+    if not isinstance(kept, dict):
+        raise ValueError("it holds no settings of an experiment.")
     if wrong := [name for name in ("preset", "command", "version") if not isinstance(kept[name], str)]:
         raise ValueError(f"`{wrong[0]}` must be a string, got {kept[wrong[0]]!r}.")
     experiment = get(kept["experiment"])
