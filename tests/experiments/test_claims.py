@@ -551,6 +551,14 @@ def test_cells_say_which_figures_do_not_decide():
     assert judge(BY_NUMBER["C25"], one_seed).row.ours.count("; does not decide]") == 1
 
 
+def test_one_seed_of_mnist_decides_nothing():
+    one_seed = evidence("regimes", accuracies(), keep=lambda work: work.data.name == "mnist" and work.seed == 0)
+    for number in ("C8", "C9", "C10", "C27"):
+        for aspect in judge(BY_NUMBER[number], one_seed).aspects:
+            assert aspect.checks
+            assert {check.aside for check in aspect.checks} == {"1 seed of the 3 that are needed"}, aspect.name
+
+
 def test_cells_say_what_a_ratio_is():
     judged = judge(BY_NUMBER["C16"], _memorised())
     nearer = next(aspect for aspect in judged.aspects if aspect.name.startswith("diagonal off 1 against width"))

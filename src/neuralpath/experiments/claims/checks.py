@@ -1,7 +1,7 @@
 """What a claim is judged by: single checks, grouped by what the claim says."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
 from neuralpath.runs.work import Work
@@ -28,6 +28,7 @@ class Check:
     """Our figure alone, where several checks are told together,"""
     printed: float | None = None
     """and the papers'."""
+    _: KW_ONLY
     value_is: str = ""
     """What our figure is where it is not what the aspect's name says, such as ``a factor of``."""
     aside: str = ""

@@ -105,7 +105,7 @@ def _generalises(one: Setting) -> Iterator[Check]:
         above(ours, ABOVE_CHANCE, single=SINGLE_SEED_ERROR),
         "" if figure is None else f"{figure.accuracy:.2f}",
         "" if figure is None else f"{ours.mean - figure.accuracy:+.2f}",
-        ours.mean, None if figure is None else figure.accuracy, too_few(one.data, ours.n),
+        ours.mean, None if figure is None else figure.accuracy, aside=too_few(one.data, ours.n),
     )  # fmt: skip
 
 

@@ -148,7 +148,7 @@ def change_in_training(evidence: Evidence) -> tuple[Aspect, ...]:
                     f"first layer of variance {variance}, w = {min(samples)} to {max(samples)}",
                     f"power {power:.3f} ± {error:.3f} ({counted(n_seeds, 'seed')})",
                     within(Spread(power, None, error, n_seeds), -math.inf, ROOT_LAW),
-                    "-0.5 or below", f"{power + 0.5:+.3f}", power, -0.5, too_few(None, n_seeds),
+                    "-0.5 or below", f"{power + 0.5:+.3f}", power, -0.5, aside=too_few(None, n_seeds),
                 ))  # fmt: skip
     return tuple(Aspect(title, tuple(checks[name])) for name, title in names.items())
 
