@@ -1,6 +1,5 @@
 """Settings of experiments that are refused before any run begins, and parts of data that are as large as they say."""
 
-import json
 import math
 from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from neuralpath.experiments.experiment import PRESETS
 from neuralpath.experiments.registry import NAMES, get
 from neuralpath.experiments.settings import check_given, check_integers, check_positive, check_seeds, check_shares
 from neuralpath.experiments.specs import _CLASS_SIZES, DataSpec, NetSpec
-from neuralpath.experiments.sweeps import Sweep
+from neuralpath.experiments.sweeps import Sweep, read_sweeps
 
 
 @pytest.mark.parametrize(
@@ -95,10 +94,15 @@ def test_presets_pass_the_checks_of_sweeps(name, preset):
 
 def test_names_of_works_are_what_they_were():
     """Fingerprints of presets are those of the sweeps that the repository's results were made by."""
-    for path in (Path(__file__).parents[2] / "results" / "sweeps").glob("*.json"):
-        kept = json.loads(path.read_text())
-        experiment = get(kept["experiment"])
-        assert Sweep(experiment, experiment.presets[kept["preset"]], kept["preset"]).name == path.stem
+    results = Path(__file__).parents[2] / "results"
+    sweeps, problems = read_sweeps(results)
+    assert not problems
+    # Each file has the name of its own settings, be they a preset's or not, and the preset is among them.
+    names = {sweep.name for sweep in sweeps}
+    assert names == {path.stem for path in (results / "sweeps").glob("*.json")}
+    presets = {Sweep(sweep.experiment, sweep.experiment.presets["cpu"], "cpu").name for sweep in sweeps}
+    assert presets <= names
+    assert len(presets) == len(NAMES)
 
 
 @pytest.mark.parametrize("name", NAMES)
