@@ -18,7 +18,7 @@ from neuralpath.experiments.claims.compared import is_above
 from neuralpath.experiments.claims.costs import Costs
 from neuralpath.experiments.claims.every_claim import CLAIMS
 from neuralpath.experiments.claims.evidence import Evidence, gather
-from neuralpath.experiments.claims.judging import _cell, claim_verdicts, judge, judge_all
+from neuralpath.experiments.claims.judging import _cell, _untested, claim_verdicts, judge, judge_all
 from neuralpath.experiments.claims.markdown import claims_markdown, summary
 from neuralpath.experiments.registry import NAMES, get
 from neuralpath.experiments.specs import DataSpec
@@ -549,6 +549,12 @@ def test_cells_say_which_figures_do_not_decide():
     one_seed = evidence("hidden-outputs", accuracies(), config=replace(
         get("hidden-outputs").presets["cpu"], data=get("regimes").presets["cpu"].parts[0].data))  # fmt: skip
     assert judge(BY_NUMBER["C25"], one_seed).row.ours.count("; does not decide]") == 1
+
+
+def test_what_chance_leaves_open_is_named_beside_what_does_not_decide(tmp_path):
+    aspect = Aspect("part", (Check("here", "1", "open"), Check("there", "1", "yes", aside="1 seed")))
+    said = _untested(aspect, gather([], Store(tmp_path, tmp_path), Costs()))
+    assert said == "Not tested, part: chance does not let one say (here); 1 seed."
 
 
 def test_one_seed_of_mnist_decides_nothing():

@@ -171,12 +171,9 @@ def _reason(claim: Claim, aspects: tuple[Aspect, ...], evidence: Evidence) -> st
 
 def _untested(aspect: Aspect, evidence: Evidence) -> str:
     asides = sorted({check.aside for check in aspect.checks if check.aside})
-    if asides:
-        why = "; ".join(asides)
-    elif aspect.checks:
-        why = "chance does not let one say"
-    else:
-        why = aspect.missing or "no finished runs that tell"
+    undecided = [check.where for check in aspect.checks if not check.aside]
+    reasons = [f"chance does not let one say ({_listed(undecided)})"] if undecided else []
+    why = "; ".join([*reasons, *asides]) or aspect.missing or "no finished runs that tell"
     cost = f" (it would take {evidence.costs.of(aspect.would_take)})" if aspect.would_take else ""
     return f"Not tested, {aspect.name}: {why}{cost}."
 
