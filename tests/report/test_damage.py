@@ -103,3 +103,17 @@ def test_the_accuracy_is_that_of_the_network_on_the_page(runs, tmp_path):
             share = float((shown.after(test.images).argmax(1) == test.labels).double().mean())
         assert share == pytest.approx(shown.test_accuracy, abs=1e-9)
         (copy / shown.name / "weights" / f"{which}.safetensors").unlink()
+
+
+def test_a_run_whose_record_is_damaged_is_called_so(tmp_path):
+    sweep = small_sweep()
+    store = write_made_up(tmp_path, sweep)
+    first = with_needs(sweep.works)[0]
+    (tmp_path / first.name / "record.json").write_text("{")
+    contents = read_contents(Store(tmp_path, tmp_path))
+    states = {run.work.name: run.state for run in contents.sweeps[0].runs}
+    assert states.pop(first.name) == "damaged"
+    assert set(states.values()) == {"finished"}
+    source = page_html(contents, NoNetwork("no run"), "")
+    assert ", 1 damaged. Its tables and figures show these only." in source
+    assert store.result(with_needs(sweep.works)[1]) is not None
