@@ -1,13 +1,13 @@
 """Every figure as PDF and PNG, for papers and slides."""
 
 import math
-import re
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from neuralpath.experiments.shown import Curves, Distribution, HeatMaps, Pictures
+from neuralpath.report.markup import POWER
 from neuralpath.report.payloads import Figure, band, scale_of, styles_of
 
 PALETTE = ("#2563a8", "#c2410c", "#0f766e", "#9333a8", "#a16207", "#be123c", "#475569", "#4d7c0f")
@@ -37,16 +37,13 @@ def draw(figure: Figure, folder: Path, name: str) -> tuple[Path, ...]:
     return paths
 
 
-_POWER = re.compile(r"\^(-?\w+|\([^()]*\))")
-
-
 def mathtext(words: str) -> str:
     r"""Words with their exponents raised, as matplotlib writes formulas.
 
     >>> print(mathtext("K^V of 10 $"))
     K$^{\mathrm{V}}$ of 10 \$
     """
-    return _POWER.sub(lambda found: f"$^{{\\mathrm{{{found[1].strip('()')}}}}}$", words.replace("$", r"\$"))
+    return POWER.sub(lambda found: f"$^{{\\mathrm{{{found[1].strip('()')}}}}}$", words.replace("$", r"\$"))
 
 
 def _make(figure: Figure) -> Any:

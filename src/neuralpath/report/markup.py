@@ -12,7 +12,9 @@ def text(value: object) -> str:
 
 
 _ALL_FINISHED = re.compile(r"\s*\b(\d+) of \1 runs are finished\.")
-_POWER = re.compile(r"\^(-?\w+|\([^()]*\))")
+POWER = re.compile(r"\^(-?\w+|\([^()]*\))")
+"""An exponent as it is typed: ``^-1``, ``^(d - 1)``."""
+
 _TRANSPOSED = re.compile(r"\b([a-z])&#x27; (?=[A-Z(])")
 
 
@@ -22,7 +24,7 @@ def prose(words: str) -> str:
     That all runs are finished is left out: each experiment says it once, above its tables.
     """
     escaped = _TRANSPOSED.sub(r"\1<sup>&top;</sup> ", text(_ALL_FINISHED.sub("", words).strip()))
-    return _POWER.sub(lambda found: f"<sup>{found[1].strip('()').replace('-', '&minus;')}</sup>", escaped)
+    return POWER.sub(lambda found: f"<sup>{found[1].strip('()').replace('-', '&minus;')}</sup>", escaped)
 
 
 def json_script(value: Any, attributes: str = "") -> str:

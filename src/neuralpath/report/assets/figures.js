@@ -6,8 +6,8 @@ import { drawPictures } from "neuralpath/pictures.js";
 // Not responsive by itself: plotly would forget the height that a figure has, and cut off what is below its axis.
 // Its button that uploads a figure is gone: nothing leaves the page.
 const CONFIG = {
-  responsive: false, displaylogo: false, showSendToCloud: false, showEditInChartStudio: false, plotlyServerURL: "",
-  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d", "sendDataToCloud", "sendChartToCloud"],
+  responsive: false, displaylogo: false, showSendToCloud: false,
+  modeBarButtonsToRemove: ["select2d", "lasso2d", "autoScale2d"],
 };
 const PAPER = 660; // pixels that fit between the margins of A4 and of letter paper
 const PAUSE = 120; // milliseconds without a change of size, after which figures are drawn in the new one
