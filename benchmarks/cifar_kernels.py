@@ -18,7 +18,7 @@ import torch
 import neuralpath as npath
 from measure import RESULTS, save, set_threads
 from neuralpath import KernelClassifier, nets
-from neuralpath.experiments.specs import DataSpec
+from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.training import Adam, TrainingConfig, train
 
 CHANNELS, HIDDEN, EPOCHS = (16, 16, 32, 32), (64, 64), 100
@@ -44,8 +44,8 @@ def kernels(random, learnt, x):
     before, after = npath.trace(random, x[:1]), npath.trace(learnt, x[:1])
     return {
         "CNTK": lambda a, b: npath.limit_tangent_kernel(before, a, b, progress=False),
-        "NPK before training": lambda a, b: npath.path_kernel(before, a, b, normalise=True, progress=False),
-        "NPK after training": lambda a, b: npath.path_kernel(after, a, b, normalise=True, progress=False),
+        "NPK before training": lambda a, b: npath.path_kernel(before, a, b, normalize=True, progress=False),
+        "NPK after training": lambda a, b: npath.path_kernel(after, a, b, normalize=True, progress=False),
     }
 
 

@@ -15,7 +15,7 @@ import torch
 
 import measure
 from neuralpath import nets
-from neuralpath.stored_kernels import store_kernel
+from neuralpath.kernels.stored_kernels import store_kernel
 
 SIZES = (1000, 2000, 4000, 8000, 16000)
 WIDTH, DEPTH, D_IN = 256, 6, 784
@@ -24,7 +24,7 @@ MEMORY = 2**30
 # In a process of its own for each size, so that a peak is that of this size alone. The set-up compiles and imports.
 SETUP = f"""
 import tempfile
-from neuralpath.stored_kernels import store_kernel
+from neuralpath.kernels.stored_kernels import store_kernel
 torch.set_num_threads({{threads}})
 model = npath.nets.FC({D_IN}, {WIDTH}, {DEPTH}, generator=torch.Generator().manual_seed(0))
 x = torch.randn({{n}}, {D_IN}, generator=torch.Generator().manual_seed(1))

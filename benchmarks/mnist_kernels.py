@@ -49,7 +49,7 @@ def make(kernel, model, ridge, **settings):
     # Path kernels of deep networks are scaled by the fan-in of each layer; the other kernels have a scale of their own.
     shape = None if model is None else (1, 28, 28)
     return KernelClassifier(
-        kernel, ridge, model=model, input_shape=shape, normalise=kernel == "path", memory=BUDGET, **settings
+        kernel, ridge, model=model, input_shape=shape, normalize=kernel == "path", memory=BUDGET, **settings
     )
 
 
@@ -118,7 +118,7 @@ def everything(mnist, n_train, n_test):
 def million(mnist, n_examples, n_features):
     learnt, about = trained(mnist, len(mnist.train), SMALL_WIDTH, SMALL_DEPTH)
     test, labels = flat(mnist.test)
-    machine = SketchClassifier(learnt, n_features, 1.0, input_shape=(1, 28, 28), normalise=True)
+    machine = SketchClassifier(learnt, n_features, 1.0, input_shape=(1, 28, 28), normalize=True)
     rows = {}
     for n in (len(mnist.train), n_examples):
         begun = time.perf_counter()

@@ -14,9 +14,9 @@ from numba import prange
 
 import measure
 import neuralpath as npath
-from neuralpath.bits.compiled import compiled
-from neuralpath.bits.dense import PackedLayers, multiply_by_overlaps
-from neuralpath.bits.popcount import popcount
+from neuralpath._loops.compiled import compiled
+from neuralpath._loops.dense import PackedLayers, multiply_by_overlaps
+from neuralpath._loops.popcount import popcount
 
 DENSE = [(128, 6), (256, 10), (1024, 6)]
 N_DENSE = 8192
@@ -206,12 +206,12 @@ def mnist(folder: str, budget: int = 8 * 2**30) -> dict:
     graph = npath.trace(npath.nets.FC((1, 28, 28), 128, 6, generator=generator), x[:1])
     begun = time.perf_counter()
     trace = total = 0.0
-    for tile, values in npath.path_kernel_tiles(graph, x, normalise=True, memory=budget):
+    for tile, values in npath.path_kernel_tiles(graph, x, normalize=True, memory=budget):
         same = tile.rows == tile.columns
         trace += values.diagonal().double().sum().item() if same else 0.0
         total += values.double().sum().item() * (1 if same else 2)
     seconds = time.perf_counter() - begun
-    probe = npath.path_kernel(graph, x[:100], normalise=True)
+    probe = npath.path_kernel(graph, x[:100], normalize=True)
     assert trace > 100 * probe.diagonal().min()
     print(f"MNIST n={len(x):,}, w=128, d=6: {seconds:.1f} s for {len(x) ** 2:,} entries within 8 GiB")
     return {"n": len(x), "seconds": seconds, "trace": trace, "mean": total / len(x) ** 2, "budget": budget}

@@ -11,9 +11,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from neuralpath.experiments.specs import DataSpec, NetSpec
-from neuralpath.experiments.trained import TrainNetwork
-from neuralpath.runs.sweep import perform
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.trained import TrainNetwork
+from neuralpath.papers.runs.sweep import perform
 from neuralpath.training.config import Adam, TrainingConfig
 
 RESULTS = Path(__file__).parent / "results" / "sweep.json"

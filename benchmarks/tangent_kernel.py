@@ -20,7 +20,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import measure
 from neuralpath import nets
-from neuralpath.tangent.kernel import tangent_kernel
+from neuralpath.kernels.tangent.tangent_kernel import tangent_kernel
 from peers.process import Peer
 
 REPEATS = 7
@@ -48,7 +48,7 @@ def mlp(n: int) -> tuple[nn.Module, Tensor]:
 
 
 def gconv(n: int) -> tuple[nn.Module, Tensor]:
-    """The papers' convolutions with global average pooling, for colour images of 32 x 32, one output."""
+    """The papers' convolutions with global average pooling, for color images of 32 x 32, one output."""
     generator = torch.Generator().manual_seed(0)
     model = nets.GCONV((3, 32, 32), 1, generator=generator)
     return model, torch.rand(n, 3, 32, 32, generator=generator)

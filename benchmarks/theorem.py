@@ -15,12 +15,12 @@ import torch
 import measure
 import neuralpath as npath
 from neuralpath import nets
-from neuralpath.readings.limit.kernel import limit_path_kernel, limit_tangent_kernel
-from neuralpath.theory.concentration import concentration, fitted_power, printed_variance_bound
-from neuralpath.theory.conditioning import eigenvalue_bound
-from neuralpath.theory.dynamics import KernelDynamics, Steps
-from neuralpath.theory.switching import SwitchRecorder
-from neuralpath.theory.value_kernel import random_signs, random_weights, value_kernel
+from neuralpath.kernels.concentrating import concentration, fitted_power, printed_variance_bound
+from neuralpath.kernels.dynamics import KernelDynamics, Steps
+from neuralpath.kernels.limit.limit_kernel import limit_path_kernel, limit_tangent_kernel
+from neuralpath.kernels.random_values import random_signs, random_weights, value_kernel
+from neuralpath.paths.conditioning import eigenvalue_bound
+from neuralpath.paths.switching import SwitchRecorder
 
 WIDTHS = (16, 32, 64, 128, 256, 512, 1024, 2048, 4096)
 EXAMPLES = 8
@@ -128,7 +128,7 @@ def two_limits(widths, depth: int = 4) -> dict:
         distances = {(kind, limit): [] for kind in limits for limit in limits}
         seed, n_draws = generator(width), draws_of(width)
         for _ in range(n_draws):
-            nets.initialise(model, nets.Gaussian(), seed)
+            nets.initialize(model, nets.Gaussian(), seed)
             weights = random_weights(graph, generator=seed, variance=2 / width)
             drawn = {"dependent": value_kernel(graph, x), "independent": value_kernel(graph, x, weights=weights)}
             for kind, limit in distances:
@@ -168,7 +168,7 @@ def lazy_training(widths, n_steps: int = 100) -> dict:
             graph = npath.trace(model, x[:1])
             samples: dict[str, list[float]] = {"flips": [], "kernel": [], "prediction": []}
             for seed in range(4):
-                nets.initialise(model, init, generator(seed))
+                nets.initialize(model, init, generator(seed))
                 for name, value in _trained(model, graph, x, y, n_steps).items():
                     samples[name].append(value)
             flipped.append(torch.tensor(samples["flips"]).clamp(min=1e-6))
@@ -211,7 +211,7 @@ def eigenvalue_inequality(n_networks: int = 100) -> dict:
     model = nets.FC(4, 6, 3).double()
     graph = npath.trace(model, x[:1])
     for seed in range(n_networks):
-        nets.initialise(model, nets.Gaussian(), generator(seed))
+        nets.initialize(model, nets.Gaussian(), generator(seed))
         sides = eigenvalue_bound(graph, x)
         violations += int((sides.tangent > sides.bound + 1e-12 * sides.bound[0]).any())
         if sides.tangent[-1] > 1e-9 * sides.tangent[0]:

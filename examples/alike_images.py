@@ -1,7 +1,7 @@
 """Which images does the network see as alike.
 
 The nearest training digits of a test digit, by four measures: the path kernel (the cosine of path features, which are
-pixels times active paths), the active paths that two digits share, normalised, their plain number, which favours digits
+pixels times active paths), the active paths that two digits share, normalized, their plain number, which favors digits
 that open many gates, and the distance of pixels, which knows nothing of the network.
 """
 
@@ -15,7 +15,7 @@ import torch
 import neuralpath as npath
 
 SMALL = "NEURALPATH_SMALL" in os.environ  # the tests run every example on little data
-N_NEIGHBOURS = 6
+N_NEIGHBORS = 6
 digits = npath.data.load("digits")
 train = npath.data.Split(digits.train.images[:200], digits.train.labels[:200]) if SMALL else digits.train
 
@@ -29,10 +29,10 @@ MEASURES = ("kernel", "gates", "paths", "input")
 
 
 def shares_of_own_class() -> dict[str, float]:
-    """How many of a test digit's neighbours are of its class, by each measure."""
+    """How many of a test digit's neighbors are of its class, by each measure."""
     shares = {}
     for measure in MEASURES:
-        found = npath.nearest(graph, x, train.images, N_NEIGHBOURS, by=measure)
+        found = npath.nearest(graph, x, train.images, N_NEIGHBORS, by=measure)
         shares[measure] = float((train.labels[found.indices] == y[:, None]).double().mean())
     return shares
 
@@ -41,7 +41,7 @@ before = shares_of_own_class()
 npath.training.train(model, train, digits.test, npath.training.TrainingConfig(epochs=2 if SMALL else 20))
 model.eval()
 after = shares_of_own_class()
-print(f"of the {N_NEIGHBOURS} nearest training digits, so many are of the test digit's class:")
+print(f"of the {N_NEIGHBORS} nearest training digits, so many are of the test digit's class:")
 for measure in MEASURES:
     print(f"  by {measure:7} {before[measure]:.1%} before training, {after[measure]:.1%} after")
 
@@ -51,11 +51,11 @@ with torch.no_grad():
 wrong = (answers != y).nonzero()[:, 0]
 print(f"{len(wrong)} of {len(y)} test digits are taken for another")
 queries = wrong[:3] if len(wrong) >= 3 else torch.arange(3)
-found = {m: npath.nearest(graph, x[queries], train.images, N_NEIGHBOURS, by=m) for m in MEASURES}
+found = {m: npath.nearest(graph, x[queries], train.images, N_NEIGHBORS, by=m) for m in MEASURES}
 
 # %% One query to a block of four rows. Green is the class of the query, red any other.
 figure, axes = plt.subplots(
-    len(queries) * len(MEASURES), N_NEIGHBOURS + 1, figsize=(7.6, 1.15 * len(queries) * len(MEASURES)),
+    len(queries) * len(MEASURES), N_NEIGHBORS + 1, figsize=(7.6, 1.15 * len(queries) * len(MEASURES)),
     layout="constrained",
 )  # fmt: skip
 for axis in axes.flat:
@@ -68,10 +68,10 @@ for block, query in enumerate(queries.tolist()):
         line[0].set_title(f"a {int(y[query])}, seen as {int(answers[query])}" if row == 0 else "", fontsize=8)
         for axis, index in zip(line[1:], found[measure].indices[block].tolist(), strict=True):
             label = int(train.labels[index])
-            colour = "#1a7f37" if label == int(y[query]) else "#b42318"
+            color = "#1a7f37" if label == int(y[query]) else "#b42318"
             axis.imshow(train.images[index, 0].numpy(), cmap="gray_r")
-            axis.set_title(str(label), fontsize=8, color=colour)
-            axis.spines[:].set_color(colour)
+            axis.set_title(str(label), fontsize=8, color=color)
+            axis.spines[:].set_color(color)
 picture = Path("alike_images.png")
 figure.savefig(picture, dpi=120)
 print(f"picture: {picture}")

@@ -21,7 +21,7 @@ SMALL = "NEURALPATH_SMALL" in os.environ  # the tests run every example on littl
 digits = npath.data.load("digits")
 generator = torch.Generator().manual_seed(0)
 
-# %% Few labelled digits, where a good kernel matters; they are sorted by class for the picture. The trained network
+# %% Few labeled digits, where a good kernel matters; they are sorted by class for the picture. The trained network
 # sees these digits only, too.
 train = npath.data.balanced_subset(digits.train, 3 if SMALL else 20, generator)
 order = train.labels.argsort(stable=True)
@@ -60,29 +60,29 @@ matrices: dict[str, Tensor] = {}
 accuracies: dict[str, float] = {}
 print(f"{'kernel':22} alignment  ridge    test accuracy")
 for label, (name, model) in kernels.items():
-    # With unit weights a path kernel is huge: `normalise` divides each layer by its fan-in.
-    normalise = name == "path"
-    machine = npath.KernelClassifier(name, model=model, input_shape=(1, 8, 8), normalise=normalise)
-    matrices[label] = npath.named_tiles(name, model, train.images, normalise=normalise).filled()
+    # With unit weights a path kernel is huge: `normalize` divides each layer by its fan-in.
+    normalize = name == "path"
+    machine = npath.KernelClassifier(name, model=model, input_shape=(1, 8, 8), normalize=normalize)
+    matrices[label] = npath.named_tiles(name, model, train.images, normalize=normalize).filled()
     scale = float(matrices[label].diagonal().mean())
     ridges = scale * np.logspace(-5, 0, 11)
     best = machine.set_params(ridge=ridges[-1]).fit(x_train, train.labels.numpy()).ridge_path(ridges).best_ridge
     machine.set_params(ridge=best).fit(x_train, train.labels.numpy())
     accuracies[label] = float(machine.score(x_test, test.labels.numpy()))
-    alignment = float(npath.centred_alignment(matrices[label], same_class))
+    alignment = float(npath.centered_alignment(matrices[label], same_class))
     print(f"{label:22} {alignment:9.3f}  {best / scale:7.0e}  {accuracies[label]:.1%}")
 print(f"{'the trained network':22} {'':9}  {'':7}  {network_accuracy:.1%}")
 
-# %% The same digits in the eyes of each kernel. What all digits have in common is taken away (the kernel is centred),
+# %% The same digits in the eyes of each kernel. What all digits have in common is taken away (the kernel is centered),
 # and the rest is scaled to ones on the diagonal.
-centring = torch.eye(len(train)) - 1 / len(train)
+centering = torch.eye(len(train)) - 1 / len(train)
 figure, axes = plt.subplots(2, 3, figsize=(9.5, 6.6), layout="constrained")
 for axis, (label, kernel) in zip(axes.flat, matrices.items(), strict=True):
-    centred = centring @ kernel @ centring
-    lengths = centred.diagonal().sqrt()
-    image = axis.imshow((centred / lengths / lengths[:, None]).numpy(), vmin=-1, vmax=1, cmap="RdBu_r")
+    centered = centering @ kernel @ centering
+    lengths = centered.diagonal().sqrt()
+    image = axis.imshow((centered / lengths / lengths[:, None]).numpy(), vmin=-1, vmax=1, cmap="RdBu_r")
     axis.set(title=f"{label}: {accuracies[label]:.1%}", xticks=[], yticks=[])
-figure.colorbar(image, ax=axes, label="cosine after centring", shrink=0.8)
+figure.colorbar(image, ax=axes, label="cosine after centering", shrink=0.8)
 picture = Path("kernels_side_by_side.png")
 figure.savefig(picture, dpi=120)
 print(f"picture: {picture}")

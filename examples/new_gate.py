@@ -59,8 +59,8 @@ for label, gate in gates.items():
     network.eval()
     graph = npath.trace(network.value, x.images[:1])
     with torch.no_grad():
-        kernel = npath.path_kernel(graph, x.images, gates1=network.gates(x.images), normalise=True)
-    alignment = float(npath.centred_alignment(kernel, same_class))
+        kernel = npath.path_kernel(graph, x.images, gates1=network.gates(x.images), normalize=True)
+    alignment = float(npath.centered_alignment(kernel, same_class))
     print(f"{label:26} test accuracy {accuracies[label]:.1%}, alignment of its path kernel {alignment:.3f}")
 
 # %% The network of infinite width with this gate: the activation q γ(q) takes the place of the graph's own. There is no
@@ -70,8 +70,8 @@ few = x.images[: 3 if SMALL else 20].double()
 double = npath.trace(make_network(0).double(), few[:1])
 limit = npath.limit_tangent_kernel(double, few, activation=lambda q: q * window(q))
 relu = npath.limit_tangent_kernel(double, few)
-print(f"infinite width: the tangent kernels with window gates and with ReLU have a centred alignment of "
-      f"{float(npath.centred_alignment(limit, relu)):.3f}")  # fmt: skip
+print(f"infinite width: the tangent kernels with window gates and with ReLU have a centered alignment of "
+      f"{float(npath.centered_alignment(limit, relu)):.3f}")  # fmt: skip
 
 # %% The gates, and the activations q γ(q) that they make.
 figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.9), layout="constrained")

@@ -76,10 +76,10 @@ same_class = (labels[:, None] == labels[None, :]).float()
 def path_cosines() -> Tensor:
     """The path kernel, scaled to ones on its diagonal.
 
-    With unit weights the kernel of a deep network leaves every range of numbers: `normalise` divides each layer by its
+    With unit weights the kernel of a deep network leaves every range of numbers: `normalize` divides each layer by its
     fan-in.
     """
-    kernel = npath.path_kernel(graph, images, normalise=True)
+    kernel = npath.path_kernel(graph, images, normalize=True)
     lengths = kernel.diagonal().sqrt()
     return kernel / lengths / lengths[:, None]
 
@@ -89,7 +89,7 @@ config = npath.training.TrainingConfig(epochs=1 if SMALL else 8)
 result = npath.training.train(model, train, digits.test, config)
 model.eval()
 after = path_cosines()
-alignments = [float(npath.centred_alignment(cosines, same_class)) for cosines in (before, after)]
+alignments = [float(npath.centered_alignment(cosines, same_class)) for cosines in (before, after)]
 accuracy = result.last.test.accuracy
 print(f"test accuracy {accuracy:.1%}")
 print(f"alignment of the path kernel with the classes: {alignments[0]:.3f} before training, {alignments[1]:.3f} after")

@@ -71,22 +71,22 @@ accuracy(network, SEEDS[0])
 kernels["after training"] = cosines(network)
 
 
-# %% Two pictures of the same figures, in colours that suit the page.
+# %% Two pictures of the same figures, in colors that suit the page.
 def draw(page: str) -> Path:
     """The kernels on the left, the accuracies on the right."""
-    colours = PAGES[page]
-    ink = {"text.color": colours["ink"], "axes.labelcolor": colours["ink"], "axes.titlecolor": colours["ink"]}
-    ticks = {"xtick.color": colours["ink"], "ytick.color": colours["ink"], "axes.edgecolor": colours["faint"]}
-    with plt.rc_context({**ink, **ticks, "axes.facecolor": colours["page"], "font.size": 10}):
-        figure = plt.figure(figsize=(11, 3.5), layout="constrained", facecolor=colours["page"])
+    colors = PAGES[page]
+    ink = {"text.color": colors["ink"], "axes.labelcolor": colors["ink"], "axes.titlecolor": colors["ink"]}
+    ticks = {"xtick.color": colors["ink"], "ytick.color": colors["ink"], "axes.edgecolor": colors["faint"]}
+    with plt.rc_context({**ink, **ticks, "axes.facecolor": colors["page"], "font.size": 10}):
+        figure = plt.figure(figsize=(11, 3.5), layout="constrained", facecolor=colors["page"])
         left, right = figure.subfigures(1, 2, width_ratios=[1.35, 1])
         for part in (left, right):
-            part.set_facecolor(colours["page"])
-        _draw_kernels(left, colours["faint"])
-        _draw_accuracies(right, colours)
+            part.set_facecolor(colors["page"])
+        _draw_kernels(left, colors["faint"])
+        _draw_accuracies(right, colors)
         FOLDER.mkdir(parents=True, exist_ok=True)
         path = FOLDER / f"digits-{page}.png"
-        figure.savefig(path, dpi=160, facecolor=colours["page"])
+        figure.savefig(path, dpi=160, facecolor=colors["page"])
     plt.close(figure)
     return path
 
@@ -106,19 +106,19 @@ def _draw_kernels(part, faint: str) -> None:  # type: ignore[no-untyped-def]
     part.suptitle("Shared paths of digits 0 to 9: cosine of path features", fontsize=11)
 
 
-def _draw_accuracies(part, colours: dict[str, str]) -> None:  # type: ignore[no-untyped-def]
+def _draw_accuracies(part, colors: dict[str, str]) -> None:  # type: ignore[no-untyped-def]
     axis = part.subplots()
     for row, (regime, values) in enumerate(accuracies.items()):
-        colour = colours["weak"] if regime == "FR-II" else colours["strong"]
+        color = colors["weak"] if regime == "FR-II" else colors["strong"]
         mean = sum(values) / len(values)
-        axis.plot(values, [row] * len(values), "o", color=colour, alpha=0.45, markersize=6, markeredgewidth=0)
-        axis.plot([mean, mean], [row - 0.26, row + 0.26], color=colour, linewidth=2.5)
+        axis.plot(values, [row] * len(values), "o", color=color, alpha=0.45, markersize=6, markeredgewidth=0)
+        axis.plot([mean, mean], [row - 0.26, row + 0.26], color=color, linewidth=2.5)
         axis.annotate(f"{mean:.1f} %", (mean, row - 0.3), ha="center", va="bottom", fontsize=9)
     axis.set_yticks(range(len(REGIMES)), REGIMES.values())
     axis.set_ylim(len(REGIMES) - 0.5, -0.75)
     axis.set_xlabel("test accuracy, %")
     axis.tick_params(axis="y", length=0)
-    axis.grid(axis="x", color=colours["faint"], linewidth=0.7)
+    axis.grid(axis="x", color=colors["faint"], linewidth=0.7)
     axis.spines[["top", "right", "left"]].set_visible(False)
     axis.set_axisbelow(True)
     part.suptitle("Keep the gates, throw the weights away", fontsize=11)

@@ -44,7 +44,7 @@ def follow(task: npath.data.Split) -> tuple[list[float], npath.GateSwitches, flo
         # Gates in float32, as the network has them; the kernel of these gates in float64, since ν divides by its
         # smallest eigenvalues. A small jitter keeps near-duplicate digits from making it singular.
         gates = npath.recorded_gates(moment.model, task.images[:n_measured])
-        kernel = npath.path_kernel(graph, x, gates1=gates, normalise=True)
+        kernel = npath.path_kernel(graph, x, gates1=gates, normalize=True)
         energies.append(float(npath.label_energy(kernel, labels, jitter=1e-6)))
         recorder.feed(gates, epoch=moment.epoch)
 

@@ -13,13 +13,12 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralpath.graph import linear
-from neuralpath.graph import nodes as n
+from neuralpath.graph import linear_maps, nodes as n
 from neuralpath.graph.forward import Forward, Gates
 from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.walk import walk
+from neuralpath.graph.walking import walk
 
-Weight = n.MixNode | n.BiasNode
+Weight = n.LinearNode | n.BiasNode
 
 
 class TooManyMonomials(Exception):
@@ -43,7 +42,7 @@ class Output:
 
     def value(self, graph: PathGraph) -> Tensor:
         """The output (example, unit) for the network's own weights."""
-        operands = {node.name: node.weight if isinstance(node, n.MixNode) else node.value for node in self.weights}
+        operands = {node.name: node.weight if isinstance(node, n.LinearNode) else node.value for node in self.weights}
         values = torch.cat([operand.evaluate(graph.state).detach().flatten() for operand in operands.values()])
         factors = [math.prod(float(values[weight]) for weight in found) for found in self.polynomial.sets]
         return torch.einsum("m,mak->ak", torch.tensor(factors, dtype=torch.float64), self._flat())
@@ -76,7 +75,7 @@ class Expansion:
         self.weights: list[Weight] = []
         self._first: dict[str, int] = {}
         for node in graph.weights():
-            shape = node.weight_shape if isinstance(node, n.MixNode) else node.value_shape
+            shape = node.weight_shape if isinstance(node, n.LinearNode) else node.value_shape
             self._first[node.name] = len(self.weights)
             self.weights += [node] * math.prod(shape)
 
@@ -86,7 +85,7 @@ class Expansion:
     def constant(self, node: n.ConstantNode) -> Polynomial:
         return Polynomial([frozenset()], Forward(self._x, self._graph.state).constant(node)[None])
 
-    def mix(self, node: n.MixNode, state: Polynomial) -> Polynomial:
+    def linear(self, node: n.LinearNode, state: Polynomial) -> Polynomial:
         """Each weight alone, times every monomial."""
         count = math.prod(node.weight_shape)
         if len(state.sets) * count > self._most:
@@ -96,7 +95,7 @@ class Expansion:
             weight = self._first[node.name] + place
             assert all(weight not in found for found in state.sets), "a weight stands twice on a path"
             sets += [found | {weight} for found in state.sets]
-            values = linear.mix(node, state.coefficients.flatten(0, 1), alone.reshape(node.weight_shape))
+            values = linear_maps.linear(node, state.coefficients.flatten(0, 1), alone.reshape(node.weight_shape))
             parts.append(values.unflatten(0, state.coefficients.shape[:2]))
         coefficients = torch.cat(parts)
         there = coefficients.flatten(1).ne(0).any(1)

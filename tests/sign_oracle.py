@@ -8,18 +8,17 @@ forward pass, and gets derivatives by flipping signs.
 import torch
 from torch import Tensor
 
-from neuralpath.graph import linear
-from neuralpath.graph import nodes as n
+from neuralpath.graph import linear_maps, nodes as n
 from neuralpath.graph.forward import Forward, Gates
 from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.walk import walk
+from neuralpath.graph.walking import walk
 
 MOST_WEIGHTS = 15
 CHUNK = 2048  # assignments that are walked at once
 
 
-def _shape(node: n.MixNode | n.BiasNode) -> tuple[int, ...]:
-    return node.weight_shape if isinstance(node, n.MixNode) else node.value_shape
+def _shape(node: n.LinearNode | n.BiasNode) -> tuple[int, ...]:
+    return node.weight_shape if isinstance(node, n.LinearNode) else node.value_shape
 
 
 class SignedForward(Forward):
@@ -31,13 +30,13 @@ class SignedForward(Forward):
         sizes = [torch.Size(_shape(node)).numel() for node in graph.weights()]
         self._weights = dict(zip((node.name for node in graph.weights()), weights.split(sizes, dim=1), strict=True))
 
-    def mix(self, node: n.MixNode, z: Tensor) -> Tensor:
+    def linear(self, node: n.LinearNode, z: Tensor) -> Tensor:
         """Apply each network's weights as a matrix: the sum over the weights of what each alone would do."""
         weights = self._weights[node.name]
         shape = z.shape[1:]
         units = torch.eye(shape.numel(), dtype=z.dtype).reshape(-1, *shape)
         alone = torch.eye(weights.shape[1], dtype=z.dtype).reshape(-1, *node.weight_shape)
-        matrices = torch.stack([linear.mix(node, units, weight).flatten(1) for weight in alone])
+        matrices = torch.stack([linear_maps.linear(node, units, weight).flatten(1) for weight in alone])
         matrix = torch.einsum("nw,wio->nio", weights, matrices)
         mixed = z.reshape(len(weights), -1, shape.numel()) @ matrix
         return mixed.reshape(len(z), *node.shape)
@@ -66,7 +65,7 @@ def _outputs(graph: PathGraph, x: Tensor, gates: Gates | None, sizes: Tensor) ->
 def _sizes(graph: PathGraph, variances: dict[str, float] | None, bias_variance: float) -> Tensor:
     sizes = []
     for node in graph.weights():
-        is_mix = isinstance(node, n.MixNode)
+        is_mix = isinstance(node, n.LinearNode)
         variance = (1.0 if variances is None else variances[node.name]) if is_mix else bias_variance
         sizes.append(torch.full((torch.Size(_shape(node)).numel(),), variance**0.5, dtype=torch.float64))
     return torch.cat(sizes)

@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 
 import torch
-from hypothesis import assume
-from hypothesis import strategies as st
+from hypothesis import assume, strategies as st
 from torch import Tensor, nn
 
 from neuralpath import nets

@@ -14,7 +14,7 @@ from closeness import assert_kernel_close
 from neuralpath.graph import nodes as n
 from neuralpath.graph.forward import Forward
 from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.walk import walk
+from neuralpath.graph.walking import walk
 from programs import Network, Program, programs
 
 TERMS = 2**14
@@ -44,10 +44,10 @@ def _check_path_quantities(program: Program) -> None:
     assert_kernel_close(kernel, exact, terms=TERMS)
     scale = float(exact.abs().max())
     assert_kernel_close(npath.path_kernel(graph, x[:1], x[1:]), exact[:1, 1:], terms=TERMS, scale=scale)
-    normalised = output.kernel(lambda node: 1 / node.fan_in if isinstance(node, n.MixNode) else 1.0)
-    assert_kernel_close(npath.path_kernel(graph, x, normalise=True), normalised, terms=TERMS)
-    mixes = [node.name for node in graph.nodes if isinstance(node, n.MixNode)]
-    variances = {name: 0.5 + 0.3 * place for place, name in enumerate(mixes)}
+    normalized = output.kernel(lambda node: 1 / node.fan_in if isinstance(node, n.LinearNode) else 1.0)
+    assert_kernel_close(npath.path_kernel(graph, x, normalize=True), normalized, terms=TERMS)
+    linear_nodes = [node.name for node in graph.nodes if isinstance(node, n.LinearNode)]
+    variances = {name: 0.5 + 0.3 * place for place, name in enumerate(linear_nodes)}
     assert_kernel_close(
         npath.expected_tangent_kernel(graph, x, variance=variances, bias_variance=0.4),
         output.tangent_kernel(lambda node: variances.get(node.name, 0.4)),

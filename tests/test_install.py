@@ -67,7 +67,7 @@ def test_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
     assert names == expected
 
 
-def test_wheel_names_licence_scripts_and_extras(wheel):
+def test_wheel_names_license_scripts_and_extras(wheel):
     archive = zipfile.ZipFile(wheel)
     about = [name for name in archive.namelist() if ".dist-info/" in name]
     texts = {name.partition(".dist-info/")[2]: archive.read(name).decode() for name in about}

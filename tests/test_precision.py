@@ -7,9 +7,9 @@ from torch import nn
 import neuralpath as npath
 from neuralpath import nets
 from neuralpath._precision import without_autocast
-from neuralpath.readings.gate_statistics import base_kernels
-from neuralpath.readings.sketch import sketched_kernel
-from neuralpath.theory.value_kernel import value_kernel
+from neuralpath.kernels.random_values import value_kernel
+from neuralpath.paths.gate_statistics import base_kernels
+from neuralpath.paths.sketch import sketched_kernel
 
 
 def _with_biases():

@@ -186,7 +186,7 @@ def padded(m, x):
     return m.c(F.relu(m.b(F.pad(z, (1, 0), mode="circular"))).flatten(1))
 
 
-def normalised_input(m, x):
+def normalized_input(m, x):
     return m.b(F.relu(m.a((x - 0.3) / 1.7)) - 0.2)
 
 
@@ -295,7 +295,7 @@ NETS = {
         lambda: Net(
             padded, a=conv1(1, 1, 3), b=conv1(1, 1, 2, True), c=dense(4, 1),
         ), (1, 3)),
-    "constants": (lambda: Net(normalised_input, a=dense(2, 3, True), b=dense(3, 1, True)), (2,)),
+    "constants": (lambda: Net(normalized_input, a=dense(2, 3, True), b=dense(3, 1, True)), (2,)),
     "bias-per-position": (PerPosition, (1, 3)),
     "flat-halves-added": (lambda: Net(flat_halves_added, a=conv1(1, 1, 2, True), c=dense(2, 1)), (1, 5)),
     "flat-units-flipped": (

@@ -191,7 +191,7 @@ class Scalar(nn.Module):
         return self.net(x).squeeze(-1)
 
 
-def _randomise_norms(model: nn.Module) -> nn.Module:
+def _randomize_norms(model: nn.Module) -> nn.Module:
     """Batch norm statistics away from 0 and 1, so that a wrong rule for them shows."""
     for module in model.modules():
         if isinstance(module, nn.modules.batchnorm._BatchNorm):
@@ -226,5 +226,5 @@ def build(name: str, *, seed: int = 0, dtype: torch.dtype = torch.float32) -> tu
     constructor, shape = MODELS[name]
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = _randomise_norms(constructor()).to(dtype)
+        model = _randomize_norms(constructor()).to(dtype)
         return model, torch.randn(5, *shape, dtype=dtype)

@@ -12,7 +12,7 @@ peak, beyond what the process held after compilation. Then it answers each line 
     time         seconds of one call
     answer FILE  writes the kernel: ``tangent`` and, for limits, ``output``
 
-Limits are in the parametrisation of tests/reference/cases.py: gain 1 in the first layer and 2 in all others.
+Limits are in the parametrization of tests/reference/cases.py: gain 1 in the first layer and 2 in all others.
 """
 
 # ruff: noqa: E402

@@ -1,11 +1,15 @@
 """The API pages: every public name, found in the package's own lists, with its docstring."""
 
+import ast
 import re
 from collections.abc import Iterable
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 from mkdocs.exceptions import PluginError
+
+_PARTS = ("data", "nets", "papers.experiments", "training")
 
 _PLACE = re.compile(r"<!-- public names of: (.*?) -->")
 
@@ -40,11 +44,29 @@ def names_of(module: str) -> list[str]:
 
 def public_names() -> dict[str, str]:
     """Every public name, as a user writes it, and the module that it belongs to."""
-    package = import_module("neuralpath")
-    names = {f"neuralpath.{name}": home for name, home in package._EXPORTS.items()}
-    for part in package._PACKAGES:
-        names |= {f"neuralpath.{part}.{name}": part for name in import_module(f"neuralpath.{part}").__all__}
+    names = {f"neuralpath.{name}": _home(module, name) for name, module in _exports("").items() if module}
+    top = {name.rpartition(".")[2] for name in names}
+    for part in _PARTS:
+        names |= {f"neuralpath.{part}.{name}": part for name in _exports(part) if name not in top}
     return names
+
+
+def _home(module: str, name: str) -> str:
+    """The module below a folder that a name of the folder's door comes from."""
+    inner = _exports(module).get(name) if (_package() / module / "__init__.pyi").is_file() else None
+    return f"{module}.{inner}" if inner else module
+
+
+def _exports(folder: str) -> dict[str, str]:
+    """The public names that a folder's door exports, each with the module that has it; empty for a submodule."""
+    text = (_package() / folder.replace(".", "/") / "__init__.pyi").read_text()
+    public = text.split("# isort: split")[0]
+    statements = [node for node in ast.parse(public).body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: node.module or "" for node in statements for alias in node.names}
+
+
+def _package() -> Path:
+    return Path(str(import_module("neuralpath").__file__)).parent
 
 
 def names_on(pages: Iterable[str]) -> list[str]:

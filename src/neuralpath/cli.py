@@ -10,25 +10,26 @@ from typing import Annotated, Any, get_args
 import tyro
 
 from neuralpath import __version__
-from neuralpath.commands.claims import Claims
-from neuralpath.commands.data import Data
-from neuralpath.commands.demo import Demo
-from neuralpath.commands.errors import UserError
-from neuralpath.commands.experiments import Experiments
-from neuralpath.commands.gates import Gates
-from neuralpath.commands.inspect import Inspect
-from neuralpath.commands.kernel import Kernel
-from neuralpath.commands.neighbours import Neighbours
-from neuralpath.commands.report import Report
-from neuralpath.commands.results import Collect, Export, Show, Status
-from neuralpath.commands.run import Run, run_experiment
-from neuralpath.training.interrupts import Terminated
+from neuralpath.commands import Data, Gates, Inspect, Kernel, Neighbors, UserError
+from neuralpath.papers.commands import (
+    Claims,
+    Collect,
+    Demo,
+    Experiments,
+    Export,
+    Report,
+    Run,
+    Show,
+    Status,
+    run_experiment,
+)
+from neuralpath.training import Terminated
 
 Command = (
     Annotated[Inspect, tyro.conf.subcommand("inspect")]
     | Annotated[Gates, tyro.conf.subcommand("gates")]
     | Annotated[Kernel, tyro.conf.subcommand("kernel")]
-    | Annotated[Neighbours, tyro.conf.subcommand("neighbours")]
+    | Annotated[Neighbors, tyro.conf.subcommand("neighbors")]
     | Annotated[Experiments, tyro.conf.subcommand("experiments")]
     | Annotated[Run, tyro.conf.subcommand("run")]
     | Annotated[Status, tyro.conf.subcommand("status")]

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from neuralpath.cli import main
-from neuralpath.commands.results import Status
+from neuralpath.papers.commands.results import Status
 from neuralpath.training.interrupts import Interrupts
 
 GOOD = textwrap.dedent("""
@@ -85,7 +85,7 @@ def test_inspect_a_users_file_as_json(model_file, capsys):
     assert record["supported"]
     assert record["n_paths"] == 12 * 5 + 5 + 1
     assert record["gates"] == {"2": 5}
-    assert [node["kind"] for node in record["nodes"]][:3] == ["input", "reshape", "mix"]
+    assert [node["kind"] for node in record["nodes"]][:3] == ["input", "reshape", "linear"]
 
 
 def test_a_file_may_hold_the_model_itself(model_file, capsys):
@@ -245,7 +245,7 @@ def test_version_and_help_do_not_load_torch():
 def test_kernel_is_written_as_npy_and_zarr(tmp_path, capsys):
     import numpy as np
 
-    from neuralpath.tiles.store import open_kernel
+    from neuralpath.kernels.storage.store import open_kernel
 
     arguments = ["--data", "digits", "--count", "12", "--set", "width=8", "depth=3"]
     assert main(["kernel", "fc", "--out", str(tmp_path / "K.npy"), *arguments]) == 0

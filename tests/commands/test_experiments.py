@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 
 from neuralpath.cli import main
-from neuralpath.commands.results import _row
-from neuralpath.experiments.configs import UnreadableConfig, from_json
-from neuralpath.experiments.experiment import PRESETS
-from neuralpath.experiments.kernel_fits import FitKernel
-from neuralpath.experiments.registry import NAMES, get
-from neuralpath.experiments.sweeps import Sweep, read_sweeps
-from neuralpath.experiments.widened import WidenValue
+from neuralpath.papers.commands.results import _row
+from neuralpath.papers.experiments.configs import UnreadableConfig, from_json
+from neuralpath.papers.experiments.experiment import PRESETS
+from neuralpath.papers.experiments.kernel_fits import FitKernel
+from neuralpath.papers.experiments.registry import NAMES, get
+from neuralpath.papers.experiments.sweeps import Sweep, read_sweeps
+from neuralpath.papers.experiments.widened import WidenValue
 from neuralpath.training.config import as_json
 
 SMALL = ["--parts.0.seeds", "0", "--parts.0.regimes", "ReLU", "FL", "--parts.0.sources", "true", "--only", "digits-fc"]
@@ -184,7 +184,7 @@ def test_of_two_presets_the_last_one_counts(last, tmp_path, capsys):
 
 
 def test_a_preset_that_does_not_fit_the_memory_says_so_before_it_starts(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("neuralpath.experiments.preflight.available_memory", lambda: 100 << 20)
+    monkeypatch.setattr("neuralpath.papers.experiments.preflight.available_memory", lambda: 100 << 20)
     assert main(["run", "regimes", "--out", str(tmp_path), "--jobs", "2"]) == 1
     assert "runs side by side need about" in capsys.readouterr().err
     assert not list(tmp_path.glob("*/config.json"))
@@ -203,8 +203,8 @@ def test_every_config_survives_its_json(name, preset):
 def test_a_config_of_another_version_names_the_field():
     experiment = get("regimes")
     kept = as_json(experiment.presets["smoke"])
-    with pytest.raises(UnreadableConfig, match=r"unknown fields \[colour\]"):
-        from_json(experiment.config, {**kept, "colour": "red"})
+    with pytest.raises(UnreadableConfig, match=r"unknown fields \[color\]"):
+        from_json(experiment.config, {**kept, "color": "red"})
     with pytest.raises(UnreadableConfig, match=r"Config.beta must be float, got 'steep'"):
         from_json(experiment.config, {**kept, "beta": "steep"})
 

@@ -9,14 +9,15 @@ import numpy as np
 import pytest
 import torch
 
-from neuralpath import data, named_kernels, nets
+from neuralpath import data, nets
 from neuralpath.cli import main
 from neuralpath.commands import kernel as command
-from neuralpath.readings.pairs import chain
-from neuralpath.tangent.kernel import tangent_kernel
-from neuralpath.tiles import stored_tiles
-from neuralpath.tiles.kernel import TiledKernel
-from neuralpath.tiles.store import open_kernel
+from neuralpath.kernels import named_kernels
+from neuralpath.kernels.path import chain
+from neuralpath.kernels.storage import stored_tiles
+from neuralpath.kernels.storage.store import open_kernel
+from neuralpath.kernels.tangent.tangent_kernel import tangent_kernel
+from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
 
 ARGUMENTS = ["kernel", "fc", "--data", "digits", "--count", "40", "--set", "width=8", "depth=3"]
 
@@ -110,7 +111,7 @@ def test_a_store_is_gone_on_with_and_verified(folder, capsys):
     ("more", "message"),
     [
         (["--store", "{folder}", "--seed", "3"], "What differs: weights (layers.linear1.weight, "),
-        (["--store", "{folder}", "--normalise"], "What differs: normalise (was false, is true)"),
+        (["--store", "{folder}", "--normalize"], "What differs: normalize (was false, is true)"),
         (["--verify", "{folder}", "--double"], "What differs: inputs (was 40x1x8x8 float32"),
         (["--verify", "none.zarr"], "there is no stored kernel at none.zarr"),
         (["--store", "a.zarr", "--out", "b.npy"], "give one of --store, --out and --verify, got --store and --out"),
@@ -120,7 +121,7 @@ def test_a_store_is_gone_on_with_and_verified(folder, capsys):
         (["--store", "a.zarr", "--cluster", "x.json"], "'x.json' is neither the address of a scheduler"),
         (["--verify", "{folder}", "--tiles", "-1"], "--tiles must be 0 or more"),
         (["--out", "{folder}/zarr.json/K.npy"], "cannot be written: {folder}/zarr.json is not a folder"),
-        (["--store", "a.zarr", "--kernel", "tangent", "--normalise"], "normalising is for the kernel 'path'"),
+        (["--store", "a.zarr", "--kernel", "tangent", "--normalize"], "normalizing is for the kernel 'path'"),
     ],
 )
 def test_mistakes_are_one_line(more, message, folder, capsys, monkeypatch, tmp_path):
@@ -185,8 +186,8 @@ def test_an_interruption_of_the_estimate_leaves_nothing(tmp_path, capsys, monkey
 
 
 def test_without_the_extra_nothing_is_left(tmp_path, capsys, monkeypatch):
-    monkeypatch.delitem(sys.modules, "neuralpath.tiles.zarr_array", raising=False)
-    monkeypatch.delattr("neuralpath.tiles.zarr_array", raising=False)
+    monkeypatch.delitem(sys.modules, "neuralpath.kernels.storage.zarr_array", raising=False)
+    monkeypatch.delattr("neuralpath.kernels.storage.zarr_array", raising=False)
     monkeypatch.setitem(sys.modules, "zarr", None)
     assert main([*ARGUMENTS, "--store", str(tmp_path / "K.zarr")]) == 1
     assert (

@@ -58,7 +58,7 @@ def nothing_is_left():
     modules, path = dict(sys.modules), list(sys.path)
     yield
     left = {name for name, module in sys.modules.items() if modules.get(name) is not module}
-    for name in left & {"neighbour"}:
+    for name in left & {"neighbor"}:
         del sys.modules[name]
     assert not left & {"with_dataclass", "_with_dataclass", "random", "_random"}
     assert sys.path == path
@@ -89,10 +89,10 @@ def test_a_file_that_is_called_as_a_module_of_python(tmp_path):
     assert sys.modules["random"] is random
 
 
-def test_a_file_may_import_its_neighbours_also_while_it_makes_the_model(tmp_path):
-    (tmp_path / "neighbour.py").write_text("import with_dataclass\nwidth = with_dataclass.Config().width + 3\n")
+def test_a_file_may_import_its_neighbors_also_while_it_makes_the_model(tmp_path):
+    (tmp_path / "neighbor.py").write_text("import with_dataclass\nwidth = with_dataclass.Config().width + 3\n")
     path = tmp_path / "with_dataclass.py"
-    path.write_text(DATACLASS + "\ndef late():\n    import neighbour\n    return Net(Config(neighbour.width))\n")
+    path.write_text(DATACLASS + "\ndef late():\n    import neighbor\n    return Net(Config(neighbor.width))\n")
     assert load_model(f"{path}:late", (12,), []).first.out_features == 7
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from neuralpath import nets
+from neuralpath import gating, nets
 from neuralpath.gates import HardGate, SoftGate
 from neuralpath.gating.hyperplanes import gate_hyperplanes
 from neuralpath.gating.network import GatedNetwork
@@ -15,7 +15,7 @@ def seeded(seed=0):
 
 
 def test_gates_are_hyperplanes_in_input_space():
-    network = nets.LinearGatedFC((2, 3), (5, 4, 4), n_outputs=3, gate=HardGate(), train_feature=False, bias=True)
+    network = gating.LinearGatedFC((2, 3), (5, 4, 4), n_outputs=3, gate=HardGate(), train_feature=False, bias=True)
     for parameter in network.parameters():
         parameter.data.normal_(generator=seeded(2))
     x = torch.randn(50, 2, 3, generator=seeded())
@@ -47,7 +47,7 @@ def test_hyperplanes_of_a_network_that_adds_in_place():
 
 
 def test_values_are_the_papers_formula():
-    network = nets.LinearGatedFC(4, 5, 4, 2, generator=seeded()).double()
+    network = gating.LinearGatedFC(4, 5, 4, 2, generator=seeded()).double()
     x = torch.randn(3, 4, generator=seeded(1), dtype=torch.float64)
     q = z = x
     *features, last = list(network.value.parameters())
@@ -60,9 +60,9 @@ def test_values_are_the_papers_formula():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda **settings: nets.LinearGatedFC((1, 4, 4), 5, 3, 2, **settings),
-        lambda **settings: nets.LinearGatedCNN((1, 4, 4), 2, channels=(3, 3), **settings),
-        lambda **settings: nets.LinearGatedCNN((1, 4, 4), 2, channels=(3, 3), hidden=(5, 4), **settings),
+        lambda **settings: gating.LinearGatedFC((1, 4, 4), 5, 3, 2, **settings),
+        lambda **settings: gating.LinearGatedCNN((1, 4, 4), 2, channels=(3, 3), **settings),
+        lambda **settings: gating.LinearGatedCNN((1, 4, 4), 2, channels=(3, 3), hidden=(5, 4), **settings),
     ],
 )
 def test_ready_models(make):
@@ -83,7 +83,7 @@ def test_ready_models(make):
 
 def test_a_linear_filter_and_its_gates_are_equivariant():
     """Strictly linear features: scaling the image leaves hard gates alone, its negative flips them."""
-    network = nets.LinearGatedCNN((1, 5, 5), 2, channels=(4, 4), gate=HardGate(), train_feature=False)
+    network = gating.LinearGatedCNN((1, 5, 5), 2, channels=(4, 4), gate=HardGate(), train_feature=False)
     x = torch.randn(3, 1, 5, 5)
     masks, scaled, flipped = (network.gates(y).layers for y in (x, 3 * x, -x))
     assert all(map(torch.equal, masks, scaled))
@@ -91,13 +91,13 @@ def test_a_linear_filter_and_its_gates_are_equivariant():
 
 
 def test_defaults_and_names():
-    network = nets.LinearGatedCNN((3, 8, 8))
+    network = gating.LinearGatedCNN((3, 8, 8))
     assert network.gate == SoftGate(10.0)
     assert [p.shape[0] for p in network.feature.parameters()] == [128] * 4
     assert network.linear_feature
     assert network.train_feature
     assert isinstance(network.value, nets.GCONV)
-    assert list(nets.LinearGatedFC(3, 2, 3).state_dict()) == [
+    assert list(gating.LinearGatedFC(3, 2, 3).state_dict()) == [
         "feature.layers.linear1.weight", "feature.layers.linear2.weight",
         "value.layers.linear1.weight", "value.layers.linear2.weight", "value.layers.linear3.weight",
     ]  # fmt: skip
@@ -105,10 +105,10 @@ def test_defaults_and_names():
 
 def test_bad_sizes_are_named():
     with pytest.raises(ValueError, match="`depth` must be at least 2: without a hidden layer"):
-        nets.LinearGatedFC(3, 4, 1)
+        gating.LinearGatedFC(3, 4, 1)
     with pytest.raises(ValueError, match="`channels` is empty"):
-        nets.LinearGatedCNN((1, 4, 4), channels=())
-    with pytest.raises(AttributeError, match=r"module 'neuralpath.nets' has no attribute 'Missing'"):
+        gating.LinearGatedCNN((1, 4, 4), channels=())
+    with pytest.raises(AttributeError, match="Missing"):
         _ = nets.Missing
 
 

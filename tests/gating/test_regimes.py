@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import zoo
-from neuralpath import nets
+from neuralpath import gating, nets
 from neuralpath.gates import SoftGate
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.regimes import REGIMES, decouple
@@ -85,7 +85,7 @@ def test_the_given_model_is_never_touched(regime, frozen):
 def test_fl_has_the_models_gates(name):
     model, x = zoo.build(name)
     if name not in DRAWABLE:
-        with pytest.raises(ValueError, match="cannot be initialised"):
+        with pytest.raises(ValueError, match="cannot be initialized"):
             decouple(model, "FL")
         return
     network = decouple(model.train(), "FL", generator=seeded())
@@ -93,7 +93,7 @@ def test_fl_has_the_models_gates(name):
     gates = GatedNetwork(copy.deepcopy(model).eval(), copy.deepcopy(model)).gates(x)
     assert all(map(torch.equal, network.gates(x).layers, gates.layers))
     assert model.training
-    expected = nets.initialise(copy.deepcopy(model), "glorot", seeded())
+    expected = nets.initialize(copy.deepcopy(model), "glorot", seeded())
     assert changed(network.value, snapshot(expected)) == set()
 
 
@@ -102,7 +102,7 @@ def test_fl_has_the_models_gates(name):
 def test_frdi_is_the_relu_network_of_the_same_weights(name, init):
     model, x = zoo.build(name)
     network = decouple(model, "FR-DI", init=init, generator=seeded()).eval()
-    drawn = nets.initialise(copy.deepcopy(model), init, seeded()).eval()
+    drawn = nets.initialize(copy.deepcopy(model), init, seeded()).eval()
     assert changed(network.value, snapshot(drawn)) == set()
     assert changed(network.feature, snapshot(drawn)) == set()
     pairs = zip(network.feature.parameters(), network.value.parameters(), strict=True)
@@ -120,7 +120,7 @@ def test_independent_draws(regime):
     model = nets.FC(20, 60, 4, 5)
     network = decouple(model, regime, init=nets.Gaussian(), generator=seeded(1))
     generator = seeded(1)
-    drawn = [nets.initialise(copy.deepcopy(model), nets.Gaussian(), generator) for _ in range(2)]
+    drawn = [nets.initialize(copy.deepcopy(model), nets.Gaussian(), generator) for _ in range(2)]
     assert torch.equal(weights_of(network.feature), weights_of(drawn[0]))
     assert torch.equal(weights_of(network.value), weights_of(drawn[1]))
     feature, value = weights_of(network.feature), weights_of(network.value)
@@ -195,6 +195,6 @@ def test_a_model_without_gates_is_refused_at_the_first_batch():
 
 @pytest.mark.parametrize("regime", REGIMES)
 def test_a_network_that_is_gated_already_is_refused(regime):
-    model = nets.LinearGatedFC(4, 6, 3)
+    model = gating.LinearGatedFC(4, 6, 3)
     with pytest.raises(TypeError, match=r"^`model` is a LinearGatedFC, whose gates and weights are separate already"):
         decouple(model, regime)

@@ -85,7 +85,7 @@ BOUND = {
 def test_a_constant_factor_is_a_scale_behind_a_free_weight(name):
     case, factor = SCALED[name]
     model, x, graph = built(case)
-    assert [node.kind for node in graph.nodes][:3] == ["input", "mix", "scale"]
+    assert [node.kind for node in graph.nodes][:3] == ["input", "linear", "scale"]
     features = npath.path_features(graph, x, bundled=True)
     torch.testing.assert_close(npath.path_kernel(graph, x), features @ features.T, rtol=1e-12, atol=0)
     output = npath.path_features(graph, x) @ npath.path_values(graph)
@@ -106,7 +106,7 @@ def test_a_factor_of_a_convolution():
         ).double()
         x = torch.randn(3, 1, 4, dtype=F64)
     graph = npath.trace(model, x[:1])
-    assert [node.kind for node in graph.nodes][:4] == ["input", "mix", "scale", "bias"]
+    assert [node.kind for node in graph.nodes][:4] == ["input", "linear", "scale", "bias"]
     features = npath.path_features(graph, x, bundled=True)
     torch.testing.assert_close(npath.path_kernel(graph, x), features @ features.T, rtol=1e-12, atol=0)
 

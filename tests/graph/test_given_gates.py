@@ -8,7 +8,7 @@ from torch import nn
 
 import neuralpath as npath
 from neuralpath.graph import given_gates
-from neuralpath.graph.linear import window_positions
+from neuralpath.graph.linear_maps import window_positions
 from neuralpath.graph.path_graph import check_gates
 
 pytestmark = pytest.mark.usefixtures("without_type_checks")

@@ -8,10 +8,10 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuralpath as npath
-from neuralpath.readings.gate_statistics import base_kernels, dead_gates, open_counts, overlap_profile
-from neuralpath.readings.subnetworks import residual_subnetwork
-from neuralpath.theory.concentration import concentration
-from neuralpath.theory.value_kernel import random_weights
+from neuralpath.kernels.concentrating import concentration
+from neuralpath.kernels.random_values import random_weights
+from neuralpath.paths.gate_statistics import base_kernels, dead_gates, open_counts, overlap_profile
+from neuralpath.paths.subnetworks import residual_subnetwork
 
 pytestmark = pytest.mark.usefixtures("without_type_checks")
 

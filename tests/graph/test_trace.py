@@ -153,7 +153,7 @@ def test_output_is_differentiable_in_given_weights_and_equals_autograd():
         torch.testing.assert_close(a, b)
 
 
-def test_parametrised_and_transposed_weights_are_read_through():
+def test_parametrized_and_transposed_weights_are_read_through():
     class Net(nn.Module):
         def __init__(self):
             super().__init__()
@@ -197,7 +197,7 @@ def test_batch_size_stays_free():
 def test_resnet18_of_full_size_in_float32():
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        model = zoo._randomise_norms(zoo.ResNet18())
+        model = zoo._randomize_norms(zoo.ResNet18())
         x = torch.randn(2, 3, 64, 64)
     graph = npath.trace(model, x[:1])
     assert graph.n_paths > 10**40

@@ -59,7 +59,7 @@ def test_two_parameters_over_one_memory(view):
     assert graph.tied_parameter() == ("b.weight", "a", "b")
 
 
-def test_neighbours_in_one_memory_are_not_tied():
+def test_neighbors_in_one_memory_are_not_tied():
     memory = torch.randn(18)
     names = {"a": nn.Parameter(memory[:9].view(3, 3)), "b": nn.Parameter(memory[9:].view(3, 3))}
     graph = _traced(lambda m, x: (x @ m.a).relu() @ m.b, (3,), **names)

@@ -1,10 +1,10 @@
 """The networks with stored infinite-width kernels, as plain data that needs no library to read.
 
-The parametrisation. A dense layer or convolution has weights of variance ``gain`` / fan-in, where the fan-in is inputs
+The parametrization. A dense layer or convolution has weights of variance ``gain`` / fan-in, where the fan-in is inputs
 times window for all layers but the first; there it is the window alone, so that the covariance of the first
 pre-activations is ``gain`` times the inner product of the inputs, summed over the window and divided by its size
 (flattened images: divided by the number of positions). A bias has variance ``bias``. All are trained in the
-"NTK parametrisation": a layer computes sqrt(gain / fan-in) W h + sqrt(bias) b with W, b standard normal, and the
+"NTK parametrization": a layer computes sqrt(gain / fan-in) W h + sqrt(bias) b with W, b standard normal, and the
 gradient is with respect to W and b.
 
 With gain 1 in the first layer and 2 after a ReLU (2 / (1 + a^2) after a leaky ReLU of slope a), as all cases with these

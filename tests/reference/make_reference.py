@@ -7,7 +7,7 @@ The environment is its own, since neural-tangents is frozen at versions that the
     ENV/bin/python tests/reference/make_reference.py
 
 Inputs are drawn once, from numpy's generator with a fixed seed, and stored too; images as (batch, channel, y, x).
-The parametrisation is that of cases.py, and the stored values are the very values that neural-tangents gives with
+The parametrization is that of cases.py, and the stored values are the very values that neural-tangents gives with
 W_std^2 = the case's gain (times the input's channels in the first layer) and b_std^2 = its bias, the factor between the
 two conventions thus being 1 in every case. test_values.py checks all of them with a recursion of its own.
 """
@@ -35,7 +35,7 @@ SEED = 20240229
 def draw_inputs() -> dict[str, np.ndarray]:
     """Small inputs, with values rounded so that they are short to store, and with similar and opposite ones among them.
 
-    Vectors: a multiple, a negative and a close neighbour of the first; images: a rolled and a noisy copy.
+    Vectors: a multiple, a negative and a close neighbor of the first; images: a rolled and a noisy copy.
     """
     random = np.random.default_rng(SEED)
     vectors = random.normal(size=(7, 10)) / math.sqrt(10)

@@ -1,4 +1,4 @@
-"""The stored values are what the recursion says, so that their parametrisation is the one that cases.py states."""
+"""The stored values are what the recursion says, so that their parametrization is the one that cases.py states."""
 
 import numpy as np
 import pytest

@@ -13,9 +13,9 @@ from neuralpath.training import TrainingConfig
 def make_blobs(n: int, n_classes: int = 3, side: int = 4, seed: int = 0, dtype: torch.dtype = torch.float32) -> Split:
     """Images around one random image for each class: easy to learn, but not at once."""
     generator = torch.Generator().manual_seed(seed)
-    centres = torch.randn(n_classes, 1, side, side, generator=torch.Generator().manual_seed(99), dtype=dtype)
+    centers = torch.randn(n_classes, 1, side, side, generator=torch.Generator().manual_seed(99), dtype=dtype)
     labels = torch.randint(n_classes, (n,), generator=generator)
-    return Split(centres[labels] + 1.5 * torch.randn(n, 1, side, side, generator=generator, dtype=dtype), labels)
+    return Split(centers[labels] + 1.5 * torch.randn(n, 1, side, side, generator=generator, dtype=dtype), labels)
 
 
 def make_net(kind: str, seed: int = 0) -> nn.Module:

@@ -10,8 +10,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from safetensors.torch import load_file
 
 from neuralpath.training import CheckpointError, CheckpointWarning, SaveEvery, load_weights, train

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 import torch
 import tyro
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from neuralpath.training import SGD, Adam, Cosine, PiecewiseLinear, RMSprop, SaveEvery, Steps, TrainingConfig
 from neuralpath.training.config import as_json

@@ -11,15 +11,14 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import neuralpath as npath
-from neuralpath import data, nets
+from neuralpath import data, gating, nets
 from neuralpath.cli import main
 from neuralpath.gates import SoftGate
 from neuralpath.gating.hyperplanes import gate_hyperplanes
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.regimes import decouple
 from neuralpath.gating.transforms import Tile
-from neuralpath.training import Adam, CheckpointError, TrainingConfig, train
-from neuralpath.training import label_energies as energies
+from neuralpath.training import Adam, CheckpointError, TrainingConfig, label_energies as energies, train
 from neuralpath.training.changed_layers import changed_networks
 from neuralpath.training.information import GatingInformation, LayerAccuracy, gating_information
 
@@ -310,7 +309,7 @@ def test_data_that_the_model_cannot_take_are_named(task):
 
 
 def test_a_gated_network_keeps_its_own_gates(task):
-    model = nets.LinearGatedFC((1, 2, 2), 8, 3, 2, generator=torch.Generator().manual_seed(0))
+    model = gating.LinearGatedFC((1, 2, 2), 8, 3, 2, generator=torch.Generator().manual_seed(0))
     found = gating_information(model, *task, TrainingConfig(epochs=1, threads=1))
     assert [(layer.gate, layer.change) for layer in found.layers] == [
         (gate, change) for gate in ("layers.relu1", "layers.relu2") for change in ("random", "permuted", "open")
@@ -326,7 +325,7 @@ def test_a_run_without_epochs_or_gates_is_refused(task):
 
 
 def test_hyperplanes_are_where_gates_open():
-    model = nets.LinearGatedFC((1, 3, 3), 6, 3, 2, bias=True, generator=torch.Generator().manual_seed(0)).double()
+    model = gating.LinearGatedFC((1, 3, 3), 6, 3, 2, bias=True, generator=torch.Generator().manual_seed(0)).double()
     x = torch.randn(50, 1, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     planes = gate_hyperplanes(model, x[:2])
     for plane, gates in zip(planes, model.gates(x).layers, strict=True):
@@ -335,7 +334,7 @@ def test_hyperplanes_are_where_gates_open():
 
 
 def test_hyperplanes_of_a_convolution_are_those_in_the_middle():
-    model = nets.LinearGatedCNN((1, 5, 5), 2, channels=(3, 4), generator=torch.Generator().manual_seed(0)).double()
+    model = gating.LinearGatedCNN((1, 5, 5), 2, channels=(3, 4), generator=torch.Generator().manual_seed(0)).double()
     x = torch.randn(30, 1, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     for plane, gates in zip(gate_hyperplanes(model, x[:2]), model.gates(x).layers, strict=True):
         q = x.flatten(1) @ plane.normals.flatten(1).T + plane.offsets
@@ -407,7 +406,7 @@ def test_seeds_that_torch_cannot_take_are_refused(seed, capsys):
 def test_a_picture_that_cannot_be_written_is_one_line(tmp_path, capsys):
     (tmp_path / "file").touch()
     (tmp_path / "mine.py").write_text(
-        "from neuralpath import nets\ndef make(): return nets.LinearGatedFC((1, 8, 8), 6, 3, n_outputs=10)\n"
+        "from neuralpath import gating\ndef make(): return gating.LinearGatedFC((1, 8, 8), 6, 3, n_outputs=10)\n"
     )
     arguments = ["gates", f"{tmp_path / 'mine.py'}:make", "--data", "digits", "--epochs", "1", "--hyperplanes"]
     assert main([*arguments, str(tmp_path / "file" / "h.png")]) == 1

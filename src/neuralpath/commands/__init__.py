@@ -1,4 +1,5 @@
-"""The subcommands, one module each. A command is a frozen dataclass: its fields are the flags, `run` the work.
+"""The subcommands of the library, one module each."""
 
-Nothing heavy is imported at the top of these modules, so that `--help` answers at once.
-"""
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

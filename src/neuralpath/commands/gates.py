@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from neuralpath.data import Dataset
-    from neuralpath.training import TrainingConfig
-    from neuralpath.training.information import GatingInformation
+    from neuralpath.training import GatingInformation, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -63,7 +62,7 @@ class Gates:
 
     def run(self) -> int:
         """Measure, and print tables or JSON."""
-        from neuralpath.tiles.stored_tiles import check_threads, pinned_threads
+        from neuralpath.kernels import check_threads, pinned_threads
 
         for flag, number in (("--epochs", self.epochs), ("--train", self.train)):
             if number is not None and number < 1:
@@ -87,8 +86,7 @@ class Gates:
         import torch
 
         from neuralpath import data
-        from neuralpath.training import Adam, CheckpointError, TrainingConfig, TrainingDiverged
-        from neuralpath.training.information import gating_information
+        from neuralpath.training import Adam, CheckpointError, TrainingConfig, TrainingDiverged, gating_information
 
         try:
             config = TrainingConfig(
@@ -118,7 +116,7 @@ class Gates:
 
     def _draw(self, model: "nn.Module", example: "Tensor", path: Path) -> None:
         """Write the picture of the hyperplanes."""
-        from neuralpath.gating.hyperplanes import draw_hyperplanes
+        from neuralpath.gating import draw_hyperplanes
 
         try:
             draw_hyperplanes(model, example, path)
@@ -128,8 +126,7 @@ class Gates:
 
     def _train(self, model: "nn.Module", loaded: "Dataset", config: "TrainingConfig") -> None:
         """Train the model itself, as the new weights are trained."""
-        from neuralpath.training import train
-        from neuralpath.training.identity import weights_digest
+        from neuralpath.training import train, weights_digest
 
         assert self.train is not None
         folder = None if self.folder is None else self.folder / "model"

@@ -13,8 +13,7 @@ from neuralpath.commands.models import load_model
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from neuralpath.graph.path_graph import PathGraph
-    from neuralpath.graph.support import SupportReport
+    from neuralpath.graph import PathGraph, SupportReport
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Inspect:
     def run(self) -> int:
         """Print the graph, or the report of what cannot be read."""
         import neuralpath as npath
-        from neuralpath.graph.trace import report_on
+        from neuralpath.graph import report_on
 
         if not self.input_shape or min(self.input_shape) < 1:
             sizes = " ".join(map(str, self.input_shape))
@@ -65,7 +64,7 @@ def _example(shape: tuple[int, ...]) -> "Tensor":
 
 
 def _paths(graph: "PathGraph") -> int | None:
-    from neuralpath.graph.nodes import ActivationNode
+    from neuralpath.graph import ActivationNode
 
     return None if any(isinstance(node, ActivationNode) for node in graph.nodes) else graph.n_paths
 

@@ -16,7 +16,7 @@ from neuralpath.commands.seeds import check_seed
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from neuralpath.tiles.kernel import TiledKernel
+    from neuralpath.kernels import TiledKernel
 
 KernelName = Literal["path", "expected-tangent", "tangent", "limit-tangent", "limit-output", "limit-path", "linear"]
 
@@ -52,8 +52,8 @@ class Kernel:
     """Weights for the model, a safetensors file or a state dict of torch; otherwise those that the callable gives."""
     set: tuple[str, ...] = ()
     """Arguments of the callable, such as `width=128 depth=6`."""
-    normalise: bool = False
-    """Divide every mix by its fan-in, for path kernels of deep networks."""
+    normalize: bool = False
+    """Divide every linear node by its fan-in, for path kernels of deep networks."""
     double: bool = False
     """Compute in float64 instead of float32."""
     memory: str | None = None
@@ -71,8 +71,8 @@ class Kernel:
         """Compute, write, and say where the kernel is; or verify."""
         import torch
 
-        from neuralpath.tiles.cluster import ClusterError
-        from neuralpath.tiles.memory import memory_budget, parse_memory
+        from neuralpath._cluster import ClusterError
+        from neuralpath._memory import memory_budget, parse_memory
 
         store = self._store()
         check_seed(self.seed)
@@ -120,14 +120,14 @@ class Kernel:
         return store
 
     def _to_store(self, store: Path, model: "nn.Module", x: "Tensor", memory: int | None) -> None:
-        from neuralpath.stored_kernels import store_kernel
-        from neuralpath.tiles.cluster import silence_logs
+        from neuralpath._cluster import silence_logs
+        from neuralpath.kernels import store_kernel
 
         if self.cluster is not None:
             silence_logs()
         try:
             store_kernel(
-                store, self.kernel, model, x, normalise=self.normalise, memory=memory, threads=self.threads,
+                store, self.kernel, model, x, normalize=self.normalize, memory=memory, threads=self.threads,
                 cluster=self.cluster, progress=None if sys.stderr.isatty() else False, say=_say,
             )  # fmt: skip
         except KeyboardInterrupt:
@@ -135,16 +135,16 @@ class Kernel:
             raise
 
     def _verify(self, store: Path, model: "nn.Module", x: "Tensor") -> int:
-        from neuralpath.stored_kernels import verify_kernel
+        from neuralpath.kernels import verify_kernel
 
-        found = verify_kernel(store, self.kernel, model, x, normalise=self.normalise, n_tiles=self.tiles)
+        found = verify_kernel(store, self.kernel, model, x, normalize=self.normalize, n_tiles=self.tiles)
         print(found)
         return 0 if found.good and found.complete else 1
 
     def _to_npy(self, out: Path, model: "nn.Module", x: "Tensor", memory: int | None) -> None:
-        from neuralpath.named_kernels import named_tiles
+        from neuralpath.kernels import named_tiles
 
-        tiled = named_tiles(self.kernel, model, x, memory=memory, normalise=self.normalise)
+        tiled = named_tiles(self.kernel, model, x, memory=memory, normalize=self.normalize)
         # Beside the target, and put in place when it is whole: half a kernel is of no use. Under a name of its own for
         # each process, since another one may be writing the same kernel.
         part = out.with_name(f"{out.name}.{os.getpid()}.part")
@@ -168,7 +168,7 @@ def _check_place(out: Path) -> None:
 
 def _kept(store: Path) -> str:
     """What an interrupted command leaves."""
-    from neuralpath.tiles.store import find_kernel
+    from neuralpath.kernels import find_kernel
 
     kernel = find_kernel(store, read_only=True)
     if kernel is None:
@@ -185,9 +185,7 @@ def _say(message: str) -> None:
 def _write_npy(tiled: "TiledKernel", part: Path, name: str) -> None:
     import numpy as np
 
-    from neuralpath.tiles.fill import progress_bar
-    from neuralpath.tiles.kernel import refuse_overflow
-    from neuralpath.tiles.stored_tiles import WAY_OUT
+    from neuralpath.kernels import WAY_OUT, progress_bar, refuse_overflow
 
     plan = tiled.plan
     part.parent.mkdir(parents=True, exist_ok=True)

@@ -131,7 +131,7 @@ def _module_of(path: Path) -> ModuleType:
 
 @contextmanager
 def _importable(module: ModuleType, folder: Path) -> Iterator[None]:
-    """Let a module be found by its name, as dataclasses need, and its neighbours, while its code makes a model.
+    """Let a module be found by its name, as dataclasses need, and its neighbors, while its code makes a model.
 
     Not for longer: what Python can import is pickled as a name, and the workers of a cluster do not have that file.
     """
@@ -181,7 +181,7 @@ def load_weights(model: "nn.Module", path: Path) -> None:
     """
     from torch.nn.parameter import is_lazy
 
-    from neuralpath.gating.value_inputs import drawn_late
+    from neuralpath.gating import drawn_late
 
     state = _read_weights(path)
     own, late = model.state_dict(), drawn_late(model)

@@ -16,7 +16,7 @@ from neuralpath.data._records import Dataset, Split
 from neuralpath.data._sources import EMBEDDED, SOURCES, CifarSource, DataFile, IdxSource, Source
 
 _LARGEST_VALUE = 255
-_COLOURS = 3
+_COLORS = 3
 
 
 def load(
@@ -64,7 +64,7 @@ def _cifar_split(contents: dict[str, bytes], source: CifarSource, files: Sequenc
     # pop() lets go of the bytes of the part that has been read while the next one grows.
     records = [np.frombuffer(contents.pop(file.name), np.uint8).reshape(file.shape) for file in files]
     side = source.side
-    images = [part[:, source.n_label_bytes :].reshape(-1, _COLOURS, side, side) for part in records]
+    images = [part[:, source.n_label_bytes :].reshape(-1, _COLORS, side, side) for part in records]
     labels = np.concatenate([part[:, source.n_label_bytes - 1] for part in records])
     return Split(_unit_images(images), torch.from_numpy(labels.astype(np.int64)))
 

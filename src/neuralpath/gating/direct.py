@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as hooks_for_all
 
 from neuralpath.gating.modes import GateMode
-from neuralpath.nets.fully_connected import FC
+from neuralpath.nets import FC
 
 
 def run_under(mode: GateMode, module: nn.Module, x: Tensor) -> Any:
@@ -34,7 +34,7 @@ def _run(mode: GateMode, module: nn.Module, x: Tensor) -> Any:
         or "_compiled_call_impl" in own
     ):
         return _called(mode, module, x)
-    # Exact types only: a subclass may do anything. Parametrised layers have classes of their own.
+    # Exact types only: a subclass may do anything. Parametrized layers have classes of their own.
     kind = type(module)
     if kind is nn.Linear:
         parameters = own["_parameters"]  # `module.weight` costs as much as a small addition

@@ -33,7 +33,7 @@ def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"])
     the same everywhere, the gates in the middle of the image stand for all.
 
     Args:
-        network: A `GatedNetwork` with ``linear_feature=True``, such as `nets.LinearGatedFC`.
+        network: A `GatedNetwork` with ``linear_feature=True``, such as `gating.LinearGatedFC`.
         example: Any examples; their shape matters, and on them it is checked that the gates are linear.
 
     Raises:
@@ -41,8 +41,8 @@ def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"])
 
     Cost: one forward pass of the feature network for each number of an example.
 
-    >>> from neuralpath import nets
-    >>> planes = gate_hyperplanes(nets.LinearGatedFC(4, 8, 3), torch.randn(2, 4))
+    >>> from neuralpath import gating
+    >>> planes = gate_hyperplanes(gating.LinearGatedFC(4, 8, 3), torch.randn(2, 4))
     >>> [tuple(layer.normals.shape) for layer in planes]
     [(8, 4), (8, 4)]
 
@@ -50,7 +50,7 @@ def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"])
     if not isinstance(network, GatedNetwork) or not network.linear_feature:
         raise ValueError(
             "only the gates of a linear feature network are hyperplanes in input space: give a GatedNetwork with "
-            f"linear_feature=True, such as nets.LinearGatedFC; got a {type(network).__name__}."
+            f"linear_feature=True, such as gating.LinearGatedFC; got a {type(network).__name__}."
         )
     shape = tuple(example.shape[1:])
     size = math.prod(shape)

@@ -9,7 +9,7 @@ from torch import Tensor
 from neuralpath.gating.modes import Recording
 from neuralpath.gating.orders import PlainOrder, index_of, sources
 from neuralpath.gating.transforms import GateTransform
-from neuralpath.graph.table import align
+from neuralpath.graph import align
 
 GateTransforms = GateTransform | Mapping[int | str, GateTransform]
 """One transform for all gates, or one for some gates of the value network, by index or name."""

@@ -17,7 +17,7 @@ from neuralpath.gating.orders import GateOrder, as_order
 from neuralpath.gating.spellings import GateFunction
 from neuralpath.gating.swapping import check_examples, check_module, sample_gates
 from neuralpath.gating.value_inputs import ValueInput, as_value_input
-from neuralpath.graph.forward import Gates
+from neuralpath.graph import Gates
 
 _SETTINGS = frozenset({"gate", "gate_order", "gate_transform", "linear_feature", "train_feature"})
 
@@ -46,7 +46,7 @@ class GatedNetwork(nn.Module):
 
     All that is nonlinear in the value network must be a gate: other activations (ELU, tanh, ``q * (q > 0)``,
     ``torch.where(q > 0, q, 0)``, soft-max, attention) are refused by name, since they would go on with the value
-    network's own pre-activations. Let through are functions of the input alone, before the first weight; normalisations
+    network's own pre-activations. Let through are functions of the input alone, before the first weight; normalizations
     by torch's own functions; products of two values; and as the very last operation a soft-max, log-soft-max, sigmoid,
     log-sigmoid, tanh, softplus or exponential function. A feature network may have any operations, unless it is linear.
 

@@ -12,7 +12,7 @@ from neuralpath.gating.network import GatedNetwork, check_not_gated
 from neuralpath.gating.orders import GateOrder
 from neuralpath.gating.swapping import check_module
 from neuralpath.gating.value_inputs import ValueInput
-from neuralpath.nets.initialisation import Initialisation, initialise
+from neuralpath.nets import Initialization, initialize
 
 Regime = Literal["FL", "FR-II", "FR-DI", "DL"]
 REGIMES: tuple[Regime, ...] = ("FL", "FR-II", "FR-DI", "DL")
@@ -23,7 +23,7 @@ def decouple(
     model: nn.Module,
     regime: Regime,
     *,
-    init: Initialisation | str = "glorot",
+    init: Initialization | str = "glorot",
     generator: torch.Generator | None = None,
     beta: float | None = None,
     factor: float = 1.0,
@@ -51,10 +51,10 @@ def decouple(
     Reference: Theory, "Gates of one network, weights of another"; P1 section 5 (FLNPF, DNPFL), P3 section 4.1.
 
     Args:
-        model: any model that ``initialise`` can draw anew; it needs ReLUs or other gates, and no activations that are
+        model: any model that ``initialize`` can draw anew; it needs ReLUs or other gates, and no activations that are
             none (see `GatedNetwork`).
         regime: ``"FL"``, ``"FR-II"``, ``"FR-DI"`` or ``"DL"``.
-        init: how new weights are drawn, see `neuralpath.nets.initialise`; batch norm is reset.
+        init: how new weights are drawn, see `neuralpath.nets.initialize`; batch norm is reset.
         generator: source of the weights, first of the feature network, then of the value network; the image of
             ``value_input="random"`` is always the same one: give `RandomImage(seed)` for another.
         beta: steepness of the soft gates of DL, 10 if not given.
@@ -84,10 +84,10 @@ def decouple(
         raise ValueError(f"`beta` and `factor` are of the soft gates of 'DL'; the gates of {regime!r} are hard.")
     feature = copy.deepcopy(model)
     if regime != "FL":
-        initialise(feature, init, generator)
+        initialize(feature, init, generator)
     value = copy.deepcopy(feature)
     if regime != "FR-DI":
-        initialise(value, init, generator)
+        initialize(value, init, generator)
     network = GatedNetwork(
         feature.requires_grad_(True),
         value.requires_grad_(True),

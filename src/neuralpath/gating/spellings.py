@@ -17,7 +17,7 @@ from torch import Tensor
 
 from neuralpath import gates as g
 from neuralpath.gating.max_pools import MaxPool, read_adaptive, read_reduction, read_windows
-from neuralpath.graph.operands import per_channel
+from neuralpath.graph import per_channel
 
 GateFunction = Callable[[Tensor], Tensor]
 """From pre-activations to gate values; every gate of ``gates.py`` is one."""

@@ -14,8 +14,7 @@ from neuralpath.gating.modes import Recording, Replacing
 from neuralpath.gating.places import Places
 from neuralpath.gating.spellings import GateFunction
 from neuralpath.gating.ungated import UngatedOperations
-from neuralpath.graph.forward import Gates
-from neuralpath.graph.replay import run
+from neuralpath.graph import Gates, run
 
 SAMPLE_ROWS = 2
 """Examples that are run to see a network's gates: batch norm in training mode needs more than one."""

@@ -49,7 +49,7 @@ _ATTENTION = "_scaled_dot_product"
 _LINKS = frozenset({"_softmax", "_log_softmax", "sigmoid", "log_sigmoid_forward", "tanh", "softplus", "exp"})
 """What may be a network's last operation: it makes probabilities or bounded numbers of outputs, and gates nothing."""
 
-_NORMALISATIONS = frozenset({
+_NORMALIZATIONS = frozenset({
     "batch_norm", "instance_norm", "layer_norm", "group_norm", "rms_norm", "normalize", "local_response_norm",
 })  # fmt: skip
 
@@ -114,7 +114,7 @@ class _Operations(TorchDispatchMode):
         self._linear = linear
         self.function: str | None = None  # as the network calls it
         self.place = ""
-        self.is_trusted = False  # a gate or a normalisation is running
+        self.is_trusted = False  # a gate or a normalization is running
         self._known: dict[int, tuple[StorageWeakRef, _Known]] = {}
 
     def know(self, tensor: Tensor, known: _Known | None) -> None:
@@ -176,7 +176,7 @@ class _Functions(TorchFunctionMode):
         super().__init__()
         self._operations = operations
         self._places = places
-        self._trusted = frozenset({"batch_norm"}) if linear else _NORMALISATIONS
+        self._trusted = frozenset({"batch_norm"}) if linear else _NORMALIZATIONS
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Called by torch in place of ``func``."""
@@ -203,11 +203,11 @@ class UngatedOperations:
 
     An operation counts where it acts on values that depend on the input and on parameters, and its result reaches
     the output. So these do not: functions of the input alone, in front of all parameters; functions of parameters
-    alone; looks at the values that change nothing; dropout; normalisations by torch's functions (they divide by
+    alone; looks at the values that change nothing; dropout; normalizations by torch's functions (they divide by
     statistics, as batch norm does while it is trained); products and quotients of two values; and, as a network's
     very last operation, a soft-max, log-soft-max, sigmoid, log-sigmoid, tanh, softplus or exponential function.
 
-    With ``linear`` products and quotients of two values count, and normalisations but batch norm.
+    With ``linear`` products and quotients of two values count, and normalizations but batch norm.
     """
 
     def __init__(self, places: Places, *, linear: bool = False) -> None:

@@ -1,1 +1,5 @@
-"""The path graph of a network, and how it is read from a module."""
+"""A module as a path graph: tracing, nodes, walking, forward pass."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

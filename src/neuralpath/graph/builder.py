@@ -24,7 +24,7 @@ class Signal:
 
     name: str
     shape: n.Shape
-    weightless: bool  # no mix or bias has touched it: channels and positions mean nothing yet
+    weightless: bool  # no linear node or bias has touched it: channels and positions mean nothing yet
 
 
 def is_operand(value: Any) -> bool:
@@ -48,7 +48,7 @@ class Builder:
         """Append a node that reads ``sources`` and return its value."""
         name = self._unique(f"{self.place}.{label}" if label and self.place else self.place or label)
         self.nodes.append(kind(name=name, inputs=tuple(s.name for s in sources), shape=shape, **fields))
-        touched = issubclass(kind, n.MixNode | n.BiasNode) or not all(s.weightless for s in sources)
+        touched = issubclass(kind, n.LinearNode | n.BiasNode) or not all(s.weightless for s in sources)
         return Signal(name, shape, not touched)
 
     def _unique(self, name: str) -> str:

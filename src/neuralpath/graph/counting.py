@@ -17,7 +17,7 @@ class ExactCounts:
     def constant(self, node: n.ConstantNode) -> Counts:
         return np.ones(node.shape, dtype=object)
 
-    def mix(self, node: n.MixNode, counts: Counts) -> Counts:
+    def linear(self, node: n.LinearNode, counts: Counts) -> Counts:
         sums = counts.reshape(node.groups, -1, *counts.shape[1:]).sum(axis=1)
         for axis, window in enumerate(node.windows, start=1):
             sums = _sum_rows(sums, axis, window.table(sums.shape[axis]).tolist())

@@ -30,7 +30,7 @@ def check_operands(nodes: Iterable[n.Node], state: State) -> None:
     """Refuse what is not finite where nodes read it, by the names of the node and of the model's tensors.
 
     A tensor that is not finite may be read through a function that makes it so, such as a bound of infinity; and a
-    function of finite tensors may give NaN, such as a weight of length 0 that is normalised. Constants that are written
+    function of finite tensors may give NaN, such as a weight of length 0 that is normalized. Constants that are written
     in the model's code are left alone.
 
     Raises: ValueError.

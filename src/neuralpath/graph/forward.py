@@ -8,8 +8,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from neuralpath.gates import apply_gate
-from neuralpath.graph import linear
-from neuralpath.graph import nodes as n
+from neuralpath.graph import linear_maps, nodes as n
 from neuralpath.graph.operands import State
 
 Values = Float[Tensor, "batch ..."]
@@ -91,8 +90,8 @@ class Forward:
         value = node.value.evaluate(self._state).to(self._x)
         return value.expand(self._x.shape[0], *node.shape)
 
-    def mix(self, node: n.MixNode, z: Values) -> Values:
-        return linear.mix(node, z, node.weight.evaluate(self._state))
+    def linear(self, node: n.LinearNode, z: Values) -> Values:
+        return linear_maps.linear(node, z, node.weight.evaluate(self._state))
 
     def bias(self, node: n.BiasNode, z: Values) -> Values:
         return z + node.value.evaluate(self._state).to(z)
@@ -116,14 +115,14 @@ class Forward:
         return torch.cat(branches, dim=1)
 
     def select(self, node: n.SelectNode, z: Values) -> Values:
-        return linear.select(node, z)
+        return linear_maps.select(node, z)
 
     def average_pool(self, node: n.AveragePoolNode, z: Values) -> Values:
-        return linear.average(z, node.matrices)
+        return linear_maps.average(z, node.matrices)
 
     def max_pool(self, node: n.MaxPoolNode, z: Values) -> Values:
-        index = self._gate_values(node, lambda: linear.max_positions(node, z))
-        return linear.gather_positions(z, index)
+        index = self._gate_values(node, lambda: linear_maps.max_positions(node, z))
+        return linear_maps.gather_positions(z, index)
 
     def reshape(self, node: n.ReshapeNode, z: Values) -> Values:
         return z.reshape(z.shape[0], *node.shape)

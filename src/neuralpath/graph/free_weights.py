@@ -24,8 +24,8 @@ _ROUNDING = 1e-9
 def bound_weight(nodes: Sequence[n.Node], state: Mapping[str, Tensor]) -> tuple[str, str] | None:
     """A node whose weights are not free, and what binds them; ``None`` if there is none."""
     for node in nodes:
-        if isinstance(node, n.MixNode | n.BiasNode):
-            operand = node.weight if isinstance(node, n.MixNode) else node.value
+        if isinstance(node, n.LinearNode | n.BiasNode):
+            operand = node.weight if isinstance(node, n.LinearNode) else node.value
             if not _is_plain(operand) and (reason := _bond(operand, node.parameters, state)) is not None:
                 return node.name, reason
     return None

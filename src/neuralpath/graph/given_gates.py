@@ -11,7 +11,7 @@ from torch import Tensor
 from neuralpath._checks import check_finite, describe
 from neuralpath.graph import nodes as n
 from neuralpath.graph.geometry import WindowTable
-from neuralpath.graph.linear import window_positions
+from neuralpath.graph.linear_maps import window_positions
 
 AT_ONCE = 2**16
 """Positions that are looked at together: what is made of them stays in the second-level cache."""

@@ -1,7 +1,7 @@
 """The kinds of node that a ReLU network is made of.
 
 A node's value for one example has the shape ``(channels, *space)``, or ``(units,)`` after flattening. Between
-two mixes everything is weightless, acts on each channel by itself, and is linear once the gates are fixed;
+two linear nodes everything is weightless, acts on each channel by itself, and is linear once the gates are fixed;
 that is what makes the path quantities of the readings exact.
 """
 
@@ -61,14 +61,14 @@ class ConstantNode(Node):
 
 
 @dataclass(frozen=True, eq=False)
-class MixNode(Node):
+class LinearNode(Node):
     """A linear layer or convolution: one weight of every path that goes through it.
 
     ``weight`` has the shape ``(out channels, in channels / groups, *window)``; a dense layer is the case
     without space. Padding here is with zeros; other modes are a ``SelectNode`` in front.
     """
 
-    kind = "mix"
+    kind = "linear"
     weight: Operand
     weight_shape: Shape
     in_space: Shape = ()
@@ -193,7 +193,7 @@ class ReshapeNode(Node):
 def operands_of(node: Node) -> tuple[Operand, ...]:
     """The tensors of the model that a node reads."""
     match node:
-        case MixNode(weight=operand) | BiasNode(value=operand) | ConstantNode(value=operand):
+        case LinearNode(weight=operand) | BiasNode(value=operand) | ConstantNode(value=operand):
             return (operand,)
         case ScaleNode(factor=operand):
             return (operand,)

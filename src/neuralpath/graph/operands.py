@@ -56,7 +56,7 @@ class Literal:
 
 @dataclass(frozen=True, eq=False)
 class Call:
-    """A function of other operands, such as a transposed, normalised or folded weight."""
+    """A function of other operands, such as a transposed, normalized or folded weight."""
 
     function: Callable[..., Any]
     args: tuple[Any, ...]

@@ -17,7 +17,7 @@ from neuralpath.graph.forward import Forward, Gates
 from neuralpath.graph.given_gates import check_layer
 from neuralpath.graph.table import graph_table
 from neuralpath.graph.tying import own_names, tied_parameter
-from neuralpath.graph.walk import walk
+from neuralpath.graph.walking import walk
 
 GATES_CHUNK = 512  # examples whose hidden values are held at once while gates are computed, at most
 CHUNK_BYTES = 2**28  # and the memory that they may take
@@ -25,7 +25,7 @@ CHUNK_BYTES = 2**28  # and the memory that they may take
 
 @dataclass(frozen=True, eq=False)
 class PathGraph:
-    """A network read as a graph of inputs, mixes, gates, adds, scales and pools; made by ``trace``.
+    """A network read as a graph of inputs, linear_nodes, gates, adds, scales and pools; made by ``trace``.
 
     The graph holds no weights: it reads the model's own tensors each time, in evaluation mode, and so
     follows the model as it trains.
@@ -137,9 +137,9 @@ class PathGraph:
         layers = tuple(torch.cat(parts) if len(parts) > 1 else parts[0] for parts in recorded.values())
         return Gates(self.gate_names, layers)
 
-    def weights(self) -> Iterator[n.MixNode | n.BiasNode]:
-        """The nodes whose parameters are the weights of paths: mixes and biases."""
-        return (node for node in self.nodes if isinstance(node, n.MixNode | n.BiasNode))
+    def weights(self) -> Iterator[n.LinearNode | n.BiasNode]:
+        """The nodes whose parameters are the weights of paths: linear_nodes and biases."""
+        return (node for node in self.nodes if isinstance(node, n.LinearNode | n.BiasNode))
 
     def tied_parameter(self) -> tuple[str, str, str] | None:
         """A parameter that is a weight at a node and used at another, with both names; ``None`` if there is none."""

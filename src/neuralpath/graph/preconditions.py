@@ -26,7 +26,7 @@ def check_arguments(model: Any, example: Any) -> None:
     """Refuse what is not a module, or not a batch of real numbers."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}.")
-    check_initialised(model)
+    check_initialized(model)
     for name, part in model.named_modules():
         if isinstance(part, torch.jit.ScriptModule | nn.DataParallel):
             where = "`model`" if not name else f"the part {name!r} of `model`"
@@ -44,7 +44,7 @@ def check_arguments(model: Any, example: Any) -> None:
     check_finite("example", example)
 
 
-def check_initialised(model: nn.Module) -> None:
+def check_initialized(model: nn.Module) -> None:
     """Refuse a lazy module that has no weights yet: to read it would be to make them."""
     for name, parameter in model.named_parameters():
         if isinstance(parameter, nn.parameter.UninitializedParameter):

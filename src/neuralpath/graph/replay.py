@@ -13,7 +13,7 @@ from neuralpath.graph.forward import Forward
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.support import ReplayMismatch
 from neuralpath.graph.tying import own_names, tensor_places
-from neuralpath.graph.walk import walk
+from neuralpath.graph.walking import walk
 
 BATCH_SIZES = (1, 2, 5)
 """Sizes at which a graph is replayed: a size that the model has baked in shows at one of them."""

@@ -41,7 +41,7 @@ def _row(node: n.Node) -> tuple[str, ...]:
 
 def _weights(node: n.Node) -> str:
     match node:
-        case n.MixNode():
+        case n.LinearNode():
             size = "x".join(map(str, node.weight_shape))
             return f"{node.weight} {size}" + (f" in {node.groups} groups" if node.groups > 1 else "")
         case n.BiasNode():

@@ -45,7 +45,7 @@ def tied_parameter(nodes: Sequence[n.Node], params: Mapping[str, Tensor]) -> tup
 def _uses(node: n.Node) -> Iterator[tuple[str, bool]]:
     """The parameters that a node reads, and whether as weights of paths."""
     match node:
-        case n.MixNode() | n.BiasNode():
+        case n.LinearNode() | n.BiasNode():
             # For batch norm the bias alone: the gain, folded in with the mean, belongs to the scale before it.
             yield from ((name, True) for name in node.parameters)
         case _:

@@ -23,18 +23,18 @@ def count_inputs(input_shape: int | Sequence[int]) -> int:
 
 
 def linear(n_in: int, n_out: int, *, bias: bool) -> nn.Linear:
-    """Make a linear layer that `initialise` is still to fill."""
+    """Make a linear layer that `initialize` is still to fill."""
     return nn.Linear(n_in, n_out, bias=bias, device="meta").to_empty(device=torch.get_default_device())
 
 
 def conv1d(n_in: int, n_out: int, window: int, *, bias: bool) -> nn.Conv1d:
-    """Make a convolution without padding that `initialise` is still to fill."""
+    """Make a convolution without padding that `initialize` is still to fill."""
     layer = nn.Conv1d(n_in, n_out, window, bias=bias, device="meta")
     return layer.to_empty(device=torch.get_default_device())
 
 
 def conv2d(n_in: int, n_out: int, window: int, *, stride: int = 1, bias: bool) -> nn.Conv2d:
-    """Make a convolution with an odd square window that `initialise` is still to fill.
+    """Make a convolution with an odd square window that `initialize` is still to fill.
 
     The image is padded with ``window // 2`` zeros on every side, so that stride s turns n positions into
     ceil(n / s): "same" padding, also for strides where torch's own ``padding="same"`` is not defined.

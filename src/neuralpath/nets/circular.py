@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from neuralpath.nets._checks import check_integer, check_sizes, expand_sizes, layer_widths
 from neuralpath.nets._layers import conv1d, dense_stack
-from neuralpath.nets.initialisation import Initialisation, initialise
+from neuralpath.nets.initialization import Initialization, initialize
 
 
 class CircularConv1d(nn.Module):
@@ -56,7 +56,7 @@ class CircularCNN(nn.Module):
         dense_width: Units of the dense hidden layers, or one number for each; without it, the filters of
             the last convolution.
         bias: Whether the layers have biases.
-        init: An initialisation, or its name; see `neuralpath.nets.initialise`.
+        init: An initialization, or its name; see `neuralpath.nets.initialize`.
         generator: Source of the initial weights; without it torch's global generator.
 
     Raises:
@@ -80,7 +80,7 @@ class CircularCNN(nn.Module):
         pooling: Literal["average", "max"] = "average",
         dense_width: int | Sequence[int] | None = None,
         bias: bool = False,
-        init: Initialisation | str = "glorot",
+        init: Initialization | str = "glorot",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class CircularCNN(nn.Module):
         self.pool = _global_pool(pooling, length)
         sizes = (filters[-1], *units, check_integer("n_outputs", n_outputs))
         self.dense = dense_stack(sizes, bias=bias, gate_last=False)
-        initialise(self, init, generator)
+        initialize(self, init, generator)
 
     def forward(
         self, x: Float[Tensor, "batch length"] | Float[Tensor, "batch channels length"]

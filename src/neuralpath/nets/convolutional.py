@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from neuralpath.nets._checks import check_image_shape, check_integer, check_sizes, expand_sizes
 from neuralpath.nets._layers import conv2d, dense_stack
-from neuralpath.nets.initialisation import Initialisation, initialise
+from neuralpath.nets.initialization import Initialization, initialize
 
 
 class VCONV(nn.Module):
@@ -27,7 +27,7 @@ class VCONV(nn.Module):
         window: Odd side of the square window.
         stride: Stride of every convolution, or one per convolution.
         bias: Whether the layers have biases.
-        init: An initialisation, or its name; see `neuralpath.nets.initialise`.
+        init: An initialization, or its name; see `neuralpath.nets.initialize`.
         generator: Source of the initial weights; without it torch's global generator.
 
     Raises:
@@ -49,7 +49,7 @@ class VCONV(nn.Module):
         window: int = 3,
         stride: int | Sequence[int] = 1,
         bias: bool = False,
-        init: Initialisation | str = "glorot",
+        init: Initialization | str = "glorot",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class VCONV(nn.Module):
             height, width = -(-height // step), -(-width // step)
         sizes = (filters[-1] * height * width, *check_sizes("hidden", hidden))
         self.dense = dense_stack((*sizes, check_integer("n_outputs", n_outputs)), bias=bias, gate_last=False)
-        initialise(self, init, generator)
+        initialize(self, init, generator)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch n_outputs"]:
         """Compute the outputs, without soft-max."""
@@ -94,7 +94,7 @@ class GCONV(nn.Module):
         window: int = 3,
         stride: int | Sequence[int] = 1,
         bias: bool = False,
-        init: Initialisation | str = "glorot",
+        init: Initialization | str = "glorot",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -105,7 +105,7 @@ class GCONV(nn.Module):
         self.pool = nn.AdaptiveAvgPool2d(1)
         sizes = (filters[-1], *check_sizes("hidden", hidden))
         self.dense = dense_stack((*sizes, check_integer("n_outputs", n_outputs)), bias=bias, gate_last=False)
-        initialise(self, init, generator)
+        initialize(self, init, generator)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch n_outputs"]:
         """Compute the outputs, without soft-max."""

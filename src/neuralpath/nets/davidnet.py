@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from neuralpath.nets._checks import check_image_shape, check_integer, expand_sizes
 from neuralpath.nets._layers import conv2d, linear
-from neuralpath.nets.initialisation import Initialisation, initialise
+from neuralpath.nets.initialization import Initialization, initialize
 
 SMALLEST_SIDE = 32  # three halvings and the last window of 4 leave one position
 
@@ -30,7 +30,7 @@ class DavidNet(nn.Module):
         batch_norm: Whether the steps have batch norm. Its shifts are biases, so a network without any
             bias has ``batch_norm=False``.
         bias: Whether the convolutions and the linear layer have biases.
-        init: An initialisation, or its name; see `neuralpath.nets.initialise`. The default is
+        init: An initialization, or its name; see `neuralpath.nets.initialize`. The default is
             PyTorch's own, which the cifar10-fast project uses.
         generator: Source of the initial weights; without it torch's global generator.
 
@@ -52,7 +52,7 @@ class DavidNet(nn.Module):
         output_scale: float | int = 0.125,
         batch_norm: bool = True,
         bias: bool = False,
-        init: Initialisation | str = "torch",
+        init: Initialization | str = "torch",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -74,7 +74,7 @@ class DavidNet(nn.Module):
         n_positions = (height // SMALLEST_SIDE) * (breadth // SMALLEST_SIDE)
         self.linear = linear(wide * n_positions, check_integer("n_outputs", n_outputs), bias=bias)
         self.output_scale = output_scale
-        initialise(self, init, generator)
+        initialize(self, init, generator)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch n_outputs"]:
         """Compute the outputs, without soft-max."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from neuralpath.nets._checks import check_integer, layer_widths
 from neuralpath.nets._layers import count_inputs, dense_stack
-from neuralpath.nets.initialisation import Initialisation, initialise
+from neuralpath.nets.initialization import Initialization, initialize
 
 
 class FC(nn.Module):
@@ -25,7 +25,7 @@ class FC(nn.Module):
         depth: Number of weight layers; may be left out where `width` is a sequence.
         n_outputs: Number of outputs.
         bias: Whether the layers have biases.
-        init: An initialisation, or its name; see `neuralpath.nets.initialise`.
+        init: An initialization, or its name; see `neuralpath.nets.initialize`.
         generator: Source of the initial weights; without it torch's global generator.
 
     Raises:
@@ -45,14 +45,14 @@ class FC(nn.Module):
         n_outputs: int = 1,
         *,
         bias: bool = False,
-        init: Initialisation | str = "glorot",
+        init: Initialization | str = "glorot",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
         widths = layer_widths(width, depth, "depth", extra=1)
         sizes = (count_inputs(input_shape), *widths, check_integer("n_outputs", n_outputs))
         self.layers = dense_stack(sizes, bias=bias, gate_last=False)
-        initialise(self, init, generator)
+        initialize(self, init, generator)
 
     def forward(self, x: Float[Tensor, "batch *example"]) -> Float[Tensor, "batch n_outputs"]:
         """Compute the outputs, without soft-max."""

@@ -1,4 +1,4 @@
-"""The fully connected residual network with normalisation constants."""
+"""The fully connected residual network with normalization constants."""
 
 import math
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from neuralpath.nets._checks import check_integer, layer_widths
 from neuralpath.nets._layers import count_inputs, dense_stack
-from neuralpath.nets.initialisation import Initialisation, initialise
+from neuralpath.nets.initialization import Initialization, initialize
 
 
 class ResidualFC(nn.Module):
@@ -33,7 +33,7 @@ class ResidualFC(nn.Module):
         gamma_pre: Factor before each skipped block, one for all or one per skip.
         gamma_post: Factor after each sum, one for all or one per skip.
         bias: Whether the layers have biases.
-        init: An initialisation, or its name; see `neuralpath.nets.initialise`.
+        init: An initialization, or its name; see `neuralpath.nets.initialize`.
         generator: Source of the initial weights; without it torch's global generator.
 
     Raises:
@@ -56,7 +56,7 @@ class ResidualFC(nn.Module):
         gamma_pre: float | int | Sequence[float | int] = 1.0,
         gamma_post: float | int | Sequence[float | int] = 1.0,
         bias: bool = False,
-        init: Initialisation | str = "glorot",
+        init: Initialization | str = "glorot",
         generator: torch.Generator | None = None,
     ) -> None:
         super().__init__()
@@ -71,7 +71,7 @@ class ResidualFC(nn.Module):
         self.first = dense_stack((count_inputs(input_shape), *widths), bias=bias, gate_last=True)
         self.skipped = nn.ModuleList(dense_stack((carried, *widths), bias=bias, gate_last=True) for _ in range(n_skips))
         self.last = dense_stack((carried, *widths[:-1], outputs), bias=bias, gate_last=False)
-        initialise(self, init, generator)
+        initialize(self, init, generator)
 
     def forward(self, x: Float[Tensor, "batch *example"]) -> Float[Tensor, "batch n_outputs"]:
         """Compute the outputs, without soft-max."""

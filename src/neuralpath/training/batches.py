@@ -10,7 +10,7 @@ from torch import Tensor
 
 from neuralpath._checks import check_batch, check_finite, describe
 from neuralpath.data import Split
-from neuralpath.graph.forward import Gates
+from neuralpath.graph import Gates
 from neuralpath.training.config import TrainingConfig
 from neuralpath.training.fixed_gates import KeptGates
 from neuralpath.training.objectives import Labels, Objective

@@ -9,9 +9,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from neuralpath.gating.network import GatedNetwork
-from neuralpath.gating.swapping import sample_gates
-from neuralpath.gating.transforms import GateTransform
+from neuralpath.gating import GatedNetwork, GateTransform, sample_gates
 from neuralpath.training.seeds import derive_seed
 
 Change = Literal["random", "permuted", "open"]

@@ -21,7 +21,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load, save
 from torch import Tensor
 
-from neuralpath._atomic import write_atomically
+from neuralpath._files import write_atomically
 
 FORMAT = 1
 _NAME = re.compile(r"checkpoint-(\d+)\.json")

@@ -8,9 +8,9 @@ import torch
 from jaxtyping import Float, Int64, Shaped, UInt8
 from torch import Tensor
 
-from neuralpath.bits.packed import WORD, n_words, pack
-from neuralpath.graph.forward import Gates
-from neuralpath.tiles.memory import format_memory
+from neuralpath._loops import WORD, n_words, pack
+from neuralpath._memory import format_memory
+from neuralpath.graph import Gates
 
 Store = Shaped[Tensor, "example ..."]
 

@@ -9,10 +9,9 @@ from torch import nn
 
 from neuralpath._checks import describe
 from neuralpath.data import Split
-from neuralpath.gating.network import GatedNetwork
-from neuralpath.gating.regimes import decouple
-from neuralpath.graph.path_graph import PathGraph
-from neuralpath.nets.initialisation import Initialisation, initialise
+from neuralpath.gating import GatedNetwork, decouple
+from neuralpath.graph import PathGraph
+from neuralpath.nets import Initialization, initialize
 from neuralpath.training.changed_layers import Change, changed_networks
 from neuralpath.training.config import TrainingConfig
 from neuralpath.training.evaluation import TensorExamples, evaluate
@@ -63,7 +62,7 @@ def gating_information(
     test_data: Split,
     config: TrainingConfig | None = None,
     *,
-    init: Initialisation | str = "glorot",
+    init: Initialization | str = "glorot",
     layers: bool = True,
     label_energy: bool = True,
     folder: Path | str | None = None,
@@ -86,7 +85,7 @@ def gating_information(
         train_data: What the new weights are trained on.
         test_data: What is measured.
         config: How the new weights are trained.
-        init: How new weights are drawn, see `neuralpath.nets.initialise`.
+        init: How new weights are drawn, see `neuralpath.nets.initialize`.
         layers: Whether to repeat training for each layer and change, three times as often as there are layers.
         label_energy: Whether to measure the label energies.
         folder: Where training keeps checkpoints; a call that was interrupted then goes on where it was. A folder is for
@@ -149,7 +148,7 @@ def gating_information(
     )  # fmt: skip
 
 
-def _identity(model: nn.Module, init: Initialisation | str) -> dict[str, str]:
+def _identity(model: nn.Module, init: Initialization | str) -> dict[str, str]:
     """What the trainings for a model depend on, besides what is known of every run."""
     return {"model": text_digest(printed(model)), "weights": weights_digest(model), "init": printed(init)}
 
@@ -167,26 +166,26 @@ def _refuse_other(model: object, train_data: object, test_data: object) -> None:
             )
 
 
-def _behind_own_gates(trained: nn.Module, init: Initialisation | str, config: TrainingConfig) -> GatedNetwork:
+def _behind_own_gates(trained: nn.Module, init: Initialization | str, config: TrainingConfig) -> GatedNetwork:
     generator = _generator(config, "value")
     if not isinstance(trained, GatedNetwork):
         return decouple(trained, "FL", init=init, generator=generator)
     return _frozen(copy.deepcopy(trained), init, generator)
 
 
-def _behind_random_gates(trained: nn.Module, init: Initialisation | str, config: TrainingConfig) -> GatedNetwork:
+def _behind_random_gates(trained: nn.Module, init: Initialization | str, config: TrainingConfig) -> GatedNetwork:
     generator = _generator(config, "random")
     if not isinstance(trained, GatedNetwork):
         return decouple(trained, "FR-II", init=init, generator=generator)
     network = copy.deepcopy(trained)
-    initialise(network.feature, init, generator)
+    initialize(network.feature, init, generator)
     return _frozen(network, init, generator)
 
 
-def _frozen(network: GatedNetwork, init: Initialisation | str, generator: torch.Generator) -> GatedNetwork:
+def _frozen(network: GatedNetwork, init: Initialization | str, generator: torch.Generator) -> GatedNetwork:
     """A gated network with its gates fixed, and new value weights."""
     return GatedNetwork(
-        network.feature, initialise(network.value, init, generator).requires_grad_(True), gate=network.gate,
+        network.feature, initialize(network.value, init, generator).requires_grad_(True), gate=network.gate,
         gate_order=network.gate_order, gate_transform=network.gate_transform, value_input=network.value_input,
         linear_feature=network.linear_feature,
     )  # fmt: skip

@@ -8,15 +8,9 @@ import torch
 from torch import Tensor
 
 from neuralpath.data import Split, balanced_subset
-from neuralpath.diagnostics import label_energy
-from neuralpath.gating.network import GatedNetwork
-from neuralpath.graph import nodes as n
-from neuralpath.graph.forward import Gates
-from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.support import UnsupportedOperation
-from neuralpath.graph.trace import trace
-from neuralpath.readings.pairs.images import image_chain
-from neuralpath.readings.pairs.kernel import path_kernel
+from neuralpath.gating import GatedNetwork
+from neuralpath.graph import Gates, PathGraph, UnsupportedOperation, nodes as n, trace
+from neuralpath.kernels import image_chain, label_energy, path_kernel
 from neuralpath.training.seeds import derive_seed
 
 ENERGY_EXAMPLES = 300  # at most, equally many of each class
@@ -77,14 +71,14 @@ def energy_examples_per_class(network: GatedNetwork, data: Split) -> int:
 
 def pair_work(graph: PathGraph, gates: Gates) -> float:
     """Pairs of positions that the path kernel of one pair of examples goes through, over all layers; 1 at least."""
-    mixes = [node for node in graph.nodes if isinstance(node, n.MixNode) and node.windows]
-    work = sum(node.groups * node.n_positions**2 + math.prod(node.in_space) ** 2 for node in mixes)
+    linear_nodes = [node for node in graph.nodes if isinstance(node, n.LinearNode) and node.windows]
+    work = sum(node.groups * node.n_positions**2 + math.prod(node.in_space) ** 2 for node in linear_nodes)
     hard = all(layer.dtype == torch.bool for layer in gates.layers)
     return max(1.0, work / COMPILED_GAIN if hard and image_chain(graph) is not None else float(work))
 
 
 def gates_energy(network: GatedNetwork, examples: Split, *, progress: bool | None = None) -> float:
-    """Label energy of the normalised path kernel with the gates that a value network gets, in double precision.
+    """Label energy of the normalized path kernel with the gates that a value network gets, in double precision.
 
     The mean over classes, each against the others. Raises: as ``trace``, ``path_kernel`` and ``label_energy`` do.
     """
@@ -92,7 +86,7 @@ def gates_energy(network: GatedNetwork, examples: Split, *, progress: bool | Non
     images, labels = examples.images.double().cpu(), examples.labels.cpu()
     graph = trace(network.value, images[:1])
     kernel = path_kernel(
-        graph, network.value_input(images), gates1=network.gates(images), normalise=True, progress=progress
+        graph, network.value_input(images), gates1=network.gates(images), normalize=True, progress=progress
     )
     return float(label_energy(kernel, _one_against_others(labels), jitter=ENERGY_JITTER).mean())
 

@@ -16,7 +16,7 @@ from neuralpath.training.evaluation import Examples, evaluate
 from neuralpath.training.identity import check_same_model, describe_run
 from neuralpath.training.interrupts import Interrupts
 from neuralpath.training.metrics import EpochMetrics, Measurement, NonFiniteLoss, Sums
-from neuralpath.training.optimisers import make_optimiser, set_rate
+from neuralpath.training.optimizers import make_optimiser, set_rate
 from neuralpath.training.progress import TrainingBar
 from neuralpath.training.records import Hook, SaveEvery, TrainingDiverged, TrainingMoment, TrainingResult
 from neuralpath.training.saving import Saver

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralpath.graph.forward import Gates
+from neuralpath.graph import Gates
 from neuralpath.training.batches import Batch
 from neuralpath.training.config import Precision
 from neuralpath.training.surroundings import modes_kept

@@ -10,8 +10,8 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from neuralpath._checks import describe
+from neuralpath._memory import memory_budget
 from neuralpath.data import Split
-from neuralpath.tiles.memory import memory_budget
 from neuralpath.training.batches import (
     Augment,
     Batches,
@@ -112,7 +112,7 @@ def _gates_depend_on_the_batch(task: Task, gated: Gated) -> bool:
         return False
     warnings.warn(
         "the gates of an example depend on the batch that it is in, so they are not kept, and the feature network runs "
-        "for every batch; gates, and normalisations in front of them, should look at one example only.",
+        "for every batch; gates, and normalizations in front of them, should look at one example only.",
         stacklevel=3,
     )
     return True

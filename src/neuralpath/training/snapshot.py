@@ -12,11 +12,11 @@ import torch
 from jaxtyping import Shaped
 from torch import Tensor, nn
 
-from neuralpath.gating.value_inputs import drawn_late
+from neuralpath.gating import drawn_late
 from neuralpath.training.checkpoints import Checkpoint, CheckpointError, CheckpointWarning
 from neuralpath.training.metrics import EpochMetrics, Measurement, Sums
 from neuralpath.training.objectives import Objective
-from neuralpath.training.optimisers import load_optimiser_state, optimiser_state
+from neuralpath.training.optimizers import load_optimiser_state, optimiser_state
 
 _MODEL, _BUFFER, _OPTIMISER, _GENERATOR = "model.", "buffer.", "optimiser.", "generator."
 

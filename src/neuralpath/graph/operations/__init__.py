@@ -5,7 +5,7 @@ enter it in the table with ``reads``. It raises ``Refused`` with a reason where 
 meaning on a path.
 """
 
-from neuralpath.graph.operations import activations, mixes, pools, selections, sums, views
+from neuralpath.graph.operations import activations, linear_layers, pools, selections, sums, views
 from neuralpath.graph.operations.table import INNER_SOFTMAX, OPERATIONS, REASONS, SOFTMAXES, WITHOUT_PATHS
 
 __all__ = [
@@ -15,7 +15,7 @@ __all__ = [
     "SOFTMAXES",
     "WITHOUT_PATHS",
     "activations",
-    "mixes",
+    "linear_layers",
     "pools",
     "selections",
     "sums",

@@ -1,0 +1,35 @@
+# isort: split
+# Used by other folders of the package; not public.
+from .compiled import n_threads as n_threads
+from .dense import PackedLayers as PackedLayers, multiply_by_overlaps as multiply_by_overlaps, overlaps as overlaps
+from .image_loops import (
+    WindowSteps as WindowSteps,
+    image_chains as image_chains,
+    total_sums as total_sums,
+    window_sums as window_sums,
+)
+from .limit_loops import (
+    CONVOLUTION as CONVOLUTION,
+    IMAGES as IMAGES,
+    POOL as POOL,
+    Program as Program,
+    bend_of as bend_of,
+    run_tiles as run_tiles,
+    run_tiles_in_place as run_tiles_in_place,
+    squared_lengths as squared_lengths,
+)
+from .packed import WORD as WORD, Words as Words, n_words as n_words, pack as pack, use_bits as use_bits
+from .positions import (
+    arrange_positions as arrange_positions,
+    block_step as block_step,
+    n_short_words as n_short_words,
+    pack_positions as pack_positions,
+)
+from .threads import in_threads as in_threads, one_thread as one_thread, side_by_side as side_by_side
+from .winograd_loops import (
+    POINTS as POINTS,
+    STEP as STEP,
+    from_points as from_points,
+    to_points as to_points,
+    to_windows as to_windows,
+)

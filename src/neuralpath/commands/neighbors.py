@@ -1,0 +1,156 @@
+"""`neuralpath neighbors`: which training examples a model sees as most alike to others, as a picture."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tyro
+
+from neuralpath.commands.errors import UserError
+from neuralpath.commands.examples import load_examples
+from neuralpath.commands.models import load_model, load_weights
+from neuralpath.commands.seeds import check_seed
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from neuralpath import data, paths
+
+MEASURES = {
+    "kernel": "path kernel", "gates": "shared paths, normalized", "paths": "number of shared paths", "input": "pixels",
+}  # fmt: skip
+"""The measures of `nearest`, and what the picture calls them."""
+
+FORMS = {"kernel": "cosine {:.3f}", "gates": "share {:.3f}", "paths": "e^{:.1f} paths", "input": "distance {:.2f}"}
+
+SAME, OTHER = "#1a7f37", "#b42318"  # of the query's class, or not
+
+
+@dataclass(frozen=True)
+class Neighbors:
+    """Draw the training examples that a model sees as most alike to some test examples.
+
+    Four rows for each test example: by the path kernel, the cosine of path features, which are pixels times active
+    paths; by shared active paths alone, normalized; by their plain number, which favors examples that open many gates;
+    and by the distance of pixels, which knows nothing of the model.
+    """
+
+    model: tyro.conf.Positional[str]
+    """`file.py:callable` that returns a torch module, or one of: fc, vconv, gconv, circular-cnn, residual-fc,
+    davidnet."""
+    data: str
+    """digits, mnist, fashion-mnist, cifar10 or cifar100."""
+    out: Path
+    """Picture file to write, such as `neighbors.png` (needs the extra `report`); without an ending it is a PNG."""
+    queries: tuple[int, ...] = (0, 1, 2)
+    """Numbers of the test examples."""
+    k: int = 8
+    """Neighbors of each."""
+    count: int | None = None
+    """Number of training examples to search, from the first on; all by default."""
+    weights: Path | None = None
+    """Weights for the model, a safetensors file or a state dict of torch; otherwise those that the callable gives."""
+    set: tuple[str, ...] = ()
+    """Arguments of the callable, such as `width=128 depth=6`."""
+    normalize: bool = False
+    """Divide every linear node by its fan-in, for path kernels of deep networks."""
+    memory: str | None = None
+    """Memory budget, such as `8GiB`; half of what is free by default."""
+    data_dir: Path | None = None
+    """Folder with the data; then $NEURALPATH_DATA and the cache folder."""
+    seed: int = 0
+    """Seed of the random weights of our own networks."""
+
+    def run(self) -> int:
+        """Search, draw, and print how many neighbors have their query's label."""
+        import torch
+
+        from neuralpath._memory import memory_budget, parse_memory
+        from neuralpath.graph import ReplayMismatch, UnsupportedOperation, trace
+        from neuralpath.paths import nearest
+
+        check_seed(self.seed)
+        if self.out.is_dir():
+            place = self.out / "neighbors.png"
+            raise UserError(f"--out {self.out} is a folder: name a picture file, such as {place}.")
+        out = self.out if self.out.suffix else self.out.with_name(f"{self.out.name}.png")
+        try:
+            memory = memory_budget(None if self.memory is None else parse_memory(self.memory))
+            train = load_examples(self.data, "train", self.count, self.data_dir)
+            test = load_examples(self.data, "test", None, self.data_dir)
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        if not self.queries or not all(0 <= query < len(test) for query in self.queries):
+            given = ", ".join(map(str, self.queries)) or "none"
+            raise UserError(f"--queries must be numbers of test examples, from 0 to {len(test) - 1}, got {given}.")
+        torch.manual_seed(self.seed)
+        model = load_model(self.model, train.images.shape[1:], self.set)
+        if self.weights is not None:
+            load_weights(model, self.weights)
+        chosen = list(self.queries)
+        try:
+            graph = trace(model, train.images[:1])
+            found = [
+                nearest(
+                    graph, test.images[chosen], train.images, self.k, by=by, memory=memory,
+                    normalize=self.normalize and by == "kernel",
+                )
+                for by in MEASURES
+            ]  # fmt: skip
+        except (UnsupportedOperation, ReplayMismatch, TypeError, ValueError, MemoryError, OverflowError) as error:
+            raise UserError(str(error)) from error
+        labels = test.labels[chosen]
+        _draw(test.images[chosen], labels, train, found, out)
+        for neighbors in found:
+            same = (train.labels[neighbors.indices] == labels[:, None]).double().mean()
+            print(f"{MEASURES[neighbors.by]}: {float(same):.0%} of the neighbors have their query's label")
+        print(out)
+        return 0
+
+
+def _draw(queries: "Tensor", labels: "Tensor", train: "data.Split", found: "list[paths.Neighbors]", out: Path) -> None:
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise UserError(
+            "a picture needs the package matplotlib: pip install matplotlib (from a clone: pip install -c "
+            'constraints.txt ".[report]").'
+        ) from error
+    k, n_queries = found[0].indices.shape[1], len(queries)
+    figure = Figure(figsize=(1.15 * (k + 2), 1.45 * len(found) * n_queries + 0.3), layout="constrained")
+    FigureCanvasAgg(figure)
+    grid = figure.add_gridspec(len(found) * n_queries, k + 2, width_ratios=[1.6, 0.75, *[1] * k])
+    for number in range(n_queries):
+        top = len(found) * number
+        _image(
+            figure.add_subplot(grid[top : top + len(found), 0]), queries[number], f"query: {int(labels[number])}", 11
+        )
+        for row, neighbors in enumerate(found):
+            name = figure.add_subplot(grid[top + row, 1])
+            name.axis("off")
+            name.text(1.0, 0.5, MEASURES[neighbors.by].replace(" ", "\n"), ha="right", va="center", fontsize=8)
+            for place in range(k):
+                index = int(neighbors.indices[number, place])
+                label, value = int(train.labels[index]), float(neighbors.values[number, place])
+                axes = figure.add_subplot(grid[top + row, 2 + place])
+                color = SAME if label == int(labels[number]) else OTHER
+                _image(axes, train.images[index], str(label), 9, color)
+                axes.set_xlabel(FORMS[neighbors.by].format(value), fontsize=6.5, labelpad=2)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(out, dpi=140)
+    except (OSError, ValueError) as error:  # a folder that cannot be written, or an ending that is no picture's
+        raise UserError(f"--out {out} cannot be written: {error}") from error
+
+
+def _image(axes: Any, image: "Tensor", title: str, size: float, color: str = "black") -> None:
+    """An image with a title, grey or in color."""
+    pixels = image.movedim(0, -1).clamp(0, 1).numpy()
+    axes.imshow(pixels[..., 0] if pixels.shape[-1] == 1 else pixels, cmap="gray_r", vmin=0, vmax=1)
+    axes.set_title(title, fontsize=size, color=color, pad=2)
+    axes.set_xticks([])
+    axes.set_yticks([])
+    for side in axes.spines.values():
+        side.set_color(color)
+        side.set_linewidth(1.2 if color != "black" else 0.8)

@@ -1,0 +1,5 @@
+"""Kernel regression and classification in scikit-learn style."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

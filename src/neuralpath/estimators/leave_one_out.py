@@ -1,0 +1,130 @@
+r"""Leave-one-out predictions in closed form, and the regularization path from one eigendecomposition.
+
+With :math:`G = (K + \lambda I)^{-1}`, the machine trained without example i predicts there
+
+.. math:: y_i - (G y)_i / G_{ii}
+
+Where the targets are centered by their mean and the mean is added again, the machine without example i has the mean
+:math:`c_{-i} = (n \bar y - y_i) / (n - 1)` of the others; its prediction is
+
+.. math:: y_i - (G y)_i / G_{ii} + c_{-i} (G 1)_i / G_{ii}
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float64
+from scipy.linalg import eigh
+
+from neuralpath._memory import format_memory
+from neuralpath.estimators.cholesky import SingularKernel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeaveOneOut:
+    """Predictions (scores, for classes) of each example by the machine that is trained on all others, and their error.
+
+    ``squared_error`` is the mean over examples and columns; ``error_rate`` is the share of wrong classes, ``None`` for
+    regression.
+    """
+
+    predictions: Float64[np.ndarray, "n *columns"]
+    squared_error: float
+    error_rate: float | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RidgePath:
+    """Machines for many ridges from one eigendecomposition: for each ridge what fitting with it would give.
+
+    ``coefficients`` are the ``dual_coef_``; ``leave_one_out`` the predictions of each example by the others,
+    ``squared_errors`` and ``error_rates`` their errors (rates only for classes); ``predictions`` are those of the test
+    rows (scores, for classes), if some were given.
+    """
+
+    ridges: Float64[np.ndarray, " ridge"]
+    coefficients: Float64[np.ndarray, "ridge n *columns"]
+    leave_one_out: Float64[np.ndarray, "ridge n *columns"]
+    squared_errors: Float64[np.ndarray, " ridge"]
+    error_rates: Float64[np.ndarray, " ridge"] | None = None
+    predictions: Float64[np.ndarray, "ridge test *columns"] | None = None
+
+    @property
+    def best_ridge(self) -> float:
+        """The ridge of the smallest squared leave-one-out error; the largest of equal ones."""
+        best = np.flatnonzero(self.squared_errors == self.squared_errors.min())
+        return float(self.ridges[best].max())
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inverse:
+    """G y, G 1 and the diagonal of G, for G = (K + ridge I)^-1."""
+
+    targets: Float64[np.ndarray, "n k"]
+    ones: Float64[np.ndarray, " n"]
+    diagonal: Float64[np.ndarray, " n"]
+
+
+def left_out_predictions(
+    inverse: Inverse, targets: Float64[np.ndarray, "n k"], *, centered: bool
+) -> Float64[np.ndarray, "n k"]:
+    """What each example is given by the machine that is trained on the others; the formula is that of this module.
+
+    Raises: ValueError for a single example.
+    """
+    n = len(targets)
+    if n < 2:
+        raise ValueError("leaving one out needs at least two training examples.")
+    predictions = targets - inverse.targets / inverse.diagonal[:, None]
+    if centered:
+        others = (targets.sum(0) - targets) / (n - 1)
+        predictions = predictions + others * (inverse.ones / inverse.diagonal)[:, None]
+    return predictions
+
+
+def check_path_memory(n: int, n_columns: int, n_ridges: int, budget: int) -> None:
+    """Refuse a path whose matrices (kernel, eigenvectors, their squares) and results pass the budget.
+
+    Raises: MemoryError.
+    """
+    needed = 8 * n * (3 * n + 3 * n_ridges * n_columns)
+    if needed > budget:
+        raise MemoryError(
+            f"the regularization path needs {format_memory(needed)} for {n:,} examples, more than the memory budget of "
+            f"{format_memory(budget)}: give memory={needed} or more, or fewer examples."
+        )
+
+
+def inverses_for_ridges(
+    kernel: Float64[np.ndarray, "n n"], targets: Float64[np.ndarray, "n k"], ridges: Float64[np.ndarray, " ridge"]
+) -> list[Inverse]:
+    """The inverse for each ridge; the kernel's array is overwritten.
+
+    Cost: one eigendecomposition, about 9 n^3, then n^2 (k + 2) for each ridge; memory of three matrices.
+    Raises: SingularKernel if K + ridge I is singular to working precision for one of them.
+    """
+    values, vectors = eigh(kernel, overwrite_a=True, check_finite=False, driver="evr")
+    n = len(values)
+    floor = n * np.finfo(np.float64).eps * max(abs(values[0]), abs(values[-1]))
+    smallest = float(ridges.min())
+    if values[0] + smallest < floor:
+        # A hundredth more than needed, so that the printed digits do not round below it.
+        raise SingularKernel(
+            f"`ridges`: the kernel with a ridge of {smallest:g} is not positive definite to working precision, its "
+            f"smallest eigenvalue is {values[0]:.2g} and its largest {values[-1]:.2g}. The smallest ridge that works "
+            f"is {1.01 * (floor - values[0]):.3g}."
+        )
+    rotated = vectors.T @ np.column_stack([targets, np.ones(n)])
+    squares = np.square(vectors)
+    results = []
+    for ridge in ridges:
+        weights = 1 / (values + ridge)
+        solved = vectors @ (weights[:, None] * rotated)
+        results.append(Inverse(solved[:, :-1], solved[:, -1], squares @ weights))
+    return results
+
+
+def error_rate(scores: Float64[np.ndarray, "n k"], targets: Float64[np.ndarray, "n k"]) -> float:
+    """Share of examples whose largest score is not that of their class, the column with the largest target."""
+    wrong: Bool[np.ndarray, " n"] = scores.argmax(1) != targets.argmax(1)
+    return float(wrong.mean())

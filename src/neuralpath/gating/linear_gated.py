@@ -1,0 +1,122 @@
+"""The deep linearly gated network: gates from a network without activations, weights in another."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import nn
+
+from neuralpath.gates import SoftGate
+from neuralpath.gating.network import GatedNetwork
+from neuralpath.gating.spellings import GateFunction
+from neuralpath.gating.value_inputs import ValueInput
+from neuralpath.nets import FC, GCONV, Initialization
+
+STEEPNESS = 10.0  # of the soft gates, as in the paper
+
+
+class LinearGatedFC(GatedNetwork):
+    r"""Fully connected network behind the gates of a deep linear network.
+
+    .. math:: q_l = \Theta^F_l q_{l-1}, \quad q_0 = x, \qquad z_l = (\Theta^V_l z_{l-1}) \odot G(q_l)
+
+    Every gate is a hyperplane in input space, :math:`q_l = \Theta^F_l \cdots \Theta^F_1 x`. The feature network ends
+    at its last gate; the value network is an `FC`, and the arguments are those of it.
+
+    Reference: "Duality simplifies deep neural networks with rectified linear units", section 5.
+
+    Args:
+        input_shape: Dimension of the input, or the shape of one example.
+        width: Units of every hidden layer, or one number per hidden layer.
+        depth: Number of weight layers of the value network; may be left out where `width` is a sequence.
+        n_outputs: Number of outputs.
+        gate: From pre-activations to gates.
+        train_feature: Whether the feature network is trained; then `gate` must not be hard.
+        value_input: What the value network sees; see `neuralpath.GatedNetwork`.
+        bias: Whether the layers have biases.
+        init: An initialization, or its name; see `neuralpath.nets.initialize`.
+        generator: Source of the initial weights, of the feature network first.
+
+    Raises:
+        ValueError: If a size is not positive, `width` and `depth` do not fit together, or nothing is hidden.
+
+    Example:
+        >>> LinearGatedFC(4, 8, 3)(torch.ones(5, 4)).shape
+        torch.Size([5, 1])
+
+    """
+
+    def __init__(
+        self,
+        input_shape: int | Sequence[int],
+        width: int | Sequence[int],
+        depth: int | None = None,
+        n_outputs: int = 1,
+        *,
+        gate: GateFunction = SoftGate(STEEPNESS),  # noqa: B008 (a frozen value)
+        train_feature: bool = True,
+        value_input: str | ValueInput = "image",
+        bias: bool = False,
+        init: Initialization | str = "glorot",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        feature, value = (
+            FC(input_shape, width, depth, n_outputs, bias=bias, init=init, generator=generator) for _ in range(2)
+        )
+        if len(feature.layers) == 1:
+            raise ValueError("`depth` must be at least 2: without a hidden layer there is nothing to gate.")
+        _drop_last(feature.layers)
+        super().__init__(
+            feature, value, gate=gate, value_input=value_input, linear_feature=True, train_feature=train_feature
+        )
+
+
+class LinearGatedCNN(GatedNetwork):
+    """Convolutional network with global average pooling behind the gates of a deep linear one.
+
+    As `LinearGatedFC`, with `GCONV` for the value network: every feature is a chain of linear filters of the
+    image. The arguments are those of `GCONV` and of `LinearGatedFC`; the defaults are the four convolutions of 128
+    filters whose gates the papers permute.
+
+    Reference: "Duality simplifies deep neural networks with rectified linear units", section 5.
+
+    Raises:
+        ValueError: If a size is not positive, `window` is even or `channels` is empty.
+
+    Example:
+        >>> LinearGatedCNN((1, 6, 6), 2, channels=(3, 4))(torch.ones(7, 1, 6, 6)).shape
+        torch.Size([7, 2])
+
+    """
+
+    def __init__(
+        self,
+        input_shape: Sequence[int],
+        n_outputs: int = 10,
+        *,
+        channels: Sequence[int] = (128, 128, 128, 128),
+        hidden: Sequence[int] = (),
+        window: int = 3,
+        stride: int | Sequence[int] = 1,
+        gate: GateFunction = SoftGate(STEEPNESS),  # noqa: B008 (a frozen value)
+        train_feature: bool = True,
+        value_input: str | ValueInput = "image",
+        bias: bool = False,
+        init: Initialization | str = "glorot",
+        generator: torch.Generator | None = None,
+    ) -> None:
+        feature, value = (
+            GCONV(
+                input_shape, n_outputs, channels=channels, hidden=hidden, window=window, stride=stride, bias=bias,
+                init=init, generator=generator,
+            )
+            for _ in range(2)
+        )  # fmt: skip
+        _drop_last(feature.dense)
+        super().__init__(
+            feature, value, gate=gate, value_input=value_input, linear_feature=True, train_feature=train_feature
+        )
+
+
+def _drop_last(layers: nn.Sequential) -> None:
+    """Take away the output layer, and leave the names of the others alone."""
+    delattr(layers, next(reversed(layers._modules)))

@@ -1,0 +1,74 @@
+"""Which output a path quantity is about: behind one dense layer all outputs share their paths."""
+
+from neuralpath._checks import describe
+from neuralpath.graph import nodes as n
+from neuralpath.graph.free_weights import bound_weight
+from neuralpath.graph.path_graph import PathGraph, check_graph
+
+
+def chosen_output(graph: PathGraph, output: int | None) -> int:
+    """Index of the output unit that a quantity is about; ``None`` stands for all where they share their paths.
+
+    Raises: TypeError if it is no index; ValueError if it is out of range, or if none is given and the outputs differ.
+    """
+    check_graph(graph)
+    if output is not None:
+        if not isinstance(output, int) or isinstance(output, bool):
+            raise TypeError(f"`output` must be the index of an output unit, an integer, got {describe(output)}.")
+        if not 0 <= output < graph.n_outputs:
+            raise ValueError(f"`output` must be an index from 0 to {graph.n_outputs - 1}, got {output}.")
+        return output
+    if not outputs_share_paths(graph):
+        raise ValueError(
+            f"the {graph.n_outputs} outputs do not end in one dense layer, so each has paths of its own; "
+            "say which one with `output=`."
+        )
+    return 0
+
+
+def outputs_share_paths(graph: PathGraph) -> bool:
+    """Whether the outputs differ in nothing but the last weight of each path."""
+    return graph.n_outputs == 1 or _shared(graph, graph.by_name[graph.output_name])
+
+
+def _shared(graph: PathGraph, node: n.Node) -> bool:
+    sources = [graph.by_name[name] for name in node.inputs]
+    match node:
+        case n.LinearNode():
+            return node.groups == 1 and not node.windows
+        case n.BiasNode() | n.ReshapeNode():
+            return _shared(graph, sources[0])
+        case n.ScaleNode():
+            return node.factor.evaluate(graph.state).numel() == 1 and _shared(graph, sources[0])
+        case n.ConstantNode():
+            return node.value.evaluate(graph.state).numel() == 1
+        case n.AddNode():
+            return all(_shared(graph, source) for source in sources)
+        case n.SelectNode():
+            return all(i is None or bool((i >= 0).all()) for i in node.indices) and _shared(graph, sources[0])
+        case _:
+            return False
+
+
+def refuse_repeated(graph: PathGraph, quantity: str) -> None:
+    """Refuse a parameter that is a weight at one node and used at another: the output is not multilinear in it."""
+    check_graph(graph)
+    if (tied := graph.tied_parameter()) is not None:
+        name, first, second = tied
+        raise ValueError(
+            f"{quantity} is not defined for tied weights: the parameter {name!r} is used at {first!r} and at "
+            f"{second!r}, so it stands twice on a path; untie it, or use the tangent kernel, which handles tying."
+        )
+
+
+def refuse_tied(graph: PathGraph, quantity: str) -> None:
+    """Refuse weights that cannot be drawn one by one: repeated at another node, or bound where they are computed."""
+    refuse_repeated(graph, quantity)
+    if (bound := bound_weight(graph.nodes, graph.state)) is not None:
+        name, reason = bound
+        raise ValueError(
+            f"{quantity} is that of a network whose weights are free, and those of {name!r} are computed from "
+            f"parameters: {reason}. Put a constant factor on the layer's output or its input, make each weight a "
+            "parameter of its own (`torch.nn.utils.prune.remove`, `parametrize.remove_parametrizations`), or use the "
+            "tangent kernel, which takes them as they are."
+        )

@@ -1,0 +1,62 @@
+from .concentrating import (
+    Concentration as Concentration,
+    concentration as concentration,
+    fitted_power as fitted_power,
+    printed_variance_bound as printed_variance_bound,
+    spectrum_ratio as spectrum_ratio,
+)
+from .diagnostics import (
+    LabelEnergySplit as LabelEnergySplit,
+    alignment as alignment,
+    centered_alignment as centered_alignment,
+    condition_number as condition_number,
+    label_energy as label_energy,
+    label_energy_by_eigenvector as label_energy_by_eigenvector,
+    spectrum as spectrum,
+)
+from .dynamics import KernelDynamics as KernelDynamics, Steps as Steps
+from .limit.limit_kernel import (
+    limit_output_kernel as limit_output_kernel,
+    limit_output_kernel_tiles as limit_output_kernel_tiles,
+    limit_path_kernel as limit_path_kernel,
+    limit_path_kernel_tiles as limit_path_kernel_tiles,
+    limit_tangent_kernel as limit_tangent_kernel,
+    limit_tangent_kernel_tiles as limit_tangent_kernel_tiles,
+)
+from .limit.parts import (
+    LimitParts as LimitParts,
+    limit_tangent_parts as limit_tangent_parts,
+    limit_tangent_parts_tiles as limit_tangent_parts_tiles,
+)
+from .limit.quadrature import ByQuadrature as ByQuadrature
+from .named_kernels import named_tiles as named_tiles
+from .path.path_kernel import (
+    expected_tangent_kernel as expected_tangent_kernel,
+    expected_tangent_kernel_tiles as expected_tangent_kernel_tiles,
+    path_kernel as path_kernel,
+    path_kernel_tiles as path_kernel_tiles,
+)
+from .path.variances import FanVariance as FanVariance
+from .random_values import random_weights as random_weights, value_kernel as value_kernel
+from .storage.store import StoredKernel as StoredKernel, open_kernel as open_kernel
+from .stored_kernels import store_kernel as store_kernel, verify_kernel as verify_kernel
+from .tangent.parts import TangentParts as TangentParts, tangent_parts as tangent_parts
+from .tangent.tangent_kernel import tangent_kernel as tangent_kernel, tangent_kernel_tiles as tangent_kernel_tiles
+from .tiling.fill import progress_bar as progress_bar
+from .tiling.plan import BudgetTooSmall as BudgetTooSmall, Tile as Tile
+from .tiling.tiled_kernel import TiledKernel as TiledKernel
+
+# isort: split
+# Used by other folders of the package; not public.
+from .diagnostics import ROUNDING as ROUNDING
+from .named_kernels import check_kernel_name as check_kernel_name
+from .path.chain import dense_chain as dense_chain
+from .path.images import image_chain as image_chain
+from .path.variances import weight_variances as weight_variances
+from .random_values import random_signs as random_signs
+from .storage.fingerprint import Fingerprint as Fingerprint, tensor_digest as tensor_digest
+from .storage.store import find_kernel as find_kernel
+from .storage.stored_tiles import WAY_OUT as WAY_OUT, check_threads as check_threads, pinned_threads as pinned_threads
+from .tiling.estimate import format_time as format_time
+from .tiling.plan import Cost as Cost, Plan as Plan, make_plan as make_plan
+from .tiling.tiled_kernel import refuse_overflow as refuse_overflow

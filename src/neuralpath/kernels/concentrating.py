@@ -1,0 +1,185 @@
+r"""How far one draw of the value tangent kernel is from its expectation.
+
+For given gates and random value weights, :math:`E[K^V]` is known exactly (``expected_tangent_kernel``). One draw
+differs from it, the less the wider the network: the relative distance falls as :math:`1/\sqrt w`, and its square grows
+about as :math:`d / w` with the depth :math:`d`.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from neuralpath._checks import describe
+from neuralpath.graph import Gates, PathGraph, check_graph
+from neuralpath.kernels.diagnostics import KernelMatrix, spectrum
+from neuralpath.kernels.path.path_kernel import expected_tangent_kernel
+from neuralpath.kernels.path.variances import FanVariance, Variance
+from neuralpath.kernels.random_values import Draw, gaussian, random_weights, value_kernel
+from neuralpath.kernels.storage.store import StoredKernel
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Concentration:
+    """Draws of a value tangent kernel against its expectation, in float64.
+
+    ``mean`` and ``variance`` are those of each entry over the draws (the variance without bias). ``distances`` are
+    the Frobenius distances of each draw from the expectation, relative to its norm. ``spectrum_ratios`` are, for each
+    draw, its eigenvalues divided by those of the expectation, both largest first.
+    """
+
+    expected: Float64[Tensor, "batch batch"]
+    mean: Float64[Tensor, "batch batch"]
+    variance: Float64[Tensor, "batch batch"]
+    distances: Float64[Tensor, " draw"]
+    spectrum_ratios: Float64[Tensor, "draw eigenvalue"]
+
+    @property
+    def standard_error(self) -> Float64[Tensor, "batch batch"]:
+        """Standard error of each entry of ``mean``."""
+        return (self.variance / len(self.distances)).sqrt()
+
+    @property
+    def relative_variance(self) -> float:
+        r"""Mean squared relative distance, :math:`E\|K^V - E[K^V]\|_F^2 / \|E[K^V]\|_F^2`, estimated from the draws."""
+        return float(self.distances.square().mean())
+
+
+def concentration(
+    graph: PathGraph,
+    x: Float[Tensor, "batch *shape"],
+    n_draws: int,
+    *,
+    generator: torch.Generator,
+    gates: Gates | None = None,
+    variance: Variance = FanVariance(2.0),  # noqa: B008  (frozen)
+    bias_variance: float = 0.0,
+    draw: Draw = gaussian,
+) -> Concentration:
+    r"""Mean and spread of the value tangent kernel over random value weights, beside its exact expectation.
+
+    The gates stay as they are: those that ``x`` opens in the network, or ``gates``. The weights are drawn
+    ``n_draws`` times, independently of them, as ``random_weights`` does; ``variance``, ``bias_variance`` and ``draw``
+    are as there.
+
+    Reference: P0 theorem 4.1, P1 theorem 5.1, P2 theorem 5.1.
+    Cost: ``n_draws`` times that of ``value_kernel``, once that of ``expected_tangent_kernel``.
+    Raises: ValueError for fewer than two draws; otherwise as those two.
+
+    >>> import neuralpath as npath
+    >>> x = torch.randn(3, 4, dtype=torch.float64)
+    >>> graph = npath.trace(npath.nets.FC(4, width=64, depth=3).double(), x[:1])
+    >>> drawn = concentration(graph, x, 50, generator=torch.Generator().manual_seed(0))
+    >>> bool(((drawn.mean - drawn.expected).abs() <= 5 * drawn.standard_error).all())
+    True
+    """
+    if n_draws < 2:
+        raise ValueError(f"`n_draws` must be 2 or more, got {n_draws}.")
+    check_graph(graph)
+    gates = graph.gates(x) if gates is None else gates
+    expected = expected_tangent_kernel(
+        graph, x, gates1=gates, variance=variance, bias_variance=bias_variance, progress=False
+    ).double()
+    norm = torch.linalg.matrix_norm(expected)
+    # Sums are of differences from the expectation, so that the variance is not a difference of large numbers.
+    total, squares = torch.zeros_like(expected), torch.zeros_like(expected)
+    distances, ratios = [], []
+    for _ in range(n_draws):
+        weights = random_weights(graph, generator=generator, variance=variance, bias_variance=bias_variance, draw=draw)
+        kernel = value_kernel(graph, x, weights=weights, gates1=gates).double()
+        off = kernel - expected
+        total += off
+        squares += off.square()
+        distances.append(torch.linalg.matrix_norm(off) / norm)
+        ratios.append(spectrum_ratio(kernel, expected))
+    mean = total / n_draws
+    spread = ((squares - n_draws * mean.square()) / (n_draws - 1)).clamp(min=0)
+    return Concentration(expected, expected + mean, spread, torch.stack(distances), torch.stack(ratios))
+
+
+def spectrum_ratio(kernel: KernelMatrix, expected: KernelMatrix) -> Float[Tensor, " eigenvalue"]:
+    r"""Eigenvalues of a kernel divided by those of another, both largest first.
+
+    .. math:: \rho_i(K) / \rho_i(\bar K)
+
+    Only for eigenvalues of ``expected`` above n * eps times the largest, with eps that of ``expected``: the others are
+    rounding.
+    Cost: O(n^3). Raises: ValueError if a kernel is not square, symmetric and finite, if ``expected`` is zero, or if the
+    sizes differ; TypeError for other dtypes.
+
+    >>> spectrum_ratio(torch.diag(torch.tensor([2.0, 3.0])), torch.eye(2))
+    tensor([3., 2.])
+    """
+    sized = isinstance(kernel, Tensor | StoredKernel) and isinstance(expected, Tensor | StoredKernel)
+    if sized and kernel.shape != expected.shape:
+        raise ValueError(f"`kernel` and `expected` must have one size, got {describe(kernel)}, {describe(expected)}.")
+    values, reference = spectrum(kernel), spectrum(expected)
+    if not float(reference[0]) > 0:
+        raise ValueError("`expected` has no positive eigenvalue, so there is nothing to divide by.")
+    kept = reference > len(reference) * torch.finfo(expected.dtype).eps * reference[0]
+    return values[kept] / reference[kept].to(values.dtype)
+
+
+def printed_variance_bound(input_size: int, width: int, depth: int, variance: float) -> float:
+    r"""The bound that P0 theorem 4.1 (ii) prints for the variance of an entry, with the constant 1 for its O.
+
+    .. math:: d_{in}^2 \sigma^{4(d-1)} \max\{d^2 w^{2(d-2)+1}, d^3 w^{2(d-2)}\}
+
+    Symbols: :math:`d_{in}, w, d, \sigma^2` are ``input_size``, ``width``, ``depth`` and ``variance``. For open gates
+    and inputs of squared norm :math:`d_{in}` it is :math:`\max\{1/w, d/w^2\}` times the square of the expectation.
+
+    **It is no bound**: its dependence on the depth is wrong (erratum E13), since the relative variance grows as
+    :math:`d / w`. It is here to be shown beside what is measured.
+    Raises: ValueError for sizes that are not positive, a depth below 2, or outside the theorem's
+    :math:`4 d / w^2 < 1`.
+
+    >>> expectation = 4 * 0.01**3 * 100**3
+    >>> round(printed_variance_bound(1, 100, 4, 0.01) / expectation**2, 6)
+    0.01
+    """
+    if min(input_size, width) < 1 or depth < 2 or not 0 < variance < math.inf:
+        raise ValueError(
+            "`input_size` and `width` must be at least 1, `depth` at least 2 and `variance` positive, got "
+            f"{input_size}, {width}, {depth} and {variance}."
+        )
+    if 4 * depth >= width**2:
+        raise ValueError(f"the theorem asks for 4 * depth < width^2, got a depth of {depth} and a width of {width}.")
+    largest = max(2 * math.log(depth) + math.log(width), 3 * math.log(depth)) + 2 * (depth - 2) * math.log(width)
+    return math.exp(2 * math.log(input_size) + 2 * (depth - 1) * math.log(variance) + largest)
+
+
+@dataclass(frozen=True)
+class PowerLaw:
+    """A fitted ``factor * size**exponent`` and the standard error of the exponent."""
+
+    exponent: float
+    standard_error: float
+    factor: float
+
+
+def fitted_power(sizes: Sequence[float], samples: Sequence[Float[Tensor, " _sample"]]) -> PowerLaw:
+    r"""The power of a size with which the mean of a positive quantity grows, from samples of it at each size.
+
+    Least squares of the logarithm of the mean at each size against the logarithm of the size, each size with the same
+    weight. The standard error comes from the spread of the samples at each size: it knows nothing of a wrong law.
+    Raises: ValueError for fewer than two sizes, fewer than two samples of a size, or values that are not positive.
+
+    >>> law = fitted_power([1, 10, 100], [torch.tensor([4.0, 6.0]) / size for size in (1, 10, 100)])
+    >>> round(law.exponent, 4), round(law.factor, 4)
+    (-1.0, 5.0)
+    """
+    if len(set(sizes)) < 2 or len(sizes) != len(samples) or min(sizes) <= 0:
+        raise ValueError(f"`sizes` must be two or more positive numbers, one for each of `samples`, got {list(sizes)}.")
+    if any(len(sample) < 2 or not bool((sample > 0).all()) for sample in samples):
+        raise ValueError("`samples` must have two or more positive values for each size.")
+    position = torch.tensor([math.log(size) for size in sizes], dtype=torch.float64)
+    means = torch.stack([sample.double().mean() for sample in samples])
+    errors = torch.stack([sample.double().var() / len(sample) for sample in samples]) / means.square()  # of the logs
+    centered = position - position.mean()
+    slopes = centered / centered.square().sum()
+    exponent = float(slopes @ means.log())
+    factor = math.exp(float(means.log().mean()) - exponent * float(position.mean()))
+    return PowerLaw(exponent, float((slopes.square() @ errors).sqrt()), factor)

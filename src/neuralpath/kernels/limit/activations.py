@@ -1,0 +1,177 @@
+"""Expectations of activations over two normal variables: what an activation does in the limit of infinite width.
+
+Throughout, (q, q') are normal with mean 0, variances ``v`` and ``w`` and covariance ``c``; chi is the activation, chi'
+its derivative and gamma its gate, chi(q) = q gamma(q).
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol, runtime_checkable
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+Numbers = Float[Tensor, "..."]
+
+SAME_DIRECTION = 16
+"""Cosines within so many units of rounding of 1 or -1 are taken as such.
+
+A covariance has a few roundings in it, which near an angle of 0 become errors of their square root: without this an
+example would have an angle of about 1e-8 with itself.
+"""
+
+
+class Pair(Enum):
+    """The two functions whose product's expectation is taken, of q and of q'."""
+
+    SIGNALS = ("signal", "signal")  # E[chi(q) chi(q')]
+    SLOPES = ("slope", "slope")  # E[chi'(q) chi'(q')]
+    GATES = ("gate", "gate")  # E[gamma(q) gamma(q')]
+    GATE_SLOPE = ("gate", "slope")  # E[gamma(q) chi'(q')]
+    SLOPE_GATE = ("slope", "gate")  # E[chi'(q) gamma(q')]
+
+
+@runtime_checkable
+class Activation(Protocol):
+    """An activation with its expectations."""
+
+    @property
+    def normalizer(self) -> float:
+        """The variance of weights, times their number, that goes with it: 2 for ReLU."""
+        ...
+
+    @property
+    def gated(self) -> bool:
+        """Whether it is read as q times a gate, so that the expectations with gates are there."""
+        ...
+
+    def __call__(self, q: Numbers) -> Numbers:
+        """The activation of a tensor."""
+        ...
+
+    def mean(self, v: Numbers) -> Numbers:
+        """E[chi(q)]."""
+        ...
+
+    def moments(self, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
+        """The expectations that are asked for; ``v`` and ``w`` broadcast against ``c``."""
+        ...
+
+
+@dataclass(frozen=True)
+class SlopeSplit:
+    """E[chi'(q) chi'(q')] in its parts, where chi' = gamma + q gamma'."""
+
+    value: Numbers  # E[gamma gamma']
+    feature: Numbers  # E[q gamma_q q' gamma_q']
+    cross: Numbers  # the two mixed terms
+
+    @property
+    def total(self) -> Numbers:
+        """E[chi'(q) chi'(q')]."""
+        return self.value + self.feature + self.cross
+
+
+def split_slopes(activation: Activation, v: Numbers, w: Numbers, c: Numbers) -> SlopeSplit:
+    """The parts of E[chi'(q) chi'(q')] for a gated activation; times the weight variance they are those of Sigma-hat.
+
+    Reference: Theory, "Kernels of infinite width"; erratum E2. Raises: ValueError for an activation without a gate.
+
+    >>> one = torch.ones(())
+    >>> float(split_slopes(Rectifier(), one, one, 0.5 * one).feature)
+    0.0
+    """
+    check_gated(activation)
+    wanted = (Pair.SLOPES, Pair.GATES, Pair.GATE_SLOPE, Pair.SLOPE_GATE)
+    slopes, gates, left, right = activation.moments(v, w, c, wanted)
+    return SlopeSplit(gates, slopes - left - right + gates, left + right - 2 * gates)
+
+
+def check_gated(activation: Activation, node: str | None = None) -> None:
+    """Refuse an activation that has no gate, by the name of its node where it stands at one."""
+    if not activation.gated:
+        what = str(activation)
+        if node is not None and repr(node) not in what:  # one that was made for a node has its name already
+            what = f"{what} at {node!r}"
+        raise ValueError(f"{what} is not of the form q * gate(q), so its slope has no value and feature part.")
+
+
+def sine_and_angle(v: Numbers, w: Numbers, c: Numbers) -> tuple[Numbers, Numbers]:
+    """The angle between two vectors of squared lengths v, w and inner product c, and its sine times the lengths.
+
+    The arc tangent of sine and cosine loses nothing that c does not lack already, unlike the arc cosine. A vector of
+    length 0 is taken as orthogonal to every other, itself included.
+    """
+    sine = sine_square(v, w, c).sqrt_()
+    angle = torch.atan2(sine, c)
+    return sine, torch.where((v == 0) | (w == 0), math.pi / 2, angle)
+
+
+def sine_square(v: Numbers, w: Numbers, c: Numbers) -> Numbers:
+    """The square of the sine times those of the lengths, v w - c^2; exactly 0 where only rounding is left of it."""
+    lengths = v.sqrt() * w.sqrt()
+    tiny = SAME_DIRECTION * torch.finfo(c.dtype).eps * lengths
+    below, above = lengths - c, lengths + c
+    return torch.where(below <= tiny, 0.0, below) * torch.where(above <= tiny, 0.0, above)
+
+
+@dataclass(frozen=True)
+class Rectifier:
+    """ReLU, and leaky ReLU with a slope for negative values; its gate is its derivative.
+
+    With a the slope and t the angle: E[chi' chi''] = [(1 + a^2)(pi - t) + 2 a t] / 2 pi, and E[chi chi'] = c times that
+    plus (1 - a)^2 |q||q'| sin t / 2 pi.
+    """
+
+    slope: float = 0.0
+
+    @property
+    def normalizer(self) -> float:
+        return 2 / (1 + self.slope**2)
+
+    @property
+    def gated(self) -> bool:
+        return True
+
+    def __call__(self, q: Numbers) -> Numbers:
+        return torch.where(q > 0, q, self.slope * q)
+
+    def mean(self, v: Numbers) -> Numbers:
+        return (1 - self.slope) * (v / (2 * math.pi)).sqrt()
+
+    def moments(self, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
+        sine, angle = sine_and_angle(v, w, c)
+        square = 1 + self.slope**2
+        slopes = (square * math.pi - (1 - self.slope) ** 2 * angle) / (2 * math.pi)
+        signals = None
+        if Pair.SIGNALS in pairs:
+            signals = c * slopes + (1 - self.slope) ** 2 / (2 * math.pi) * sine
+        return [signals if pair is Pair.SIGNALS and signals is not None else slopes for pair in pairs]
+
+
+@dataclass(frozen=True)
+class Identity:
+    """No activation: the gate is always open."""
+
+    @property
+    def normalizer(self) -> float:
+        return 1.0
+
+    @property
+    def gated(self) -> bool:
+        return True
+
+    def __call__(self, q: Numbers) -> Numbers:
+        return q
+
+    def mean(self, v: Numbers) -> Numbers:
+        return torch.zeros_like(v)
+
+    def moments(self, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
+        return [c if pair is Pair.SIGNALS else torch.ones_like(c) for pair in pairs]
+
+
+Function = Callable[[Numbers], Numbers]

@@ -1,0 +1,191 @@
+"""Chains of convolutions for fused_images.py: what they are, and the program that the compiled loops follow."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from neuralpath._loops import CONVOLUTION, IMAGES, POOL, Program, bend_of
+from neuralpath.kernels.limit.fused_dense import DenseStep, check_head, check_variances
+
+Pair = tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionStep:
+    """A convolution, and the leaky ReLU after it, by its slope below 0 (1.0: none). Sizes are (y, x)."""
+
+    window: Pair
+    weight_variance: float  # times 1 / fan-in; of the first layer of a network: over the window alone
+    stride: Pair = (1, 1)
+    before: Pair = (0, 0)  # rows and columns padded in front
+    after: Pair = (0, 0)
+    circular: bool = False
+    bias_variance: float = 0.0
+    slope: float = 0.0
+
+    def __post_init__(self) -> None:
+        check_variances(self.weight_variance, self.bias_variance)
+        _check_sizes("convolution", self.window, self.stride)
+        if min(*self.before, *self.after) < 0:
+            raise ValueError(f"padding must not be negative, got {self.before} before and {self.after} after.")
+        if not math.isfinite(self.slope):
+            raise ValueError(f"`slope` must be a finite number, got {self.slope}.")
+
+    def output_size(self, size: Pair) -> Pair:
+        """Rows and columns of its output."""
+        return _outputs(size, self.window, self.stride, self.before, self.after)
+
+    def keeps(self, size: Pair) -> bool:
+        """Whether position i of the output is the window around position i of the input."""
+        return self.stride == (1, 1) and self.output_size(size) == size
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStep:
+    """Average pooling without padding, after an activation. Sizes are (y, x)."""
+
+    window: Pair
+    stride: Pair
+
+    def __post_init__(self) -> None:
+        _check_sizes("pool", self.window, self.stride)
+
+    def output_size(self, size: Pair) -> Pair:
+        """Rows and columns of its output."""
+        return _outputs(size, self.window, self.stride, (0, 0), (0, 0))
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChain:
+    """Convolutions with activations, pools between them, then global average pooling or flattening, then dense layers.
+
+    ``pooled``: global average pooling; otherwise images are flattened.
+    """
+
+    steps: tuple[ConvolutionStep | PoolStep, ...]
+    pooled: bool
+    dense: tuple[DenseStep, ...]
+
+    def __post_init__(self) -> None:
+        if not any(isinstance(step, ConvolutionStep) for step in self.steps):
+            raise ValueError("a chain on images has at least one convolution; for vectors use `dense_kernel`.")
+        check_head(self.dense)
+
+
+def _check_sizes(what: str, window: Pair, stride: Pair) -> None:
+    if min(*window, *stride) < 1:
+        raise ValueError(f"window and stride of a {what} must be positive, got {window} and {stride}.")
+
+
+def _outputs(size: Pair, window: Pair, stride: Pair, before: Pair, after: Pair) -> Pair:
+    y, x = ((size[k] + before[k] + after[k] - window[k]) // stride[k] + 1 for k in (0, 1))
+    if min(y, x) < 1:
+        raise ValueError(f"a window of {window} does not fit into images of {size} with their padding.")
+    return y, x
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A step that reads several displacements of what is before it (None: images), and layers that keep the size."""
+
+    source: ConvolutionStep | PoolStep | None
+    source_size: Pair
+    size: Pair
+    layers: tuple[ConvolutionStep, ...] = ()
+
+    @property
+    def positions(self) -> int:
+        """Number of positions."""
+        return self.size[0] * self.size[1]
+
+    @property
+    def activated(self) -> tuple[ConvolutionStep, ...]:
+        """Its convolutions, also the one that it reads: each has an activation."""
+        return (self.source, *self.layers) if isinstance(self.source, ConvolutionStep) else self.layers
+
+
+Displacements = tuple[list[int], list[int]]
+
+
+def segments_of(chain: LimitChain, size: Pair) -> tuple[Segment, ...]:
+    """A chain cut where displacements mix.
+
+    Raises: ValueError if a window does not fit, or circular padding is wider than the image.
+    """
+    segments = [Segment(None, size, size)]
+    for step in chain.steps:
+        here = segments[-1]
+        if isinstance(step, ConvolutionStep):
+            if step.circular and any(max(step.before[k], step.after[k]) > here.size[k] for k in (0, 1)):
+                raise ValueError(f"circular padding of {step.before} and {step.after} exceeds images of {here.size}.")
+            if step.keeps(here.size):
+                segments[-1] = Segment(here.source, here.source_size, here.size, (*here.layers, step))
+                continue
+        segments.append(Segment(step, here.size, step.output_size(here.size)))
+    return tuple(segments)
+
+
+def needed_displacements(segments: Sequence[Segment], everything: bool) -> list[Displacements]:
+    """For each segment the displacements (y and x) that the last one needs, of all its own or of 0 alone."""
+    last = segments[-1].size
+    needed = [tuple(list(range(n)) if everything else [0] for n in last)]
+    for segment in reversed(segments[1:]):
+        step = segment.source
+        assert step is not None
+        reach = [window if isinstance(step, PoolStep) else 1 for window in step.window]
+        sets = tuple(
+            sorted(
+                {
+                    (step.stride[k] * true + extra) % segment.source_size[k]
+                    for d in needed[0][k]
+                    for true in (d, d - segment.size[k])  # the second positions that go round the edge
+                    if true > -segment.size[k]
+                    for extra in range(1 - reach[k], reach[k])
+                }
+            )
+            for k in (0, 1)
+        )
+        needed.insert(0, sets)
+    return [(ys, xs) for ys, xs in needed]
+
+
+def program_of(segments: Sequence[Segment], needed: Sequence[Displacements], dtype: torch.dtype) -> Program:
+    """The arrays for the loops."""
+    real = torch.empty(0, dtype=dtype).numpy().dtype
+    most = max(max(*s.size, *s.source_size) for s in segments)
+    rows: list[list[int]] = []
+    layers: list[list[int]] = []
+    constants: list[list[float]] = []
+    start = 0
+    displacements = np.zeros((len(segments), 2, most), np.int64)
+    places = np.zeros((len(segments), 2, most), np.int64)
+    columns = np.zeros((len(segments), max(s.positions for s in segments)), real)
+    for index, (segment, wanted) in enumerate(zip(segments, needed, strict=True)):
+        rows.append([*_source_row(segment), len(layers), len(segment.layers), len(wanted[0]), len(wanted[1])])
+        for step in segment.activated:
+            layers.append([*step.window, *step.before, int(step.circular), start])
+            scale = step.weight_variance / math.prod(step.window)
+            constants.append([scale, step.bias_variance, *bend_of(step.slope)])
+            start += segment.positions + 2 * segment.size[1]
+        for k, values in enumerate(wanted):
+            displacements[index, k, : len(values)] = values
+            places[index, k, values] = range(len(values))
+        columns[index, : segment.positions] = np.tile(np.arange(segment.size[1]), segment.size[0])
+    return Program(
+        np.array(rows, np.int64), np.array(layers, np.int64).reshape(-1, 6), np.array(constants, real).reshape(-1, 5),
+        displacements, places, columns,
+    )  # fmt: skip
+
+
+def _source_row(segment: Segment) -> list[int]:
+    """The first twelve numbers of a segment."""
+    step = segment.source
+    if step is None:
+        return [IMAGES, *segment.size, *segment.source_size, 0, 0, 0, 0, 0, 0, 0]
+    head = [*segment.size, *segment.source_size, *step.window, *step.stride]
+    if isinstance(step, PoolStep):
+        return [POOL, *head, 0, 0, 0]
+    return [CONVOLUTION, *head, *step.before, int(step.circular)]

@@ -1,0 +1,320 @@
+"""Entries of the pair reading: what one source contributes to the current units, for both inputs of a pair."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from neuralpath.graph import incidence, linear_maps, nodes as n
+from neuralpath.kernels.path.scaled import Scaled
+
+SIGNAL = "signal"
+"""The source of everything that is known rather than random: the input and added constants."""
+
+Axes = tuple[Float[Tensor, "_out _n_in"], ...]  # a map of positions, one matrix for each axis
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Side:
+    """One input batch's map from a source's positions to the current ones, channel by channel.
+
+    Three forms, from cheap to general. With neither ``index`` nor ``dense`` it is diagonal: position by position
+    a factor ``mask`` (``None``: ones). With ``index`` each position reads one source position, times ``mask``.
+    ``dense`` is any map.
+    """
+
+    mask: Shaped[Tensor, "_batch channel position"] | None = None
+    index: Int[Tensor, "_batch channel position"] | None = None
+    dense: Float[Tensor, "_batch channel position source"] | None = None
+
+    def at_channels(self, keep: Int[Tensor, " kept"]) -> "Side":
+        """The same map for some of the channels."""
+        pick = [None if t is None else t[:, keep] for t in (self.mask, self.index, self.dense)]
+        return Side(*pick)
+
+    def times(self, factor: Shaped[Tensor, "_batch channel position"]) -> "Side":
+        """The map followed by a factor at each unit."""
+        if self.dense is not None:
+            return replace(self, dense=self.dense * factor[..., None])
+        return replace(self, mask=_product(self.mask, factor))
+
+
+def _product(a: Tensor | None, b: Tensor) -> Tensor:
+    """The product of two factors; of two hard gates it stays boolean, and can be counted as bits."""
+    if a is None:
+        return b
+    if a.dtype == torch.bool and b.dtype == torch.bool:
+        return a & b
+    floating = a if a.is_floating_point() else b
+    if not floating.is_floating_point():
+        return a & b
+    return a.to(floating.dtype) * b.to(floating.dtype)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Entry:
+    """The contribution of one source to the current units.
+
+    The covariance of unit (c, o) for the first input with unit (c, o') for the second is, over the entries,
+    the sum of ``L[c, o, i] * L'[c, o', i'] * pair[i, i']``, with L the side's map and then ``axes``.
+    """
+
+    source: str
+    at: Int[Tensor, " channel"]  # current channel of each of the entry's channels
+    origin: Int[Tensor, " channel"]  # the source's channel that it reads
+    sides: tuple[Side, Side]
+    space: n.Shape  # positions before `axes`
+    source_space: n.Shape
+    pairs: tuple[Scaled, ...] | None  # pair values of each group of channels; None: one number for all positions
+    constant: tuple[float, ...] = (1.0,)  # that number, and its derivative
+    group: Int[Tensor, " channel"] | None = None  # index into `pairs`; None: all in the first
+    axes: Axes | None = None  # a map of positions that all channels and inputs share, applied last
+    scales: tuple[str, ...] = ()  # scale nodes on the way from the source
+
+    @property
+    def out_space(self) -> n.Shape:
+        """Sizes of the axes of the current positions."""
+        return self.space if self.axes is None else tuple(matrix.shape[0] for matrix in self.axes)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all positions of a channel are one random number (or none): maps then act on the mask."""
+        return self.pairs is None
+
+    def at_channels(self, keep: Int[Tensor, " kept"]) -> "Entry":
+        """The entry for some of its channels."""
+        return replace(
+            self,
+            at=self.at[keep],
+            origin=self.origin[keep],
+            sides=(self.sides[0].at_channels(keep), self.sides[1].at_channels(keep)),
+            group=None if self.group is None else self.group[keep],
+        )
+
+    def times(self, factors: tuple[Shaped[Tensor, "..."], Shaped[Tensor, "..."]]) -> "Entry":
+        """Multiply by factors of shape (batch or 1, current channel, current position)."""
+        entry = self
+        if entry.axes is not None:
+            owner = _owners(entry.axes)
+            if owner is None:
+                entry = entry.densified()
+            else:  # each core position goes to one current position: the factor can act before the axes
+                factors = (_pulled_back(factors[0], owner), _pulled_back(factors[1], owner))
+        return replace(entry, sides=_both(lambda side, f: side.times(_for_entry(f, entry)), entry.sides, factors))
+
+    def mapped(self, axes: Axes) -> "Entry":
+        """Apply a map of positions that all channels share."""
+        if self.is_known:
+            sides = _both(lambda side: Side(_map_mask(side.mask, self, axes)), self.sides)
+            return replace(self, sides=sides, space=tuple(m.shape[0] for m in axes), axes=None)
+        if self.axes is None:
+            return replace(self, axes=axes)
+        return replace(self, axes=tuple(new @ old for new, old in zip(axes, self.axes, strict=True)))
+
+    def max_pooled(self, node: n.MaxPoolNode, chosen: tuple[Int[Tensor, "..."], Int[Tensor, "..."]]) -> "Entry":
+        """Read each current position at the one that a max pool chose, per input and channel."""
+        index = (chosen[0].flatten(2)[:, self.at], chosen[1].flatten(2)[:, self.at])
+        space = node.shape[1:]
+        if self.is_known:
+            sides = _both(lambda side, i: Side(_full_mask(side, i, self).gather(2, i)), self.sides, index)
+            return replace(self, sides=sides, space=space, axes=None)
+        if node.disjoint and self.axes is None and all(s.index is None and s.dense is None for s in self.sides):
+            sides = _both(lambda side, i: side.times(_chosen_mask(i, self.space)), self.sides, index)
+            return replace(self, sides=sides, axes=_window_sums(node))
+        entry = self.densified() if self.axes is not None else self
+        return replace(entry, sides=_both(_gathered, entry.sides, index), space=space)
+
+    def densified(self) -> "Entry":
+        """The same entry with its map written out in full."""
+        sides = _both(lambda side: Side(dense=_written_out(side, self)), self.sides)
+        return replace(self, sides=sides, space=self.out_space, axes=None)
+
+    def with_space(self, space: n.Shape) -> "Entry":
+        """The entry under other axes of space, with the same positions in the same order."""
+        if self.is_known:
+            return replace(self, space=space, source_space=space)
+        plain = self.densified() if self.axes is not None else self
+        n_positions = math.prod(space)
+        # The pair values keep their own axes, so the positions are read by index.
+        ahead = torch.arange(n_positions).expand(1, len(self.at), n_positions)
+        sides = _both(lambda s: Side(s.mask, ahead) if s.index is None and s.dense is None else s, plain.sides)
+        return replace(plain, sides=sides, space=space)
+
+    def as_units(self) -> "Entry":
+        """The entry after flattening, every unit a channel of its own, in the order of a flattened tensor.
+
+        Positions of one source channel share its weights, so their units keep it as their origin: where two of them
+        are added later, they have a covariance.
+        """
+        n_positions = math.prod(self.out_space)
+        at = (self.at[:, None] * n_positions + torch.arange(n_positions)).reshape(-1)
+        origin = self.origin.repeat_interleave(n_positions)
+        group = None if self.group is None else self.group.repeat_interleave(n_positions)
+        plain = self.densified() if self.axes is not None else self
+        sides = _both(lambda side: _side_of_units(side, plain), plain.sides)
+        return replace(plain, at=at, origin=origin, group=group, sides=sides, space=())
+
+
+def _both(change: Callable[..., Side], sides: tuple[Side, Side], *others: tuple[Any, Any]) -> tuple[Side, Side]:
+    """A change of both sides, each with its own of the other arguments."""
+    return change(sides[0], *(o[0] for o in others)), change(sides[1], *(o[1] for o in others))
+
+
+def _for_entry(factor: Tensor, entry: Entry) -> Tensor:
+    """A factor for the entry's channels and positions; the same tensor where nothing changes.
+
+    Entries with the same gates then hold one tensor, and are weighed together by the kernels.
+    """
+    n_positions = math.prod(entry.space)
+    if factor.shape[2] != n_positions:
+        factor = factor.expand(*factor.shape[:2], n_positions)
+    everything = len(entry.at) == factor.shape[1] and bool((entry.at == torch.arange(factor.shape[1])).all())
+    return factor if everything else factor[:, entry.at]
+
+
+def _owners(axes: Axes) -> Int[Tensor, " core"] | None:
+    """The current position that each core position goes to, or ``None`` if one goes to several; -1 for nowhere."""
+    flat = torch.zeros(1, dtype=torch.int64)
+    for matrix in axes:
+        used = matrix != 0
+        if bool((used.sum(0) > 1).any()):
+            return None
+        owner = torch.where(used.any(0), used.to(torch.int64).argmax(0), -1)
+        flat = torch.where((flat[:, None] < 0) | (owner < 0), -1, flat[:, None] * matrix.shape[0] + owner).reshape(-1)
+    return flat
+
+
+def _pulled_back(factor: Tensor, owner: Tensor) -> Tensor:
+    if factor.shape[2] == 1:
+        return factor
+    return factor[:, :, owner.clamp(min=0)]  # what goes nowhere is multiplied by 0 in the axes
+
+
+def _window_sums(node: n.MaxPoolNode) -> Axes:
+    return tuple(incidence(table, size) for table, size in zip(node.tables, node.in_space, strict=True))
+
+
+def _chosen_mask(index: Int[Tensor, "batch channel out"], space: n.Shape) -> Bool[Tensor, "batch channel position"]:
+    mask = torch.zeros(*index.shape[:2], math.prod(space), dtype=torch.bool, device=index.device)
+    return mask.scatter(2, index, True)
+
+
+def _full_mask(side: Side, like: Tensor, entry: Entry) -> Tensor:
+    """The mask of a known entry as a full tensor, one row for each input of the batch."""
+    n_positions = math.prod(entry.space)
+    mask = torch.ones(1, len(entry.at), 1, dtype=torch.bool) if side.mask is None else side.mask
+    return mask.expand(like.shape[0], len(entry.at), n_positions)
+
+
+def _map_mask(mask: Tensor | None, entry: Entry, axes: Axes) -> Tensor:
+    like = axes[0]
+    mask = torch.ones(1, len(entry.at), 1, dtype=torch.float64) if mask is None else mask
+    if not mask.is_floating_point():
+        mask = mask.to(like.dtype)
+    full = mask.expand(*mask.shape[:2], math.prod(entry.space)).reshape(*mask.shape[:2], *entry.space)
+    return linear_maps.average(full, axes).flatten(2)
+
+
+def _gathered(side: Side, index: Int[Tensor, "batch channel out"]) -> Side:
+    batch, channels = index.shape[:2]
+    if side.dense is not None:
+        dense = side.dense.expand(batch, *side.dense.shape[1:])
+        return Side(dense=dense.gather(2, index[..., None].expand(*index.shape, dense.shape[-1])))
+    source = index
+    if side.index is not None:
+        source = side.index.expand(batch, channels, -1).gather(2, index)
+    mask = None
+    if side.mask is not None:
+        full = side.mask.expand(batch, channels, max(side.mask.shape[2], int(index.max()) + 1))
+        mask = full.gather(2, index)
+    return Side(mask, source)
+
+
+def _written_out(side: Side, entry: Entry) -> Float[Tensor, "batch channel position source"]:
+    n_source, n_core = math.prod(entry.source_space), math.prod(entry.space)
+    if side.dense is not None:
+        dense = side.dense
+    else:
+        assert entry.pairs is not None  # known entries keep their map in the mask
+        dtype, device = entry.pairs[0].values.dtype, entry.pairs[0].values.device
+        if side.index is None:
+            dense = torch.eye(n_source, dtype=dtype, device=device).expand(1, len(entry.at), n_core, n_source)
+        else:
+            dense = torch.nn.functional.one_hot(side.index, n_source).to(dtype)
+        if side.mask is not None:
+            mask = side.mask.to(dtype).expand(*side.mask.shape[:2], n_core)
+            dense = dense * mask[..., None]
+    if entry.axes is None:
+        return dense
+    matrix = torch.ones(1, 1, dtype=dense.dtype, device=dense.device)
+    for axis in entry.axes:
+        matrix = torch.kron(matrix, axis.to(dense))
+    return matrix @ dense
+
+
+def _side_of_units(side: Side, entry: Entry) -> Side:
+    n_positions, n_channels = math.prod(entry.space), len(entry.at)
+
+    def units(t: Tensor) -> Tensor:
+        return t.expand(*t.shape[:2], n_positions).reshape(t.shape[0], n_channels * n_positions, 1)
+
+    if side.dense is not None:
+        dense = side.dense
+        return Side(dense=dense.reshape(dense.shape[0], n_channels * n_positions, 1, dense.shape[-1]))
+    mask = None if side.mask is None else units(side.mask)
+    if entry.is_known:
+        return Side(mask)
+    index = torch.arange(n_positions).expand(1, n_channels, -1) if side.index is None else side.index
+    return Side(mask, units(index))
+
+
+def merged(entries: tuple[Entry, ...], other: Entry) -> tuple[Entry, ...]:
+    """Add an entry to others: where source and source channel are the same the maps are added, else side by side."""
+    result = []
+    rest: Entry | None = other
+    for entry in entries:
+        if rest is not None and entry.source == rest.source:
+            entry, rest, extra = _add_common(entry, rest)
+            result += [entry, *extra]
+        else:
+            result.append(entry)
+    return (*result, rest) if rest is not None else tuple(result)
+
+
+def _add_common(entry: Entry, other: Entry) -> tuple[Entry, Entry | None, list[Entry]]:
+    """The entry with the common channels of the other added, what is left of the other, and of the entry."""
+    same_channel = entry.at[:, None] == other.at[None, :]
+    if entry.source != SIGNAL:
+        # Different channels of a linear node are independent: reading both is no reason for a cross term.
+        same_channel &= entry.origin[:, None] == other.origin[None, :]
+    mine, theirs = same_channel.nonzero(as_tuple=True)
+    if len(mine) == 0:
+        return entry, other, []
+    left = torch.ones(len(other.at), dtype=torch.bool)
+    left[theirs] = False
+    rest = other.at_channels(left.nonzero()[:, 0]) if bool(left.any()) else None
+    alone = torch.ones(len(entry.at), dtype=torch.bool)
+    alone[mine] = False
+    extra = [entry.at_channels(alone.nonzero()[:, 0])] if bool(alone.any()) else []
+    return _sum(entry.at_channels(mine), other.at_channels(theirs)), rest, extra
+
+
+def _sum(a: Entry, b: Entry) -> Entry:
+    """Two maps of the same source and channels, added."""
+    plain = all(s.index is None and s.dense is None for e in (a, b) for s in e.sides)
+    same_axes = a.axes is None and b.axes is None
+    if plain and same_axes:
+        return replace(a, sides=_both(lambda s, t: Side(_mask_sum(s.mask, t.mask, a)), a.sides, b.sides))
+    a, b = a.densified(), b.densified()
+    return replace(a, sides=_both(lambda s, t: Side(dense=s.dense + t.dense), a.sides, b.sides))
+
+
+def _mask_sum(a: Tensor | None, b: Tensor | None, entry: Entry) -> Tensor:
+    floats = [t for t in (a, b) if t is not None and t.is_floating_point()]
+    dtype = floats[0].dtype if floats else (torch.float64 if entry.pairs is None else entry.pairs[0].values.dtype)
+    one = torch.ones(1, len(entry.at), 1, dtype=dtype)
+    return (one if a is None else a.to(dtype)) + (one if b is None else b.to(dtype))

@@ -1,0 +1,277 @@
+"""The pair reading itself: what each kind of node does to the entries of a pair of inputs."""
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from neuralpath.graph import Gates, State, no_paths_through, nodes as n
+from neuralpath.kernels.path.contraction import Frame, contracted_units
+from neuralpath.kernels.path.convolution import convolved, pooled
+from neuralpath.kernels.path.entries import SIGNAL, Entry, Side, merged
+from neuralpath.kernels.path.scaled import Scaled, measured
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PairState:
+    """The entries of the current units, which have the shape (channels, *space), flattened or not."""
+
+    entries: tuple[Entry, ...]
+    shape: n.Shape
+    flat: bool = False
+
+    def each(self, change: Callable[[Entry], Entry], shape: n.Shape | None = None) -> "PairState":
+        """A change of every entry, and of the shape if one is given."""
+        return PairState(tuple(map(change, self.entries)), self.shape if shape is None else shape, self.flat)
+
+    def as_units(self) -> "PairState":
+        """The same with every unit as a channel of its own."""
+        if len(self.shape) == 1:
+            return self
+        return PairState(tuple(entry.as_units() for entry in self.entries), (math.prod(self.shape),))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """One batch: its examples and the gates that are applied to it."""
+
+    x: Float[Tensor, "batch *shape"]
+    gates: Gates
+
+
+class PairReading:
+    """Second moments of the units under random weights, for all pairs of two batches.
+
+    The state after a node gives E[z(x) z(x')] for gates held fixed, where a weight of linear node m has the variance
+    ``variances[m]``, a bias ``bias_variance``; with ``frame.orders`` 2 also the sum of its derivatives by all these
+    variances, which is the expected tangent kernel.
+    """
+
+    def __init__(
+        self,
+        sides: tuple[Inputs, Inputs],
+        state: State,
+        frame: Frame,
+        variances: Mapping[str, float],
+        bias_variance: float = 1.0,
+        *,
+        unit_scales: bool = False,
+    ) -> None:
+        self._sides = sides
+        self._state = state
+        self._frame = frame
+        self._variances = variances
+        self._bias_variance = bias_variance
+        self._unit_scales = unit_scales
+
+    def _known(self, source: str, shape: n.Shape, masks: tuple[Tensor | None, Tensor | None], constant: float,
+               derivative: float) -> Entry:  # fmt: skip
+        channels = torch.arange(shape[0])
+        return Entry(
+            source, channels, channels, (Side(masks[0]), Side(masks[1])), shape[1:], shape[1:], None,
+            (constant, derivative)[: self._frame.orders],
+        )  # fmt: skip
+
+    def input(self, node: n.InputNode) -> PairState:
+        one, two = (side.x.reshape(len(side.x), node.shape[0], -1) for side in self._sides)
+        return PairState((self._known(SIGNAL, node.shape, (one, two), 1.0, 0.0),), node.shape)
+
+    def constant(self, node: n.ConstantNode) -> PairState:
+        value = node.value.evaluate(self._state).detach().to(self._frame.device, self._frame.dtype)
+        mask = value.expand(1, *node.shape).reshape(1, node.shape[0], -1)
+        return PairState((self._known(SIGNAL, node.shape, (mask, mask), 1.0, 0.0),), node.shape)
+
+    def linear(self, node: n.LinearNode, state: PairState) -> PairState:
+        sums = []
+        per_group = node.weight_shape[1]
+        for group in range(node.groups):
+            entries = state.entries
+            if node.groups > 1:
+                entries = _of_channels(entries, group * per_group, per_group)
+            sums.append(self.weighted(node, self._contracted(node, state, entries)))
+        return self.after_linear(node, tuple(sums))
+
+    def after_linear(self, node: n.LinearNode, sums: tuple[Scaled, ...]) -> PairState:
+        """The state after a linear node: the sums over what each group of its outputs reads, times the variance."""
+        out = torch.arange(node.shape[0])
+        groups = None if node.groups == 1 else out // (node.shape[0] // node.groups)
+        entry = Entry(node.name, out, out, (Side(), Side()), node.shape[1:], node.shape[1:], sums, group=groups)
+        return PairState((entry,), node.shape)
+
+    def _contracted(self, node: n.LinearNode, state: PairState, entries: tuple[Entry, ...]) -> Scaled:
+        if not entries:  # every channel that the group reads is 0
+            return measured(
+                self._frame.zeros(*(size for s in node.shape[1:] for size in (s, s))), self._frame.exponent()
+            )
+        if node.windows:
+            return convolved(entries, node.windows, self._frame)
+        if state.flat:
+            return contracted_units(entries, self._frame)
+        return pooled(entries, self._frame)
+
+    def weighted(self, node: n.LinearNode, sums: Scaled) -> Scaled:
+        """The sum over weights of one variance, and its derivative."""
+        variance = self._variances[node.name]
+        if self._frame.orders == 1:
+            return replace(sums, gain=sums.gain * variance)
+        values = sums.at(sums.top)
+        derivative = variance * values[1] + values[0]
+        return measured(torch.stack([variance * values[0], derivative]), sums.top)
+
+    def bias(self, node: n.BiasNode, state: PairState) -> PairState:
+        if state.flat:  # a flattened bias has a parameter for each unit, not for each channel
+            state = state.as_units()
+        entry = self._known(node.name, node.shape or state.shape, (None, None), self._bias_variance, 1.0)
+        value_shape = (1,) * (len(node.shape) - len(node.value_shape)) + node.value_shape
+        if node.shape and value_shape[0] == 1:  # one parameter for all channels
+            entry = replace(entry, origin=torch.zeros_like(entry.origin))
+        if node.shape and any(size > 1 for size in value_shape[1:]):
+            entry = replace(entry, pairs=(self._by_position(node, value_shape, entry.constant),))
+        if entry.pairs is None and not any(entry.constant):
+            return state
+        return PairState((*state.entries, entry), state.shape)
+
+    def _by_position(self, node: n.BiasNode, value_shape: n.Shape, constant: tuple[float, ...]) -> Scaled:
+        """Pair values of a bias with a parameter of its own at each position of some axes: only equal ones meet."""
+        values = self._frame.constant(constant, 0)
+        for size, own in zip(node.shape[1:], value_shape[1:], strict=True):
+            matrix = torch.eye(size) if own > 1 else torch.ones(size, size)
+            values = values[..., None, None] * matrix.to(values)
+        values = values.expand(-1, self._frame.batch1, self._frame.batch2, *values.shape[3:]).contiguous()
+        return measured(values, self._frame.exponent())
+
+    def gate(self, node: n.GateNode, state: PairState) -> PairState:
+        one, two = (side.gates[node.name].reshape(len(side.x), state.shape[0], -1) for side in self._sides)
+        return state.each(lambda entry: entry.times((one, two)))
+
+    def activation(self, node: n.ActivationNode, state: PairState) -> PairState:
+        raise no_paths_through(node)
+
+    def scale(self, node: n.ScaleNode, state: PairState) -> PairState:
+        if self._unit_scales:
+            return state.each(lambda entry: replace(entry, scales=(*entry.scales, node.name)))
+        value = node.factor.evaluate(self._state).detach().to(self._frame.device, self._frame.dtype)
+        factor = value.expand(1, *node.shape).reshape(1, state.shape[0], -1)
+        return state.each(lambda entry: entry.times((factor, factor)))
+
+    def add(self, node: n.AddNode, *states: PairState) -> PairState:
+        if len({(state.shape, state.flat) for state in states}) > 1:
+            states = tuple(state.as_units() for state in states)
+        entries = states[0].entries
+        for state in states[1:]:
+            for entry in state.entries:
+                self._check_scales(node, entries, entry)
+                entries = merged(entries, entry)
+        return PairState(entries, states[0].shape, states[0].flat)
+
+    def _check_scales(self, node: n.AddNode, entries: tuple[Entry, ...], other: Entry) -> None:
+        for entry in entries:
+            if self._unit_scales and entry.source == other.source and entry.scales != other.scales:
+                raise ValueError(
+                    f"`unit_scales` has no meaning at {node.name!r}: branches of {entry.source!r} with different "
+                    "constants meet there without a weight between them. Use `unit_scales=False`."
+                )
+
+    def concat(self, node: n.ConcatNode, *states: PairState) -> PairState:
+        if any(state.flat for state in states):
+            states = tuple(state.as_units() for state in states)
+        start, entries = 0, []
+        for state in states:
+            entries += [replace(entry, at=entry.at + start) for entry in state.entries]
+            start += state.shape[0]
+        return PairState(tuple(entries), (start, *states[0].shape[1:]))
+
+    def select(self, node: n.SelectNode, state: PairState) -> PairState:
+        if state.flat:
+            state = state.as_units()
+        channels, *space = node.indices
+        if channels is not None:
+            entries = tuple(_reindexed(entry, channels) for entry in state.entries)
+            state = PairState(tuple(e for e in entries if len(e.at)), (len(channels), *state.shape[1:]))
+        if any(index is not None for index in space):
+            axes = tuple(_selection(index, size) for index, size in zip(space, state.shape[1:], strict=True))
+            state = state.each(lambda entry: entry.mapped(axes))
+        return PairState(state.entries, node.shape)
+
+    def average_pool(self, node: n.AveragePoolNode, state: PairState) -> PairState:
+        return state.each(lambda entry: entry.mapped(node.matrices), node.shape)
+
+    def max_pool(self, node: n.MaxPoolNode, state: PairState) -> PairState:
+        chosen = (self._sides[0].gates[node.name], self._sides[1].gates[node.name])
+        return state.each(lambda entry: entry.max_pooled(node, chosen), node.shape)
+
+    def reshape(self, node: n.ReshapeNode, state: PairState) -> PairState:
+        shape = node.shape or (1,)
+        if not state.entries:
+            return PairState((), shape)
+        if all(entry.source == SIGNAL for entry in state.entries):
+            return PairState((self._viewed(node, state, shape),), shape)
+        if len(shape) == 1 and (state.flat or len(state.shape) == 1):
+            return state
+        if len(shape) == 1:  # flattening: positions stay apart until a dense layer sums them
+            single = math.prod(state.shape[1:]) == 1
+            return PairState(state.entries, shape) if single else PairState(state.entries, state.shape, True)
+        if state.flat:  # an axis that is given back to flattened units has size 1: each unit is a channel
+            state = state.as_units()
+        return state.each(lambda entry: entry.with_space(shape[1:]), shape)
+
+    def _viewed(self, node: n.ReshapeNode, state: PairState, shape: n.Shape) -> Entry:
+        """A known signal under another shape: nothing random yet, so channels and positions are free.
+
+        After a concatenation or a selection its entries have some channels each, in any order.
+        """
+        n_channels, n_positions = state.shape[0], math.prod(state.shape[1:])
+
+        def values(side: int) -> Tensor:
+            parts = [
+                (entry.at, _known_values(entry.sides[side], len(entry.at), n_positions)) for entry in state.entries
+            ]
+            whole = parts[0][1].new_zeros(max(len(part) for _, part in parts), n_channels, n_positions)
+            for at, part in parts:
+                whole[:, at] += part
+            return whole.reshape(len(whole), shape[0], -1)
+
+        scales = {entry.scales for entry in state.entries}
+        return replace(
+            self._known(SIGNAL, shape, (values(0), values(1)), 1.0, 0.0),
+            # Units that have constants of their own can then not be told apart: nothing else has theirs.
+            scales=scales.pop() if len(scales) == 1 else (node.name,),
+        )
+
+    def finish(self, state: PairState) -> Scaled:
+        """The mean over the outputs of their second moments."""
+        sums = contracted_units(state.entries, self._frame) if state.flat else pooled(state.entries, self._frame)
+        return replace(sums, gain=sums.gain / math.prod(state.shape))
+
+
+def _of_channels(entries: tuple[Entry, ...], start: int, size: int) -> tuple[Entry, ...]:
+    kept = []
+    for entry in entries:
+        inside = ((entry.at >= start) & (entry.at < start + size)).nonzero()[:, 0]
+        if len(inside):
+            kept.append(entry.at_channels(inside))
+    return tuple(kept)
+
+
+def _reindexed(entry: Entry, index: Tensor) -> Entry:
+    """The entry after reading the channels by index; a channel may be read twice, or not at all."""
+    mine, new = (entry.at[:, None] == index[None, :]).nonzero(as_tuple=True)
+    return replace(entry.at_channels(mine), at=new)
+
+
+def _selection(index: Tensor | None, size: int) -> Float[Tensor, "_out _n_in"]:
+    if index is None:
+        return torch.eye(size, dtype=torch.float64)
+    matrix = torch.zeros(len(index), size, dtype=torch.float64)
+    inside = (index >= 0).nonzero()[:, 0]
+    matrix[inside, index[inside]] = 1.0
+    return matrix
+
+
+def _known_values(side: Side, n_channels: int, n_positions: int) -> Float[Tensor, "_batch channel position"]:
+    """The values of an entry that no weight has touched, for one of the two batches."""
+    assert side.mask is not None  # the input and constants always have values
+    return side.mask.expand(len(side.mask), n_channels, n_positions)

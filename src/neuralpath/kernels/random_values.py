@@ -1,0 +1,229 @@
+r"""The value tangent kernel of a graph: gradients by the weights of paths, with gates and weights given.
+
+The gradients stay in the factors that they are made of, what goes into each linear node and what comes back from the
+output; ``neuralpath.kernels.tangent`` makes inner products of them.
+"""
+
+from collections.abc import Callable, Mapping
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Float
+from torch import Tensor
+
+from neuralpath._checks import describe
+from neuralpath._precision import without_autocast
+from neuralpath.graph import (
+    Forward,
+    Gates,
+    PathGraph,
+    check_gates,
+    check_input,
+    linear_maps,
+    no_paths_through,
+    nodes as n,
+    refuse_tied,
+    walk,
+)
+from neuralpath.kernels.path.variances import FanVariance, Variance, weight_variances
+from neuralpath.kernels.tangent.contraction import add_inner_products
+from neuralpath.kernels.tangent.features import assembled
+from neuralpath.kernels.tangent.geometry import Geometry
+from neuralpath.kernels.tangent.gradients import Convolved, Gradients, Outer, Written
+from neuralpath.kernels.tangent.layout import Size, paired_parameters
+
+Draw = Callable[[n.Shape, torch.Generator], Tensor]
+"""Makes a tensor of the given shape of uncorrelated entries of mean 0 and variance 1."""
+
+
+def gaussian(shape: n.Shape, generator: torch.Generator) -> Float[Tensor, "..."]:
+    """Independent normal entries of variance 1."""
+    return torch.randn(shape, generator=generator, device=generator.device)
+
+
+def random_signs(shape: n.Shape, generator: torch.Generator) -> Float[Tensor, "..."]:
+    """Independent fair signs, the papers' symmetric Bernoulli weights (P1 assumption 5.1)."""
+    return torch.randint(0, 2, shape, generator=generator, device=generator.device) * 2.0 - 1.0
+
+
+def weight_shape(node: n.LinearNode | n.BiasNode) -> n.Shape:
+    """Shape of the weights of a node."""
+    return node.weight_shape if isinstance(node, n.LinearNode) else node.value_shape
+
+
+def random_weights(
+    graph: PathGraph,
+    *,
+    generator: torch.Generator,
+    variance: Variance = FanVariance(2.0),  # noqa: B008  (frozen)
+    bias_variance: float = 0.0,
+    draw: Draw = gaussian,
+) -> dict[str, Float[Tensor, "..."]]:
+    """Random value weights of a graph: a tensor for each linear and bias node, in the graph's dtype and on its device.
+
+    ``variance`` and ``bias_variance`` are as in ``expected_tangent_kernel``; ``draw`` is the distribution, ``gaussian``
+    or ``random_signs``, or any function of a shape and a generator.
+    Raises: ValueError for variances that are not positive.
+
+    >>> import neuralpath as npath
+    >>> graph = npath.trace(npath.nets.FC(3, width=4, depth=2), torch.ones(1, 3))
+    >>> weights = random_weights(graph, generator=torch.Generator().manual_seed(0), draw=random_signs, variance=0.25)
+    >>> {name: tuple(tensor.shape) for name, tensor in weights.items()}
+    {'layers.linear1': (4, 3), 'layers.linear2': (1, 4)}
+    >>> weights["layers.linear2"].abs().unique()
+    tensor([0.5000])
+    """
+    variances = weight_variances(graph, variance)
+    if not 0 <= bias_variance < float("inf"):
+        raise ValueError(f"`bias_variance` must be 0 or positive, got {bias_variance}.")
+    like = next(iter(graph.params.values()), torch.zeros(()))
+    weights = {}
+    for node in graph.weights():
+        size = (variances[node.name] if isinstance(node, n.LinearNode) else bias_variance) ** 0.5
+        weights[node.name] = draw(weight_shape(node), generator).to(like) * size
+    return weights
+
+
+def own_weights(graph: PathGraph) -> dict[str, Float[Tensor, "..."]]:
+    """The network's own weights: a tensor for each linear node and bias node."""
+    state = graph.state
+    return {
+        node.name: (node.weight if isinstance(node, n.LinearNode) else node.value).evaluate(state).detach()
+        for node in graph.weights()
+    }
+
+
+@without_autocast()
+def value_kernel(
+    graph: PathGraph,
+    x1: Float[Tensor, "batch1 *shape"],
+    x2: Float[Tensor, "batch2 *shape"] | None = None,
+    *,
+    weights: Mapping[str, Float[Tensor, "..."]] | None = None,
+    gates1: Gates | None = None,
+    gates2: Gates | None = None,
+) -> Float[Tensor, "batch1 batch2"]:
+    r"""The value tangent kernel for given gates and given value weights.
+
+    .. math:: K^V(x, x') = \langle \psi^V_x, \psi^V_{x'} \rangle, \qquad
+        \psi^V_x = \nabla_\Theta \langle \phi_x, v_\Theta \rangle \text{ with } \phi_x \text{ held fixed}
+
+    The gradient is by the weights of all linear nodes and by all biases; gains and slopes are constants, as in
+    ``expected_tangent_kernel``, which is its mean over random ``weights``. For several outputs their mean.
+    ``weights`` has a tensor for each linear node and bias node, as ``random_weights`` makes them; by default they are
+    the network's own. ``gates1`` and ``gates2`` replace the gates that the inputs open in the network. With neither,
+    and hard gates, it is the tangent kernel of a ReLU network without trained gains.
+
+    Reference: P0 section 2.4, P1 equation 3; Theory, "The tangent kernel and its parts".
+    Cost: a forward pass and, for each output, a backward pass; then for each dense layer two products of batches, for
+    each convolution the cheaper of per-example gradients and pairs of positions. Memory for the hidden values of both
+    batches, so it is meant for some hundreds of examples.
+    Raises: ValueError for inputs, gates or weights that do not fit, tied weights, and activations that are not gates.
+
+    >>> import neuralpath as npath
+    >>> model, x = torch.nn.Linear(3, 1, bias=False), torch.randn(4, 3)
+    >>> bool(torch.allclose(value_kernel(npath.trace(model, x[:1]), x), x @ x.T))
+    True
+    """
+    refuse_tied(graph, "the value tangent kernel")
+    if not any(True for _ in graph.weights()):
+        raise ValueError("the network has no weights, so there is nothing to take gradients by.")
+    if x2 is None and gates2 is not None:
+        raise ValueError("`gates2` are the gates of `x2`, which is not given.")
+    given = own_weights(graph) if weights is None else _checked_weights(graph, weights)
+    first = _gradients(graph, x1, gates1, "1", given)
+    second = first if x2 is None else _gradients(graph, x2, gates2, "2", given)
+    n1, n2 = len(x1), len(x1 if x2 is None else x2)
+    paired = paired_parameters(first, Size(n1, n2, graph.n_outputs, joint=False))
+    one = assembled(first, paired)
+    two = one if x2 is None else assembled(second, paired)
+    kernel = x1.new_zeros(n1, n2)
+    add_inner_products(kernel, one, two, joint=False)
+    kernel /= graph.n_outputs
+    return kernel if x2 is not None else kernel.triu() + kernel.triu(1).T
+
+
+class _Tape(Forward):
+    """The forward pass with given gates and weights; keeps what the gradients of the weights need."""
+
+    def __init__(self, x: Tensor, graph: PathGraph, gates: Gates, weights: Mapping[str, Tensor]) -> None:
+        super().__init__(x, graph.state, gates)
+        self._weights = weights
+        self.inputs: dict[str, Tensor] = {}
+        self.probes: dict[str, Tensor] = {}
+
+    def _with_probe(self, node: n.Node, values: Tensor) -> Tensor:
+        # A zero that is added: the gradient by it is that of each example's own output, also where nothing behind the
+        # node asks for gradients.
+        probe = self.probes[node.name] = torch.zeros_like(values, requires_grad=True)
+        return values + probe
+
+    def linear(self, node: n.LinearNode, z: Tensor) -> Tensor:
+        self.inputs[node.name] = z.detach()
+        return self._with_probe(node, linear_maps.linear(node, z, self._weights[node.name]))
+
+    def bias(self, node: n.BiasNode, z: Tensor) -> Tensor:
+        return self._with_probe(node, z + self._weights[node.name])
+
+    def activation(self, node: n.ActivationNode, q: Tensor) -> Tensor:
+        raise no_paths_through(node)
+
+
+def _gradients(
+    graph: PathGraph, x: Tensor, gates: Gates | None, which: str, weights: Mapping[str, Tensor]
+) -> dict[str, list[Gradients]]:
+    """The gradients of each example's outputs by the weights of each linear node and bias, in factors."""
+    check_input(f"x{which}", x, graph)
+    if gates is not None:
+        check_gates(f"gates{which}", gates, graph, len(x))
+    gates = graph.gates(x) if gates is None else gates
+    # The caller may have switched gradients off, which are needed here all the same.
+    with torch.inference_mode(False), torch.enable_grad():
+        tape = _Tape(x.detach(), graph, gates, weights)
+        outputs = walk(graph, tape).reshape(len(x), -1)
+        last = outputs.shape[1] - 1
+        rows = [
+            torch.autograd.grad(
+                outputs[:, index].sum(), list(tape.probes.values()), retain_graph=index < last, materialize_grads=True
+            )
+            for index in range(outputs.shape[1])
+        ]
+    deltas = [torch.stack(parts, dim=1) for parts in zip(*rows, strict=True)]
+    nodes = [graph.by_name[name] for name in tape.probes]
+    return {
+        node.name: [_gradient(node, tape.inputs.get(node.name), delta)]
+        for node, delta in zip(nodes, deltas, strict=True)
+    }
+
+
+def _gradient(node: n.Node, signal: Tensor | None, delta: Float[Tensor, "batch output ..."]) -> Gradients:
+    """The gradients by the weight of one node, from what went in and what came back."""
+    if isinstance(node, n.BiasNode):  # summed where one weight is added to several units
+        shape = (1,) * (len(node.shape) - len(node.value_shape)) + node.value_shape
+        return Written(delta.sum_to_size(*delta.shape[:2], *shape).flatten(2))
+    assert isinstance(node, n.LinearNode)
+    assert signal is not None
+    if not node.windows:
+        return Outer(delta.unsqueeze(2), signal.unsqueeze(1))
+    sides = [side for window in reversed(node.windows) for side in (window.before, window.after)]
+    strides, gaps = (tuple(getattr(window, name) for window in node.windows) for name in ("stride", "dilation"))
+    geometry = Geometry(node.weight_shape[2:], strides, (0,) * len(node.windows), gaps, node.groups)
+    return Convolved(delta, F.pad(signal, sides), geometry)
+
+
+def _checked_weights(graph: PathGraph, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
+    nodes = {node.name: node for node in graph.weights()}
+    if set(weights) != set(nodes):
+        raise ValueError(
+            f"`weights` must have a tensor for each linear node and bias node ({', '.join(nodes)}), got "
+            f"{', '.join(weights) or 'none'}; `random_weights` makes them."
+        )
+    for name, node in nodes.items():
+        tensor, expected, dtype = weights[name], weight_shape(node), graph.dtype
+        fits = isinstance(tensor, Tensor) and tuple(tensor.shape) == expected and dtype in (None, tensor.dtype)
+        if not fits:
+            raise ValueError(
+                f"`weights[{name!r}]` must be a tensor of shape {expected} in the network's {dtype}, got "
+                f"{describe(tensor)}."
+            )
+    return weights

@@ -1,0 +1,16 @@
+from .circular import CircularCNN as CircularCNN
+from .convolutional import GCONV as GCONV, VCONV as VCONV
+from .davidnet import DavidNet as DavidNet
+from .fully_connected import FC as FC
+from .initialization import (
+    INITIALIZATIONS as INITIALIZATIONS,
+    Fans as Fans,
+    Gaussian as Gaussian,
+    GlorotUniform as GlorotUniform,
+    Initialization as Initialization,
+    RandomSign as RandomSign,
+    TorchDefault as TorchDefault,
+    initialize as initialize,
+)
+from .named import BY_NAME as BY_NAME, build as build
+from .residual import ResidualFC as ResidualFC

@@ -1,0 +1,1 @@
+"""The reproduction of four papers: experiments, runs, claims, report."""

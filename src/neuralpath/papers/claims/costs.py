@@ -1,0 +1,81 @@
+"""What runs that were not done would take, kept beside the records so that tables do not depend on the machine."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from neuralpath._files import write_atomically
+from neuralpath.kernels import format_time
+from neuralpath.papers.runs import RunError, Work
+
+if TYPE_CHECKING:
+    from neuralpath.papers.runs import Calibration
+
+FILE = "costs.json"
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Estimated seconds on one core by the name of a run, from speeds measured on the machine that the runs ran on."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    papers: dict[str, float] = field(default_factory=dict)
+    """By experiment: all runs of the preset `paper`."""
+
+    @staticmethod
+    def read(folder: Path) -> "Costs":
+        """Those that a folder of records keeps; none where it has no such file.
+
+        Raises: RunError if the file is damaged.
+        """
+        try:
+            kept = json.loads((folder / FILE).read_bytes())
+            return Costs(*({str(k): float(v) for k, v in kept[name].items()} for name in ("seconds", "papers")))
+        except FileNotFoundError:
+            return Costs()
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise RunError(f"{folder / FILE} cannot be read ({error}); delete it, and it is made anew.") from error
+
+    def write(self, folder: Path) -> None:
+        """Keep them.
+
+        Raises: RunError.
+        """
+        text = json.dumps({"seconds": self.seconds, "papers": self.papers}, indent=1, sort_keys=True) + "\n"
+        try:
+            write_atomically(folder / FILE, text.encode())
+        except OSError as error:
+            raise RunError(f"{folder / FILE} cannot be written: {error.strerror}.") from error
+
+    def with_measured(
+        self, works: Sequence[Work], papers: Mapping[str, Sequence[Work]], calibration: "Calibration"
+    ) -> "Costs":
+        """The costs of exactly these runs, and of all runs of the papers' presets.
+
+        What is known stays; the rest is estimated, to three digits.
+        """
+        seconds, whole = dict(self.seconds), dict(self.papers)
+        for work in works:
+            if work.name not in seconds:
+                seconds[work.name] = _rounded(work.seconds(calibration))
+        for name, several in papers.items():
+            if name not in whole:
+                whole[name] = _rounded(sum(work.seconds(calibration) for work in several))
+        return Costs({work.name: seconds[work.name] for work in works}, whole)
+
+    def of(self, works: Sequence[Work]) -> str:
+        """For people: the time of these runs together on one core."""
+        known = [self.seconds.get(work.name) for work in works]
+        if not known or None in known:
+            return "a time that was not estimated"
+        return f"about {format_time(sum(value for value in known if value is not None))} on one core"
+
+    def of_paper(self, name: str) -> str:
+        """The same for an experiment at the papers' scale."""
+        return format_time(self.papers[name]) if name in self.papers else "not estimated"
+
+
+def _rounded(seconds: float) -> float:
+    return float(f"{seconds:.3g}")

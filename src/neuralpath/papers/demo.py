@@ -1,0 +1,201 @@
+"""The demonstration: a small network on the embedded digits, before and after training, seen as paths."""
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from jaxtyping import Float, Int
+from rich.console import Console
+from rich.table import Table as RichTable
+from torch import Tensor, nn
+
+from neuralpath import data
+from neuralpath.gating import GatedNetwork, decouple
+from neuralpath.graph import PathGraph, trace
+from neuralpath.kernels import centered_alignment, path_kernel
+from neuralpath.papers.experiments import (
+    DataSpec,
+    HeatMaps,
+    NetSpec,
+    Recipe,
+    Sweep,
+    Table,
+    TrainGated,
+    TrainNetwork,
+    label_energy,
+    regimes,
+    run as run_sweep,
+)
+from neuralpath.papers.report import WITHIN_ONE_NETWORK, class_middles, cosine_maps, cosines, write_report
+from neuralpath.papers.runs import Store
+from neuralpath.paths import active_paths, shared_paths
+from neuralpath.training import ENERGY_JITTER, gates_energy
+
+WIDTH, DEPTH = 64, 4
+RECIPE = Recipe("adam", 1e-3, batch_size=32, epochs=30)
+SHOWN = 6  # digits in the tables
+PER_CLASS = 20  # digits of each class in the picture of the kernel
+GATES = {
+    "FL": "of the trained network",
+    "DL": "soft, trained along",
+    "FR-DI": "random, of the same weights",
+    "FR-II": "random, of other weights",
+}
+
+
+def run(out: Path, seed: int) -> None:
+    """Train as `neuralpath run` does, print how many paths the digits open and share, and write the page."""
+    console = Console()
+    out.mkdir(parents=True, exist_ok=True)
+    store, config = Store(out / "runs"), _config(seed)
+    part = config.parts[0]
+    work = regimes.relu_network(part, part.nets[0], seed)
+    digits = data.load("digits")
+    model = work.make()
+    graph = trace(model, digits.train.images[:1])
+    console.print(f"[bold]A fully connected ReLU network[/bold] of width {WIDTH} and depth {DEPTH} on 8x8 digits\n")
+    console.print(str(graph), highlight=False, soft_wrap=True)
+    console.print(f"\nIt is a sum over {graph.n_paths:,} paths into each output.\n")
+    x, y = _pairs_of_digits(digits.test, SHOWN)
+    sorted_digits = data.balanced_subset(digits.train, PER_CLASS, torch.Generator().manual_seed(seed))
+    order = sorted_digits.labels.argsort(stable=True)
+    images, labels = sorted_digits.images[order], sorted_digits.labels[order]
+    _show_paths(console, graph, x, y, "before training")
+    before = path_kernel(graph, images)
+    _run_sweeps(config, seed, store.out)
+    model.load_state_dict(store.place(work).weights_of(work, "last"))
+    accuracy = _accuracy(store, work)
+    console.print(f"\nTrained for {RECIPE.epochs} epochs: test accuracy {accuracy:.1%}\n")
+    _show_paths(console, graph, x, y, "after training")
+    after = path_kernel(graph, images)
+    same = (labels[:, None] == labels[None, :]).float()
+    shares = [float(centered_alignment(cosines(kernel), same)) for kernel in (before, after)]
+    console.print(
+        f"\nCentered alignment of the path kernel with the classes: {shares[0]:.3f} before, {shares[1]:.3f} after."
+    )
+    picture, kernel = out / "path_kernel.png", cosine_maps({"before training": before, "after training": after}, labels)
+    _draw_kernels(kernel, picture)
+    console.print(f"The path kernel of {len(labels)} digits, sorted by class: {picture}\n")
+    table = _regimes(model, accuracy, config, store, sorted_digits, seed)
+    _print_table(console, table)
+    written = write_report(
+        store, out / "report.html", figures=out / "figures", title="The digits, seen as paths", kernel=kernel,
+        summary=(table,),
+    )  # fmt: skip
+    console.print(f"\nThe same as a page, with the network to look into: [bold]{written.page}[/bold]", soft_wrap=True)
+
+
+def _config(seed: int) -> regimes.Config:
+    """All regimes on the digits with one seed; without biases, as in the theory."""
+    net = NetSpec("fc", width=WIDTH, depth=DEPTH, bias=False)
+    part = regimes.Part("digits", DataSpec("digits"), (net,), RECIPE, seeds=(seed,), keep=(0,))
+    return regimes.Config((part,), gates_from="last")
+
+
+def _run_sweeps(config: regimes.Config, seed: int, folder: Path) -> None:
+    """Do the runs that are not done yet: the regimes, and the label energy of two classes during training."""
+    command = f"neuralpath demo --seed {seed}"
+    energy = replace(label_energy.EXPERIMENT.presets["smoke"], seeds=(seed,))
+    for experiment, settings in ((regimes.EXPERIMENT, config), (label_energy.EXPERIMENT, energy)):
+        run_sweep(Sweep(experiment, settings, command=command), folder, jobs=1)
+
+
+def _accuracy(store: Store, work: TrainGated | TrainNetwork) -> float:
+    """Test accuracy after the last epoch."""
+    result = store.result(work)
+    assert result is not None
+    return float(result["last"]["test_accuracy"])
+
+
+def _pairs_of_digits(split: data.Split, n_shown: int) -> tuple[Float[Tensor, "digit 1 8 8"], Int[Tensor, " digit"]]:
+    """Two examples of each of the first classes, in the order of the classes."""
+    rows = [int(i) for label in range(n_shown // 2) for i in (split.labels == label).nonzero()[:2, 0]]
+    return split.images[rows], split.labels[rows]
+
+
+def _regimes(
+    trained: nn.Module, accuracy: float, config: regimes.Config, store: Store, some: data.Split, seed: int
+) -> Table:
+    """The gates of one network, the weights of another behind them, and what is left."""
+    own = gates_energy(decouple(trained, "FL", generator=torch.Generator().manual_seed(seed)), some)
+    found = [("ReLU", "its own, trained along", f"{accuracy:.1%}", own)]
+    part = config.parts[0]
+    rows = regimes.rows_of(config, part, part.nets[0])
+    for regime, gates in GATES.items():
+        work = rows[regime][seed]
+        assert isinstance(work, TrainGated)
+        energy = gates_energy(_trained_gated(store, work), some)
+        found.append((regime, gates, f"{_accuracy(store, work):.1%}", energy))
+    return Table(
+        "The digits: test accuracy, and label energy of the gates' path kernel",
+        ("regime", "gates", "accuracy", "label energy*"),
+        tuple(found),
+        _energy_note(some),
+    )
+
+
+def _energy_note(some: data.Split) -> str:
+    n_classes = len(some.labels.unique())
+    return (
+        "* Label energy: y' (H + jitter)^-1 y, where H is the path kernel of the gates, scaled to trace 1, on "
+        f"{len(some.labels)} training digits, {len(some.labels) // n_classes} of each class; the jitter is "
+        f"{ENERGY_JITTER:g} of its mean eigenvalue; y is 1 for the digits of a class and -1 for the others, and the "
+        f"energy the mean over the {n_classes} classes. {WITHIN_ONE_NETWORK}"
+    )
+
+
+def _print_table(console: Console, table: Table) -> None:
+    printed = RichTable(title=f"Gates of one network, weights of another. {table.title}", title_justify="left")
+    for heading in table.columns:
+        printed.add_column(heading, justify="left" if heading in ("regime", "gates") else "right")
+    for row in table.rows:
+        printed.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
+    console.print(printed)
+    console.print(table.note, highlight=False)
+
+
+def _trained_gated(store: Store, work: TrainGated) -> GatedNetwork:
+    place = store.place(work)
+    network = work.make(place)
+    network.load_state_dict(place.weights_of(work, "last"))
+    return network
+
+
+def _show_paths(
+    console: Console, graph: PathGraph, x: Float[Tensor, "digit 1 8 8"], y: Int[Tensor, " digit"], when: str
+) -> None:
+    total = math.log(graph.n_paths)
+    active = active_paths(graph, x) - total
+    shared = shared_paths(graph, x) - total
+    table = RichTable(title=f"Paths {when}: active for a digit, and shared by two, in % of all", title_justify="left")
+    for heading in ("digit", "active", *(f"with {label}" for label in y.tolist())):
+        table.add_column(heading, justify="right")
+    for row, label in enumerate(y.tolist()):
+        cells = (_percent(shared[row, column]) for column in range(len(y)))
+        table.add_row(str(label), _percent(active[row]), *cells)
+    console.print(table)
+
+
+def _draw_kernels(kernel: HeatMaps, path: Path) -> None:
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(10.5, 5.2), layout="constrained")
+    FigureCanvasAgg(figure)  # no window, no global state
+    axes = figure.subplots(1, len(kernel.maps))
+    middles = class_middles(kernel.classes or ())
+    for axis, (title, rows) in zip(axes, kernel.maps.items(), strict=True):
+        image = axis.imshow(rows, vmin=0, vmax=1, cmap="magma", interpolation="nearest")
+        axis.set_title(title)
+        axis.set_xticks(list(middles.values()), list(middles))
+        axis.set_yticks(list(middles.values()), list(middles))
+        axis.tick_params(length=0)
+        axis.set_xlabel("digit")
+    axes[0].set_ylabel("digit")
+    figure.colorbar(image, ax=axes, label="cosine of path features", shrink=0.9)
+    figure.savefig(path, dpi=150)
+
+
+def _percent(log_share: Float[Tensor, ""]) -> str:
+    return f"{100 * math.exp(float(log_share)):.2f}"

@@ -1,0 +1,5 @@
+"""One module for each table or figure of the papers."""
+
+import lazy_loader as lazy
+
+__getattr__, __dir__, __all__ = lazy.attach_stub(__name__, __file__)

@@ -1,0 +1,55 @@
+from . import label_energy as label_energy, label_noise as label_noise
+from .registry import NAMES as NAMES, get as get
+
+# isort: split
+# Used by other folders of the package; not public.
+from . import (
+    gate_orders as gate_orders,
+    hidden_outputs as hidden_outputs,
+    kernels as kernels,
+    linear_gating as linear_gating,
+    over_seeds as over_seeds,
+    regimes as regimes,
+    residual as residual,
+    stages as stages,
+    tilings as tilings,
+)
+from .accuracy_tables import Seeds as Seeds, When as When, accuracies as accuracies, accuracy as accuracy
+from .base_kernels import GateOverlaps as GateOverlaps
+from .collecting import collect as collect
+from .experiment import PRESETS as PRESETS, Results as Results
+from .kernel_draws import (
+    ApproachLimits as ApproachLimits,
+    DrawKernels as DrawKernels,
+    DrawnFamily as DrawnFamily,
+    TrainLazily as TrainLazily,
+)
+from .kernel_parts import NORMS as NORMS, TraceKernelParts as TraceKernelParts
+from .label_energy import TraceLabelEnergy as TraceLabelEnergy
+from .memorising import FitPair as FitPair, Memorise as Memorise
+from .parts import chosen_parts as chosen_parts
+from .preflight import check_data as check_data, check_memory as check_memory
+from .printed_results import Printed as Printed, printed as printed
+from .recipes import Recipe as Recipe
+from .shown import (
+    Cell as Cell,
+    Curve as Curve,
+    Curves as Curves,
+    Distribution as Distribution,
+    HeatMaps as HeatMaps,
+    Pictures as Pictures,
+    Shown as Shown,
+    Table as Table,
+)
+from .specs import DataSpec as DataSpec, NetSpec as NetSpec, Variant as Variant
+from .statistics import Paired as Paired, Spread as Spread, paired as paired
+from .sweeps import (
+    MisfitResults as MisfitResults,
+    Sweep as Sweep,
+    fitting_results as fitting_results,
+    read_sweeps as read_sweeps,
+    run as run,
+)
+from .theorem import LAW_FROM as LAW_FROM, _law as _law
+from .trained import GatedRegime as GatedRegime, TrainGated as TrainGated, TrainNetwork as TrainNetwork
+from .widened import WidenValue as WidenValue

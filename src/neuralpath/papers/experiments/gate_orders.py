@@ -1,0 +1,318 @@
+"""Accuracy when the gates of the layers are permuted, and when the weights never see the image."""
+
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from itertools import permutations
+from math import factorial
+from random import Random
+
+from neuralpath.papers.experiments import over_seeds
+from neuralpath.papers.experiments.accuracy_tables import (
+    DECIMALS,
+    Seeds,
+    accuracies,
+    accuracy,
+    beside,
+    comparisons,
+    finished,
+)
+from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.parts import chosen_parts
+from neuralpath.papers.experiments.printed_results import Printed, printed
+from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
+from neuralpath.papers.experiments.settings import check_integers, check_positive
+from neuralpath.papers.experiments.shown import Cell, Distribution, Shown, Table
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.statistics import Spread
+from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork, ValueInputName
+from neuralpath.papers.runs import Weights, Work
+from neuralpath.training import TrainingConfig
+
+Order = tuple[int, ...]
+
+OWN = 0
+"""Number of the layers' own order."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """One network, and the orders in which its gates are tried in each regime."""
+
+    name: str
+    data: DataSpec
+    net: NetSpec
+    recipe: Recipe
+    source_epochs: int
+    """Epochs of the ReLU network whose gates FL takes."""
+    regimes: tuple[GatedRegime, ...] = ("FL", "FR-II")
+    n_orders: int = 24
+    """Orders for these regimes: all, or the layers' own, the reversed one, and others drawn at random."""
+    more_regimes: tuple[GatedRegime, ...] = ()
+    n_more_orders: int = 6
+    """Orders for those."""
+    inputs: tuple[ValueInputName, ...] = ("image", "ones")
+    """What the weights behind the gates see."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    """The first for all orders; the others for the layers' own order, with the same gates in FL, to tell the spread
+    over orders from the spread that starts and batches make."""
+    stop_at: float | None = None
+    """End a run when its training accuracy reaches this share."""
+
+    def __post_init__(self) -> None:
+        if self.net.family not in ("fc", "gconv", "vconv") or (self.net.family != "fc" and self.net.hidden):
+            raise ValueError(f"`net` must be fc, or convolutions without dense hidden layers, got {self.net.label}.")
+        if self.net.family != "fc" and len(set(self.net.channels)) > 1:
+            raise ValueError(f"`net` must have layers of equal shape to permute, got channels {self.net.channels}.")
+        check_integers(0, source_epochs=self.source_epochs)
+        most = factorial(self.n_gates)
+        for name, number in (("n_orders", self.n_orders), ("n_more_orders", self.n_more_orders)):
+            if not 1 <= number <= most:
+                raise ValueError(
+                    f"`{name}` must be from 1 to {most}, the orders of {self.n_gates} layers; got {number}."
+                )
+
+    @property
+    def n_gates(self) -> int:
+        """Layers of gates."""
+        return self.net.depth - 1 if self.net.family == "fc" else len(self.net.channels)
+
+    @property
+    def training(self) -> TrainingConfig:
+        """Of the weights behind the gates."""
+        if self.stop_at is None:
+            return self.recipe.training()
+        return self.recipe.training_until(self.stop_at, self.recipe.epochs)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Fully connected and convolutional parts."""
+
+    parts: tuple[Part, ...]
+    only: tuple[str, ...] = ()
+    """Names of the parts to run, fc or cnn; all by default."""
+    order_seed: int = 0
+    """Of the orders where not all are taken."""
+    beta: float = 10.0
+    """Steepness of the soft gates of DL."""
+
+    def __post_init__(self) -> None:
+        chosen_parts(self.parts, self.only)  # which refuses unknown names
+        check_positive(beta=self.beta)
+
+    @property
+    def chosen(self) -> tuple[Part, ...]:
+        """The parts to run."""
+        return chosen_parts(self.parts, self.only)
+
+
+def gate_orders(n_gates: int, number: int, seed: int) -> tuple[Order, ...]:
+    """Some orders of the gates, all different: the layers' own, the reversed one, then others drawn at random.
+
+    >>> gate_orders(3, 3, seed=0)
+    ((0, 1, 2), (2, 1, 0), (1, 2, 0))
+
+    """
+    every = list(permutations(range(n_gates)))
+    ends = [every[0], every[-1]] if n_gates > 1 else every
+    others = every[1:-1]
+    Random(seed).shuffle(others)
+    return tuple([*ends, *others][:number])
+
+
+def relu_network(part: Part) -> TrainNetwork:
+    """The network whose gates FL takes."""
+    seed = part.seeds[0]
+    training = replace(part.recipe, epochs=part.source_epochs).training()
+    return TrainNetwork(data_of_seed(part.data, seed), part.net, training, seed)
+
+
+def gated_network(
+    config: Config, part: Part, regime: GatedRegime, value_input: ValueInputName, order: Order, seed: int
+) -> TrainGated:
+    """Weights behind gates in one order; no order is given for the layers' own."""
+    gates = Weights(relu_network(part), "best") if regime == "FL" else None
+    work = TrainGated(
+        data_of_seed(part.data, part.seeds[0]), part.net, part.training, regime, seed, gates,
+        gate_order=None if order == tuple(range(part.n_gates)) else order, value_input=value_input,
+    )  # fmt: skip
+    return replace(work, beta=config.beta) if regime == "DL" else work
+
+
+def by_order(config: Config, part: Part, regime: GatedRegime, value_input: ValueInputName) -> Seeds:
+    """The runs of a regime and an input with the first seed, by the number of the order."""
+    number = part.n_orders if regime in part.regimes else part.n_more_orders
+    orders = gate_orders(part.n_gates, number, config.order_seed)
+    seed = part.seeds[0]
+    return {index: gated_network(config, part, regime, value_input, order, seed) for index, order in enumerate(orders)}
+
+
+def by_seed(config: Config, part: Part, regime: GatedRegime, value_input: ValueInputName) -> Seeds:
+    """The runs with the layers' own order, by seed."""
+    own = tuple(range(part.n_gates))
+    return {seed: gated_network(config, part, regime, value_input, own, seed) for seed in part.seeds}
+
+
+def both_inputs(config: Config, part: Part, regime: GatedRegime, results: Results) -> list[float] | None:
+    """Accuracies in per cent over the orders and all inputs, image and ones, as the papers average them.
+
+    None while an order lacks an input, since the mean would then be nearer to the other.
+    """
+    found = [accuracies(by_order(config, part, regime, value_input), results) for value_input in part.inputs]
+    if len(found) < 2 or not found[0] or any(one.keys() != found[0].keys() for one in found):
+        return None
+    return [value for one in found for value in one.values()]
+
+
+def works(config: Config) -> tuple[Work, ...]:
+    """All runs, each once."""
+    found: dict[Work, None] = {}
+    for part in config.chosen:
+        found[relu_network(part)] = None
+        for regime in (*part.regimes, *part.more_regimes):
+            for value_input in part.inputs:
+                for runs in (by_order, by_seed):
+                    found |= dict.fromkeys(runs(config, part, regime, value_input).values())
+    return tuple(found)
+
+
+def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+    """For each part the accuracies over orders, image against ones, and the distributions."""
+    made: list[Shown] = []
+    for part in config.chosen:
+        cells = {
+            (regime, value_input): by_order(config, part, regime, value_input)
+            for regime in (*part.regimes, *part.more_regimes)
+            for value_input in part.inputs
+        }
+        about = f"{part.data.label} {part.net.label}"
+        made.append(_table(config, part, cells, results, about))
+        inputs = {
+            f"{regime}: {other} - {part.inputs[0]}": (runs, cells[regime, part.inputs[0]])
+            for (regime, other), runs in cells.items()
+            if other != part.inputs[0]
+        }
+        if inputs:
+            note = f"Here the pairs are orders of the gates, all of seed {part.seeds[0]}."
+            made.append(comparisons(f"What the weights see: {about}", inputs, results, note))
+            own = {
+                f"{regime}: {other} - {part.inputs[0]}": (
+                    by_seed(config, part, regime, other), by_seed(config, part, regime, part.inputs[0]),
+                )
+                for regime, other in cells
+                if other != part.inputs[0]
+            }  # fmt: skip
+            made.append(comparisons(f"What the weights see, in the layers' own order: {about}", own, results))
+        made.append(_distribution(part, cells, results, about))
+    return tuple(made)
+
+
+def printed_accuracy(part: Part, regime: str) -> Printed | None:
+    """The papers' accuracy of the ReLU network; of a regime their mean over 24 orders and both inputs."""
+    name = {"fc": "FC", "gconv": "CNN 4x128"}.get(part.net.family, "")
+    dataset = {"mnist": "MNIST", "cifar10": "CIFAR-10"}.get(part.data.name, "")
+    models = "" if regime == "ReLU" else " 48 models"
+    return printed(paper="P3", where="section 4.1", architecture=f"{name}{models}", dataset=dataset, regime=regime)
+
+
+def _table(
+    config: Config, part: Part, cells: dict[tuple[GatedRegime, ValueInputName], Seeds], results: Results, about: str
+) -> Table:
+    relu = {part.seeds[0]: relu_network(part)}
+    best = accuracy(relu, results)
+    rows: list[tuple[Cell, ...]] = [
+        ("ReLU", "image", best, None, None, None, None, *beside(best, printed_accuracy(part, "ReLU")),
+         accuracy(relu, results, "last"))
+    ]  # fmt: skip
+    every = [relu, *cells.values()]
+    for regime in (*part.regimes, *part.more_regimes):
+        for value_input in part.inputs:
+            runs, seeds = cells[regime, value_input], by_seed(config, part, regime, value_input)
+            every.append(seeds)
+            found = accuracies(runs, results)
+            last = accuracy(runs, results, "last")
+            rows.append((
+                regime, value_input, *_over(found.values()), found.get(OWN), accuracy(seeds, results), None, None, last,
+            ))  # fmt: skip
+        if len(part.inputs) > 1:
+            over, least, most = _over(both_inputs(config, part, regime, results) or ())
+            figure = printed_accuracy(part, regime)
+            rows.append((regime, "both", over, least, most, None, None, *beside(over, figure), None))
+    columns = (
+        "regime", "input", "best epoch %, over orders", "least", "most", "own order", "own order, over seeds",
+        "paper %", "difference", "last epoch %, over orders",
+    )  # fmt: skip
+    note = (
+        "Test accuracy; mean ± standard deviation (number of orders, or of seeds for the layers' own order). The path "
+        "kernel of a fully connected network is the same for all orders; a convolutional network's is not. "
+        "The papers print means over 24 orders and both inputs; ours over both is told when every order has both. "
+        f"{finished(every, results)}"
+    )
+    return Table(f"Orders of the gates: {about}", columns, tuple(rows), note)
+
+
+def _over(values: Collection[float]) -> tuple[Spread | None, float | None, float | None]:
+    """Mean and deviation of accuracies, the least and the largest."""
+    if not values:
+        return None, None, None
+    return over_seeds.spread(values, DECIMALS), round(min(values), DECIMALS), round(max(values), DECIMALS)
+
+
+def _distribution(
+    part: Part, cells: dict[tuple[GatedRegime, ValueInputName], Seeds], results: Results, about: str
+) -> Distribution:
+    groups = {
+        f"{regime} {value_input}": tuple(accuracies(runs, results).values())
+        for (regime, value_input), runs in cells.items()
+    }
+    relu = accuracy({0: relu_network(part)}, results)
+    return Distribution(
+        f"Accuracies over the orders of the gates: {about}", "best test accuracy in %",
+        {name: values for name, values in groups.items() if values},
+        None if relu is None else {"ReLU network": relu.mean},
+    )  # fmt: skip
+
+
+_FC = Part("fc", DataSpec("mnist"), NetSpec("fc", 128, 5), Recipe(epochs=10), source_epochs=20,
+           more_regimes=("DL", "FR-DI"))  # fmt: skip
+CIFAR_CNN = NetSpec("gconv", channels=(32,) * 4, hidden=())
+"""Four convolutions of 32 filters: the papers' 4x128 for two cores."""
+CIFAR_PART = DataSpec("cifar10", n_train=10_000)
+_CNN = Part("cnn", CIFAR_PART, CIFAR_CNN, Recipe(epochs=10, precision="bfloat16"), source_epochs=30, n_orders=12)
+_EVERY: tuple[GatedRegime, ...] = ("FL", "FR-II", "FR-DI", "DL")
+_PAPER_FC = replace(_FC, recipe=Recipe(epochs=200), source_epochs=100, regimes=_EVERY, more_regimes=(), seeds=(0,),
+                    stop_at=0.999)  # fmt: skip
+EXPERIMENT = Experiment(
+    name="gate-orders",
+    summary="24 orders of the gates x {image, ones} x 4 regimes, fully connected and convolutional",
+    source="P2 fig. 4, P3 experiment 1",
+    config=Config,
+    presets={
+        "smoke": Config(
+            parts=(
+                Part("fc", DataSpec("digits", n_train=400), NetSpec("fc", 32, 4), Recipe("adam", 3e-3, epochs=2), 4,
+                     n_orders=3, more_regimes=("DL", "FR-DI"), n_more_orders=1),
+                Part("cnn", DataSpec("digits", n_train=200, n_test=100), NetSpec("gconv", channels=(6,) * 3, hidden=()),
+                     Recipe("adam", 1e-2, epochs=1), 2, regimes=("FL",), n_orders=2, inputs=("image",), seeds=(0,)),
+            )
+        ),
+        "cpu": Config(parts=(_FC, _CNN)),
+        "paper": Config(
+            parts=(
+                _PAPER_FC,
+                replace(_PAPER_FC, name="cnn", data=DataSpec("cifar10"),
+                        net=NetSpec("gconv", channels=(128,) * 4, hidden=())),
+            )
+        ),
+    },
+    reduced={
+        "smoke": "digits, three small layers of gates, a few orders and epochs",
+        "cpu": "10 epochs (papers: to about 100 % training accuracy); FC: DL and FR-DI on 6 of 24 orders; CNN: 32 "
+        "filters (128), 10,000 images (50,000), 12 orders (24), FL and FR-II only, products in bfloat16; the ReLU "
+        "network whose gates FL takes has 30 epochs, after which it fits 43 % of its training labels in full precision",
+    },
+    works=works,
+    shown=shown,
+)  # fmt: skip
+
+run = EXPERIMENT.run

@@ -1,0 +1,268 @@
+"""Pictures of hidden layers: a ReLU network beside weights with reversed gates and one fixed random input."""
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from neuralpath.papers.experiments.accuracy_tables import Seeds, accuracy, beside, comparisons, finished
+from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.grey import pack_images, unpack_images
+from neuralpath.papers.experiments.label_noise import FITTED_CNN
+from neuralpath.papers.experiments.printed_results import printed
+from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
+from neuralpath.papers.experiments.settings import check_integers, check_shares
+from neuralpath.papers.experiments.shown import Cell, Pictures, Shown, Table
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork, ValueInputName
+from neuralpath.papers.runs import Weights, Work
+from neuralpath.training import ADDED
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from neuralpath.papers.runs import Calibration, Place
+
+REVERSED = "FL, reversed gates, random input"
+
+
+@dataclass(frozen=True)
+class DrawHiddenLayers(Work):
+    """The outputs of the hidden layers of two trained networks on test images."""
+
+    network: Weights
+    """Of a `TrainNetwork`."""
+    gated: Weights
+    """Of a `TrainGated`."""
+    n_images: int = 2
+    n_channels: int = 4
+    """Filters of each layer that are drawn."""
+
+    @property
+    def label(self) -> str:
+        """As `Work.label`."""
+        return f"hidden layers of {self._gated.label}"
+
+    @property
+    def _network(self) -> TrainNetwork:
+        assert isinstance(self.network.work, TrainNetwork)
+        return self.network.work
+
+    @property
+    def _gated(self) -> TrainGated:
+        assert isinstance(self.gated.work, TrainGated)
+        return self.gated.work
+
+    def perform(self, place: "Place") -> dict[str, Any]:
+        """As `Work.perform`."""
+        test = self._network.data.load(place.data_dir).test
+        x = test.images[: self.n_images]
+        network = self._network.make()
+        network.load_state_dict(place.weights_of(self._network, self.network.which))
+        gated = self._gated.make()
+        gated.load_state_dict(place.weights_of(self._gated, self.gated.which))
+        seen = gated.value_input(x)
+        own, own_output = hidden_layers(network, network, x)
+        other, other_output = hidden_layers(gated, gated.value, x)
+        return {
+            "images": [
+                {
+                    "label": int(test.labels[index]),
+                    "answers": [int(output[index].argmax()) for output in (own_output, other_output)],
+                    "image": _packed(x[index].mean(0, keepdim=True)),
+                    "layers": [_packed(layer[index, : self.n_channels]) for layer in own],
+                    "value_input": _packed(seen[index].mean(0, keepdim=True)),
+                    "value_layers": [_packed(layer[index, : self.n_channels]) for layer in other],
+                }
+                for index in range(len(x))
+            ]
+        }
+
+    def seconds(self, calibration: "Calibration") -> float:
+        """As `Work.seconds`: a few forward passes, and reading the data."""
+        return 5.0
+
+    def memory(self) -> int:
+        """As `Work.memory`."""
+        return self._network.data.n_bytes + (64 << 20)
+
+
+def hidden_layers(model: "nn.Module", part: "nn.Module", x: "Tensor") -> "tuple[list[Tensor], Tensor]":
+    """What comes out of each ReLU of a part of the model (behind gates: what takes its place), and the output."""
+    import torch
+    from torch import nn
+
+    model.eval()
+    with torch.no_grad():
+        model(x)  # a gated network tries its parts out on the first batch, which must not be seen here
+    found: list[Tensor] = []
+    hooks = [
+        module.register_forward_hook(lambda _, __, output: found.append(output.detach()))
+        for module in part.modules()
+        if isinstance(module, nn.ReLU)
+    ]
+    try:
+        with torch.no_grad():
+            output = model(x)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found, output
+
+
+def _packed(images: "Tensor") -> dict[str, Any]:
+    return pack_images(images.numpy())
+
+
+@dataclass(frozen=True)
+class Config:
+    """A convolutional network, and how long its gates are used."""
+
+    data: DataSpec
+    net: NetSpec
+    recipe: Recipe
+    """Of the weights behind the gates."""
+    source_epochs: int
+    """Epochs of the ReLU network whose gates they take: those of its best epoch on the test data."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    n_images: int = 2
+    """Test images whose hidden layers are shown, for the first seed."""
+    n_channels: int = 4
+    """Filters of each layer that are shown."""
+    source_accuracy: float | None = field(default=None, metadata=ADDED)
+    """The ReLU network is trained until it fits this share of its labels, at most for its epochs; its gates are then
+    those of its last epoch."""
+    measured_every: int = field(default=1, metadata=ADDED)
+    """Epochs of such a network between measurements, as in `label-noise`."""
+
+    def __post_init__(self) -> None:
+        if self.net.family not in ("vconv", "gconv") or self.net.hidden or len(set(self.net.channels)) > 1:
+            raise ValueError(
+                "`net` must be convolutions of equal width without dense hidden layers, so that their gates can be "
+                f"reversed; got {self.net.label}."
+            )
+        check_integers(1, source_epochs=self.source_epochs, n_images=self.n_images, n_channels=self.n_channels)
+        check_integers(1, measured_every=self.measured_every)
+        if self.source_accuracy is not None:
+            check_shares(source_accuracy=self.source_accuracy)
+        elif self.measured_every > 1:
+            raise ValueError("`measured_every` is of networks that are trained until they fit a share of their labels.")
+        check_integers(1, **{"recipe.epochs": self.recipe.epochs})  # the best of them is drawn
+
+
+def relu_network(config: Config, seed: int) -> TrainNetwork:
+    """The standard network."""
+    if config.source_accuracy is None:
+        training = replace(config.recipe, epochs=config.source_epochs).training()
+    else:
+        training = config.recipe.training_until(config.source_accuracy, config.source_epochs, config.measured_every)
+    return TrainNetwork(data_of_seed(config.data, seed), config.net, training, seed)
+
+
+def _gates(config: Config, seed: int) -> Weights:
+    """The weights of the standard network whose gates are taken."""
+    return Weights(relu_network(config, seed), "best" if config.source_accuracy is None else "last")
+
+
+def rows_of(config: Config) -> dict[str, Seeds]:
+    """The standard network, the one of the figure, and what lies between them."""
+    backwards = tuple(reversed(range(len(config.net.channels))))
+
+    def gated(order: tuple[int, ...] | None, value_input: ValueInputName) -> Seeds:
+        return {
+            seed: TrainGated(
+                data_of_seed(config.data, seed), config.net, config.recipe.training(), "FL", seed,
+                _gates(config, seed), order, value_input,
+            )
+            for seed in config.seeds
+        }  # fmt: skip
+
+    return {
+        "ReLU": {seed: relu_network(config, seed) for seed in config.seeds},
+        "FL": gated(None, "image"),
+        "FL, reversed gates": gated(backwards, "image"),
+        REVERSED: gated(backwards, "random"),
+    }
+
+
+def _drawing(config: Config) -> DrawHiddenLayers:
+    seed = config.seeds[0]
+    work = rows_of(config)[REVERSED][seed]
+    return DrawHiddenLayers(_gates(config, seed), Weights(work, "best"), config.n_images, config.n_channels)
+
+
+def works(config: Config) -> tuple[Work, ...]:
+    """The networks, and the drawing of the first seed."""
+    return (*(work for runs in rows_of(config).values() for work in runs.values()), _drawing(config))
+
+
+def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+    """Accuracies, comparisons, and the pictures."""
+    rows = rows_of(config)
+    about = f"{config.data.label} {config.net.label}"
+    table: list[tuple[Cell, ...]] = []
+    for name, runs in rows.items():
+        best = accuracy(runs, results)
+        figure = printed(regime={REVERSED: "reversed gates and random input"}.get(name, name), architecture="CNN 4x128")
+        known = figure if config.data.name == "cifar10" else None
+        table.append((
+            name, best, *beside(best, known), accuracy(runs, results, "last"),
+            accuracy(runs, results, "last", "train_accuracy"),
+        ))  # fmt: skip
+    note = f"Test accuracy, mean ± standard deviation (seeds). {finished(rows.values(), results)}"
+    pairs = {f"{name} - {other}": (rows[name], rows[other]) for name, other in
+             ((REVERSED, "ReLU"), (REVERSED, "FL"), ("FL, reversed gates", "FL"))}  # fmt: skip
+    columns = ("network", "best epoch %", "paper %", "difference", "last epoch %", "training %")
+    return (
+        Table(f"Reversed gates and a random input: {about}", columns, tuple(table), note),
+        comparisons(f"What reversing and the random input cost: {about}", pairs, results),
+        *_pictures(config, results, about),
+    )
+
+
+def _pictures(config: Config, results: Results, about: str) -> tuple[Pictures, ...]:
+    drawing = _drawing(config)
+    if drawing not in results:
+        return ()
+    made = []
+    for number, image in enumerate(results[drawing]["images"], start=1):
+        rows = {"test image": unpack_images(image["image"])}
+        rows |= {f"ReLU, layer {n}": unpack_images(layer) for n, layer in enumerate(image["layers"], start=1)}
+        rows["input of the weights"] = unpack_images(image["value_input"])
+        rows |= {f"reversed, layer {n}": unpack_images(layer) for n, layer in enumerate(image["value_layers"], start=1)}
+        note = (
+            f"Class {image['label']}; the ReLU network says {image['answers'][0]}, the weights behind reversed gates "
+            f"say {image['answers'][1]}. The first filters of each layer; of colors the mean."
+        )
+        made.append(Pictures(f"Hidden layers, test image {number}: {about}", rows, note))
+    return tuple(made)
+
+
+EXPERIMENT = Experiment(
+    name="hidden-outputs",
+    summary="hidden-layer pictures: ReLU network beside one with reversed gates and a fixed random input",
+    source="P2 fig. 5, P3 fig. 3",
+    config=Config,
+    presets={
+        "smoke": Config(
+            DataSpec("digits", n_train=100, n_test=50), NetSpec("gconv", channels=(4,) * 3, hidden=()),
+            Recipe("adam", 1e-2, epochs=1), source_epochs=2,
+        ),
+        "cpu": Config(
+            FITTED_CNN.data, FITTED_CNN.net, FITTED_CNN.recipe, FITTED_CNN.upstream_epochs, FITTED_CNN.seeds,
+            source_accuracy=FITTED_CNN.clean_accuracy, measured_every=FITTED_CNN.measured_every,
+        ),
+        "paper": Config(
+            DataSpec("cifar10"), NetSpec("gconv", channels=(128,) * 4, hidden=()), Recipe(epochs=100),
+            source_epochs=100, seeds=(0, 1, 2, 3, 4),
+        ),
+    },
+    reduced={
+        "smoke": "100 digits, three convolutions of 4 filters",
+        "cpu": "64 filters (papers: 128), 10,000 images of 16x16 pixels (50,000 of 32x32), 1 seed; the ReLU network to "
+        "95 % of its labels or 200 epochs, 20 epochs behind its gates (to about 100 % training accuracy), Adam 1e-3 "
+        "(3e-4), products in bfloat16",
+    },
+    works=works,
+    shown=shown,
+)  # fmt: skip
+
+run = EXPERIMENT.run

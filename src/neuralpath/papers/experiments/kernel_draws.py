@@ -1,0 +1,289 @@
+"""Runs of the experiment `theorem`: draws of the value tangent kernel, and its change in training."""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+from neuralpath.papers.experiments.trained import seeded
+from neuralpath.papers.runs import Work
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from neuralpath.graph import PathGraph
+    from neuralpath.papers.runs import Calibration, Place
+
+DrawnFamily = Literal["fc", "cnn", "residual", "open"]
+FirstLayer = Literal["width", "in"]
+
+N_INPUTS = 16
+"""Dimension of the inputs of drawn networks."""
+
+LAZY_INPUTS = 6
+"""Dimension of the inputs of networks that are compared with limits or trained."""
+
+RATE = 0.1
+"""Learning rate as a share of the largest that is stable for the kernel before training."""
+
+
+@dataclass(frozen=True)
+class DrawKernels(Work):
+    """Draw value weights behind the gates of a random network; how far each kernel is from the expectation."""
+
+    family: DrawnFamily
+    """`open` is a network without gates, with random signs as weights; the others have gates and normal weights."""
+    width: int
+    depth: int
+    n_examples: int
+    n_draws: int
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        """As `Work.label`."""
+        return f"draws {self.family} w{self.width} d{self.depth} n{self.n_draws} seed{self.seed}"
+
+    def perform(self, place: "Place") -> dict[str, Any]:
+        """As `Work.perform`."""
+        from neuralpath.graph import trace
+        from neuralpath.kernels import concentration, random_signs
+
+        x = self.inputs()
+        graph = trace(self.network(), x[:1])
+        generator = seeded(self.seed, f"draws {self.width} {self.depth}")
+        if self.family == "open":
+            drawn = concentration(
+                graph, x, self.n_draws, generator=generator, variance=1 / self.width, draw=random_signs
+            )
+        else:
+            drawn = concentration(graph, x, self.n_draws, generator=generator)
+        low, high = (float(ends.mean()) for ends in drawn.spectrum_ratios.aminmax(dim=1))
+        return {
+            "distance": math.sqrt(drawn.relative_variance),
+            "distances": [float(f"{distance:.6g}") for distance in drawn.distances.tolist()],
+            "eigenvalue_ratios": [low, high],
+            "mean_off_in_errors": float(((drawn.mean - drawn.expected).abs() / drawn.standard_error).median()),
+        }
+
+    def seconds(self, calibration: "Calibration") -> float:
+        """As `Work.seconds`."""
+        # A convolution uses each weight of its window at every position, in a few passes for all of them.
+        convolved = 3 * 3 if self.family == "cnn" else 1
+        return _draw_seconds(calibration, convolved * self.width**2 * max(1, self.depth - 2), self.depth, self.n_draws)
+
+    def memory(self) -> int:
+        """As `Work.memory`."""
+        window = 3 if self.family == "cnn" else 1
+        positions = 12 if self.family == "cnn" else 1
+        weights = self.width**2 * window * self.depth
+        return 6 * 4 * weights + 8 * 4 * self.n_examples * positions * self.width * self.depth
+
+    def inputs(self) -> "Tensor":
+        """Drawn from the seed."""
+        import torch
+
+        if self.family == "open":  # all its entries are equal up to the inputs, so that one is enough
+            return torch.ones(1, N_INPUTS)
+        return torch.randn(self.n_examples, N_INPUTS, generator=seeded(self.seed, "drawn inputs"))
+
+    def network(self) -> "nn.Module":
+        """The network that makes the gates."""
+        from torch import nn
+
+        from neuralpath import nets
+
+        common: dict[str, Any] = {"init": nets.Gaussian(), "generator": seeded(self.seed, f"drawn {self.width}")}
+        if self.family == "fc":
+            return nets.FC(N_INPUTS, self.width, self.depth, **common)
+        if self.family == "cnn":
+            return nets.CircularCNN(N_INPUTS, self.width, self.depth - 1, 1, window=3, **common)
+        if self.family == "residual":
+            # Each sum doubles the variance of what it carries; the factor takes that back.
+            return nets.ResidualFC(N_INPUTS, self.width, self.depth - 2, 1, gamma_post=math.sqrt(0.5), **common)
+        sizes = [N_INPUTS, *[self.width] * (self.depth - 1), 1]
+        layers = [nn.Linear(before, after, bias=False) for before, after in pairwise(sizes)]
+        return nn.Sequential(*layers)
+
+
+@dataclass(frozen=True)
+class ApproachLimits(Work):
+    """Kernels of weights that made the gates themselves, and of weights that did not, against the limit of each."""
+
+    width: int
+    depth: int
+    n_examples: int
+    n_draws: int
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        """As `Work.label`."""
+        return f"limits w{self.width} d{self.depth} n{self.n_draws} seed{self.seed}"
+
+    def perform(self, place: "Place") -> dict[str, Any]:
+        """As `Work.perform`."""
+        import torch
+
+        from neuralpath import nets
+        from neuralpath.graph import trace
+        from neuralpath.kernels import random_weights, value_kernel
+
+        x = torch.randn(self.n_examples, LAZY_INPUTS, generator=seeded(self.seed, "limit inputs"))
+        x = x / x.norm(dim=1, keepdim=True)
+        model = nets.FC(LAZY_INPUTS, self.width, self.depth)
+        graph = trace(model, x[:1])
+        limits = _limits(graph, x, self.depth)
+        distances: dict[str, dict[str, list[float]]] = {kind: {limit: [] for limit in limits} for kind in limits}
+        generator = seeded(self.seed, f"limits {self.width}")
+        for _ in range(self.n_draws):
+            nets.initialize(model, nets.Gaussian(), generator)
+            weights = random_weights(graph, generator=generator, variance=2 / self.width)
+            drawn = {"dependent": value_kernel(graph, x), "independent": value_kernel(graph, x, weights=weights)}
+            for kind, kernel in drawn.items():
+                for name, limit in limits.items():
+                    distances[kind][name].append(float((kernel - limit).norm() / limit.norm()))
+        apart = (limits["dependent"] - limits["independent"]).norm() / limits["dependent"].norm()
+        return {
+            "distance": {
+                kind: {limit: math.sqrt(sum(v * v for v in values) / len(values)) for limit, values in found.items()}
+                for kind, found in distances.items()
+            },
+            "distances": {kind: [float(f"{v:.6g}") for v in distances[kind][kind]] for kind in limits},
+            "between_limits": float(apart),
+        }
+
+    def seconds(self, calibration: "Calibration") -> float:
+        """As `Work.seconds`."""
+        return _draw_seconds(calibration, 2 * self.width**2 * max(1, self.depth - 2), self.depth, self.n_draws)
+
+    def memory(self) -> int:
+        """As `Work.memory`."""
+        return 6 * 4 * self.width**2 * self.depth
+
+
+def _limits(graph: "PathGraph", x: "Tensor", depth: int) -> "dict[str, Tensor]":
+    """Of weights of variance 2 / width everywhere: those that made the gates, and others."""
+    from neuralpath.kernels import limit_path_kernel, limit_tangent_kernel
+
+    paths = limit_path_kernel(graph, x, progress=False)
+    return {
+        "dependent": limit_tangent_kernel(graph, x, progress=False),
+        "independent": depth * 2 ** (depth - 1) * x.shape[1] * paths,
+    }
+
+
+@dataclass(frozen=True)
+class TrainLazily(Work):
+    """Train ReLU networks by gradient descent; how many gates flip, and how far the tangent kernel moves."""
+
+    first_layer: FirstLayer
+    """Variance of the first layer's weights: 2 / width, as the papers have it, or 2 / fan-in."""
+    width: int
+    depth: int
+    n_examples: int
+    n_steps_trained: int
+    n_networks: int
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        """As `Work.label`."""
+        return f"lazy {self.first_layer} w{self.width} d{self.depth} n{self.n_networks} seed{self.seed}"
+
+    def perform(self, place: "Place") -> dict[str, Any]:
+        """As `Work.perform`."""
+        import torch
+
+        from neuralpath import nets
+        from neuralpath.graph import trace
+
+        x = torch.randn(self.n_examples, LAZY_INPUTS, generator=seeded(self.seed, "lazy inputs"))
+        y = torch.randn(self.n_examples, 1, generator=seeded(self.seed, "lazy labels"))
+        model = nets.FC(LAZY_INPUTS, self.width, self.depth)
+        graph = trace(model, x[:1])
+        generator = seeded(self.seed, f"lazy networks {self.width}")
+        runs = []
+        for _ in range(self.n_networks):
+            nets.initialize(model, nets.Gaussian(fan=self.first_layer), generator)
+            runs.append(_trained(model, graph, x, y, self.n_steps_trained))
+        return {name: [run[name] for run in runs] for name in runs[0]}
+
+    def seconds(self, calibration: "Calibration") -> float:
+        """As `Work.seconds`."""
+        width, few = 512, 10
+
+        def prepare() -> Callable[[], object]:
+            import torch
+
+            from neuralpath import nets
+
+            model, x = nets.FC(LAZY_INPUTS, width, 3), torch.rand(self.n_examples, LAZY_INPUTS)
+            return lambda: _descend(model, x, x[:, :1], few, 1e-9)
+
+        key = f"descent w{width} n{self.n_examples} {few} steps"
+        unit = calibration.seconds(key, prepare, repeats=1) / (few * width**2)
+        n_weights = self.width**2 * max(1, self.depth - 2)
+        return SETTING_UP + self.n_networks * self.n_steps_trained * max(n_weights * unit, 2e-4)
+
+    def memory(self) -> int:
+        """As `Work.memory`."""
+        return 6 * 4 * self.width**2 * self.depth
+
+
+def _trained(model: "nn.Module", graph: "PathGraph", x: "Tensor", y: "Tensor", n_steps: int) -> dict[str, float]:
+    """Shares: of gates that differ in the end, of the kernel that changed, of the prediction of the fixed kernel."""
+    from neuralpath.kernels import KernelDynamics, Steps, value_kernel
+    from neuralpath.paths import SwitchRecorder
+
+    recorder = SwitchRecorder()
+    recorder.feed(graph.gates(x))
+    first, kernel = model(x).detach(), value_kernel(graph, x)
+    dynamics = KernelDynamics(kernel)
+    rate = RATE * dynamics.largest_rate
+    _descend(model, x, y, n_steps, rate)
+    recorder.feed(graph.gates(x))
+    last, predicted = model(x).detach(), dynamics.train(y, Steps(n_steps, rate), initial=first)
+    return {
+        "flips": float(recorder.switches().fraction.mean()),
+        "kernel": float((value_kernel(graph, x) - kernel).norm() / kernel.norm()),
+        "prediction": float((predicted - last).norm() / (y - first).norm()),
+        "loss": float((last - y).square().sum() / (first - y).square().sum()),
+    }
+
+
+def _descend(model: "nn.Module", x: "Tensor", y: "Tensor", n_steps: int, rate: float) -> None:
+    import torch
+
+    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
+    for _ in range(n_steps):
+        optimiser.zero_grad()
+        (0.5 * (model(x) - y).square().sum()).backward()
+        optimiser.step()
+
+
+LAYER = 1e-3
+"""Seconds for a layer of one draw, however narrow."""
+
+SETTING_UP = 0.5
+"""Seconds to read a network as a graph and to compute expectation or limit, whatever its width."""
+
+
+def _draw_seconds(calibration: "Calibration", n_weights: int, n_layers: int, n_draws: int) -> float:
+    """Drawing and differentiating takes about as long for each weight."""
+    width, few = 512, 4
+
+    def prepare() -> Callable[[], object]:
+        from neuralpath.graph import trace
+        from neuralpath.kernels import concentration
+
+        work = DrawKernels("fc", width, 4, 8, few)
+        x = work.inputs()
+        graph = trace(work.network(), x[:1])
+        concentration(graph, x[:2], 2, generator=seeded(0, "calibration"))
+        return lambda: concentration(graph, x, few, generator=seeded(0, "calibration"))
+
+    seconds = calibration.seconds(f"value kernels w{width}", prepare, repeats=1)
+    by_weights = n_weights * seconds / (few * (N_INPUTS + 2 * width) * width)
+    return SETTING_UP + n_draws * (n_layers * LAYER + by_weights)

@@ -1,0 +1,199 @@
+"""Kernel regression with the kernels of a network, as a run."""
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
+
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.trained import seeded
+from neuralpath.papers.runs import DamagedTensors, Weights, Work, read_tensors, write_tensors
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from neuralpath.papers.runs import Calibration, Place
+
+KernelName = Literal["linear", "path", "limit-path", "limit-tangent"]
+
+DENSE_LIMIT = 30_000
+"""Training examples up to which the solution is exact (Cholesky); beyond, conjugate gradients."""
+
+STEPS = 500
+"""Of conjugate gradients, at most."""
+
+SOLVER_MEMORY = 1 << 40
+"""A budget that never decides anything: results must not depend on the memory that happens to be free."""
+
+ROWS = 125
+"""Rows of a kernel that are computed, and kept until the run is finished, together."""
+
+
+@dataclass(frozen=True)
+class FitKernel(Work):
+    """Kernel regression on the classes, the ridge chosen by leaving one training example out."""
+
+    data: DataSpec
+    net: NetSpec
+    kernel: KernelName
+    """`path` is the path kernel of the network's gates; `limit-` kernels are of its structure at infinite width."""
+    ridges: tuple[float, ...]
+    """Ridges to choose from, in units of the kernel's mean diagonal entry."""
+    n_chosen_on: int
+    """Training examples on which the ridge is chosen."""
+    gates: Weights | None = None
+    """The trained network whose gates the path kernel has; otherwise those of a random network."""
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        """As `Work.label`."""
+        what = self.kernel if self.kernel != "path" else f"path-{'random' if self.gates is None else 'learnt'}"
+        return f"regression {self.data.label} {self.net.label} {what} seed{self.seed}"
+
+    @property
+    def needs(self) -> tuple[Work, ...]:
+        """As `Work.needs`."""
+        return () if self.gates is None else (self.gates.work,)
+
+    @property
+    def n_steps(self) -> int:
+        """As `Work.n_steps`."""
+        return sum(-(-n // ROWS) for n in self._sizes())
+
+    def make(self, place: "Place | None" = None) -> "nn.Module":
+        """The network whose kernel it is, in double precision."""
+        model = self.net.make(self.data.shape, self.data.n_outputs, seeded(self.seed, "network"))
+        if self.gates is not None and place is not None:
+            model.load_state_dict(place.weights_of(self.gates.work, self.gates.which))
+        return model.double().eval()
+
+    def perform(self, place: "Place") -> dict[str, Any]:
+        """As `Work.perform`."""
+        from neuralpath.estimators import KernelClassifier
+
+        examples = self.data.load(place.data_dir)
+        x, labels = examples.train.images.double(), examples.train.labels.numpy()
+        own, cross = _computed(_kernel_of(self.kernel, self.make(place), x), x, examples.test.images.double(), place)
+        scale = float(own.diagonal().mean())
+        own, cross = own.div_(scale), cross.div_(scale)
+        chosen = self._chosen_on(len(x))
+        machine = KernelClassifier("precomputed", max(self.ridges), solver="cholesky", memory=SOLVER_MEMORY)
+        path = machine.fit(own[chosen][:, chosen].numpy(), labels[chosen]).ridge_path(self.ridges)
+        solver = "cholesky" if len(x) <= DENSE_LIMIT else "cg"
+        machine = KernelClassifier("precomputed", path.best_ridge, solver=solver, max_iter=STEPS, memory=SOLVER_MEMORY)
+        machine.fit(own.numpy(), labels)
+        assert path.error_rates is not None
+        rates = [float(rate) for rate in path.error_rates]
+        return {
+            "test_accuracy": float((machine.predict(cross.numpy()) == examples.test.labels.numpy()).mean()),
+            "train_accuracy": float((machine.predict(own.numpy()) == labels).mean()),
+            "ridge": path.best_ridge,
+            "left_out": {
+                "ridges": list(self.ridges),
+                "squared_errors": [float(f"{error:.6g}") for error in path.squared_errors],
+                "accuracies": [1 - rate for rate in rates],
+            },
+            "converged": bool(machine.report_.converged),
+        }
+
+    def seconds(self, calibration: "Calibration") -> float:
+        """As `Work.seconds`: the kernel's time grows with the pairs, the solver's with the cube of the examples."""
+        import torch
+
+        n_train, n_test = self._sizes()
+        few, size = 12 if self.net.family != "fc" else 512, 1000
+
+        def prepare() -> Callable[[], object]:
+            x = torch.rand(few, *self.data.shape, dtype=torch.float64)
+            kernel = _kernel_of(self.kernel, self.make(), x)
+            kernel(x[:2], x[:2])
+            return partial(kernel, x, x)
+
+        key = f"kernel {self.kernel} {self.net.label} {self.data.shape} {few}"
+        block = calibration.seconds(key, prepare, repeats=1)
+        matrix = torch.eye(size, dtype=torch.float64) * size + 1
+        solved = calibration.seconds(f"cholesky {size}", lambda: lambda: torch.linalg.cholesky(matrix))
+        decomposed = calibration.seconds(f"eigenvectors {size}", lambda: lambda: torch.linalg.eigh(matrix))
+        product = calibration.seconds(f"product {size} 10", lambda: lambda: matrix @ matrix[:, :10])
+        pairs = n_train * n_train / 2 + n_train * n_test
+        exact = n_train <= DENSE_LIMIT
+        fitted = solved * (n_train / size) ** 3 if exact else STEPS * product * (n_train / size) ** 2
+        return block * pairs / few**2 + fitted + decomposed * (min(self.n_chosen_on, n_train) / size) ** 3
+
+    def memory(self) -> int:
+        """As `Work.memory`."""
+        n_train, n_test = self._sizes()
+        chosen = min(self.n_chosen_on, n_train)
+        return self.data.n_bytes + 8 * (2 * n_train**2 + 2 * n_train * n_test + 4 * chosen**2)
+
+    def _sizes(self) -> tuple[int, int]:
+        n_train, n_test = self.data.n_images
+        return self.data.n_train or n_train, self.data.n_test or n_test
+
+    def _chosen_on(self, n_train: int) -> "Tensor":
+        import torch
+
+        order = torch.randperm(n_train, generator=seeded(self.seed, "ridge examples"))
+        return order[: self.n_chosen_on].sort().values
+
+
+Kernel = Callable[["Tensor", "Tensor"], "Tensor"]
+
+
+def _kernel_of(name: KernelName, model: "nn.Module", x: "Tensor") -> Kernel:
+    """The kernel between two batches."""
+    from neuralpath.graph import trace
+    from neuralpath.kernels import limit_path_kernel, limit_tangent_kernel, path_kernel
+
+    if name == "linear":
+        return lambda a, b: a.flatten(1) @ b.flatten(1).T
+    graph = trace(model, x[:1])
+    if name == "path":
+        return lambda a, b: path_kernel(graph, a, b, normalize=True, progress=False)
+    if name == "limit-path":
+        return lambda a, b: limit_path_kernel(graph, a, b, progress=False)
+    return lambda a, b: limit_tangent_kernel(graph, a, b, progress=False)
+
+
+def _computed(kernel: Kernel, train: "Tensor", test: "Tensor", place: "Place") -> "tuple[Tensor, Tensor]":
+    """The kernel of the training examples, and between test and training examples, some rows at a time.
+
+    Each block of rows is kept until the run is finished, so that a run that goes on computes only what is missing.
+    """
+    import torch
+
+    n, m = len(train), len(test)
+    own = torch.empty(n, n, dtype=torch.float64)
+    for start in range(0, n, ROWS):
+        stop = min(start + ROWS, n)
+        # Up to its own block only: the other half is the same.
+        block = _kept(place, f"own-{start}", partial(kernel, train[start:stop], train[:stop]))
+        own[start:stop, :stop] = block
+        own[:start, start:stop] = block[:, :start].T
+        square = own[start:stop, start:stop]
+        own[start:stop, start:stop] = (square + square.T) / 2  # equal to rounding, and a machine asks for equal
+    cross = torch.empty(m, n, dtype=torch.float64)
+    for start in range(0, m, ROWS):
+        stop = min(start + ROWS, m)
+        cross[start:stop] = _kept(place, f"cross-{start}", partial(kernel, test[start:stop], train))
+    return own, cross
+
+
+def _kept(place: "Place", name: str, compute: "Callable[[], Tensor]") -> "Tensor":
+    """A block of rows as it was computed before, or computed now; one that is damaged is named and computed anew."""
+    from safetensors.torch import load, save
+
+    from neuralpath.training import CheckpointWarning
+
+    file = place.checkpoints / f"{name}.safetensors"
+    if file.exists():
+        try:
+            return load(read_tensors(file))["block"]
+        except DamagedTensors as error:
+            warnings.warn(f"{error} It is computed anew.", CheckpointWarning, stacklevel=2)
+    place.checkpoints.mkdir(exist_ok=True)
+    data = save({"block": compute().contiguous()})
+    write_tensors(file, data)
+    return load(data)["block"]

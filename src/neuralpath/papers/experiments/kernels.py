@@ -1,0 +1,328 @@
+"""Kernel regression with path kernels and kernels of infinite width, against the networks on the same examples."""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from neuralpath.papers.experiments import accuracy_tables
+from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.kernel_fits import FitKernel, KernelName
+from neuralpath.papers.experiments.over_seeds import curves, finished, spread
+from neuralpath.papers.experiments.printed_results import Printed, printed
+from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
+from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
+from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.statistics import paired
+from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
+from neuralpath.papers.experiments.widened import WidenValue
+from neuralpath.papers.runs import Weights, Work
+
+Part = Literal["dense", "images", "widened"]
+GatesOf = Literal["random", "learnt"]
+
+RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
+
+KernelOf = Literal["linear", "path-random", "path-learnt", "limit-path", "limit-tangent"]
+KERNELS: dict[KernelOf, str] = {
+    "linear": "linear kernel",
+    "path-random": "NPK, random gates",
+    "path-learnt": "NPK, learnt gates",
+    "limit-path": "NPK, random gates, infinite width",
+    "limit-tangent": "NTK, infinite width",
+}
+NETWORKS: dict[str, str] = {
+    "relu": "ReLU network",
+    "FL": "FL network (learnt gates)",
+    "FR-II": "FR-II network (random gates)",
+}
+TITLES = {str(name): title for name, title in (*NETWORKS.items(), *KERNELS.items())}
+
+PRINTED = {
+    "limit-tangent": ("CNTK", "kernel regression"), "FL": ("GCONV", "FL"), "FR-II": ("GCONV", "FR-II"),
+    "relu": ("GCONV", "ReLU"),
+}  # fmt: skip
+"""Architecture and regime of the figures that the papers compare on CIFAR-10."""
+
+_DENSE_DATA = DataSpec("mnist", n_train=10_000)
+_DENSE_NET = NetSpec("fc", width=128, depth=6, bias=False)
+_IMAGE_DATA = DataSpec("cifar10", n_train=1000, n_test=1000, size=16)
+_IMAGE_NET = NetSpec("gconv", channels=(16, 16, 32, 32), hidden=(64, 64), bias=False)
+_WIDE_DATA = DataSpec("mnist", n_train=500, n_test=1000)
+_WIDE_NET = NetSpec("fc", width=32, depth=4, bias=False)
+_DENSE_RECIPE = Recipe("adam", 3e-4, epochs=40)
+_IMAGE_RECIPE = Recipe("adam", 1e-3, epochs=100)
+_WIDE_RECIPE = Recipe("adam", 1e-3, epochs=60)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Kernel regression with path kernels and limit kernels against networks, on the same examples."""
+
+    only: tuple[Part, ...] = ("dense", "images", "widened")
+    """Parts to run: fully connected networks, convolutional ones, and value networks made wider."""
+    dense_data: DataSpec = _DENSE_DATA
+    dense_net: NetSpec = _DENSE_NET
+    dense_recipe: Recipe = _DENSE_RECIPE
+    image_data: DataSpec = _IMAGE_DATA
+    image_net: NetSpec = _IMAGE_NET
+    """Its kernel of infinite width is the CNTK with pooling."""
+    image_recipe: Recipe = _IMAGE_RECIPE
+    wide_data: DataSpec = _WIDE_DATA
+    wide_net: NetSpec = _WIDE_NET
+    """The network whose gates are repeated."""
+    wide_recipe: Recipe = _WIDE_RECIPE
+    """How the network is trained whose learnt gates are repeated."""
+    repeats: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
+    """How often each gate is repeated in a wider value network."""
+    wide_steps: int = 300
+    """Steps of gradient descent of the wider value networks."""
+    wide_rate: float = 0.25
+    """Their learning rate as a share of the largest that is stable for the expected kernel."""
+    kernels: tuple[KernelOf, ...] = tuple(KERNELS)
+    """Kernels of the first two parts; the path kernel of infinite width is that of fully connected networks only."""
+    ridges: tuple[float, ...] = RIDGES
+    """Ridges to choose from, in units of the kernel's mean diagonal entry."""
+    n_chosen_on: int = 2000
+    """Training examples on which the ridge is chosen, by leaving one out; test data take no part in it."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+
+    def __post_init__(self) -> None:
+        check_given(only=self.only, ridges=self.ridges, repeats=self.repeats)
+        check_integers(1, repeats=self.repeats, wide_steps=self.wide_steps)
+        check_integers(2, n_chosen_on=self.n_chosen_on)
+        check_positive(wide_rate=self.wide_rate)
+        if not all(0 <= ridge < math.inf for ridge in self.ridges):
+            raise ValueError(f"`ridges` must be finite numbers, 0 or more, got {self.ridges}.")
+
+
+@dataclass(frozen=True)
+class _Case:
+    """Networks of one kind, and their kernels."""
+
+    data: DataSpec
+    net: NetSpec
+    recipe: Recipe
+
+
+def works(config: Config) -> tuple[Work, ...]:
+    """The networks and kernels of each part."""
+    found: list[Work] = []
+    for part in config.only:
+        if part != "widened":
+            for runs in _rows(config, part).values():
+                found += runs.values()
+    if "widened" in config.only:
+        found += [
+            widened(config, gates, repeats, seed)
+            for gates in ("random", "learnt") for repeats in config.repeats for seed in config.seeds
+        ]  # fmt: skip
+    return tuple(found)
+
+
+def _case(config: Config, part: Part) -> _Case:
+    if part == "dense":
+        return _Case(config.dense_data, config.dense_net, config.dense_recipe)
+    if part == "images":
+        return _Case(config.image_data, config.image_net, config.image_recipe)
+    return _Case(config.wide_data, config.wide_net, config.wide_recipe)
+
+
+def network(config: Config, part: Part, seed: int) -> TrainNetwork:
+    """The ReLU network whose gates are learnt; its last epoch is taken, so that test data choose nothing."""
+    case = _case(config, part)
+    return TrainNetwork(data_of_seed(case.data, seed), case.net, case.recipe.training(), seed)
+
+
+def gated(config: Config, part: Part, regime: Literal["FL", "FR-II"], seed: int) -> TrainGated:
+    """The network behind learnt or random gates, on the same examples."""
+    case = _case(config, part)
+    gates = Weights(network(config, part, seed)) if regime == "FL" else None
+    return TrainGated(data_of_seed(case.data, seed), case.net, case.recipe.training(), regime, seed, gates)
+
+
+def regression(config: Config, part: Part, kernel: KernelOf, seed: int) -> FitKernel:
+    """Kernel regression with one of `KERNELS`."""
+    case = _case(config, part)
+    gates = Weights(network(config, part, seed)) if kernel == "path-learnt" else None
+    name: KernelName = "path" if kernel == "path-random" or kernel == "path-learnt" else kernel
+    return FitKernel(data_of_seed(case.data, seed), case.net, name, config.ridges, config.n_chosen_on, gates, seed)
+
+
+def widened(config: Config, gates: GatesOf, repeats: int, seed: int) -> WidenValue:
+    """A value network behind gates that are each repeated."""
+    return WidenValue(
+        data_of_seed(config.wide_data, seed), config.wide_net, repeats, config.wide_steps, config.wide_rate,
+        Weights(network(config, "widened", seed)) if gates == "learnt" else None, seed,
+    )  # fmt: skip
+
+
+def _rows(config: Config, part: Part) -> dict[str, dict[int, Work]]:
+    """The runs of each row of a table, by seed."""
+    rows: dict[str, dict[int, Work]] = {"relu": {seed: network(config, part, seed) for seed in config.seeds}}
+    for regime in ("FL", "FR-II"):
+        rows[regime] = {seed: gated(config, part, regime, seed) for seed in config.seeds}
+    for kernel in config.kernels:
+        if part == "images" and kernel == "limit-path":  # all pairs of positions, without a fast way
+            continue
+        rows[kernel] = {seed: regression(config, part, kernel, seed) for seed in config.seeds}
+    return rows
+
+
+def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+    """Accuracies of kernels and networks, paired comparisons, and networks that tend to their kernel."""
+    parts: list[Shown] = []
+    for part in config.only:
+        parts += _widening(config, results) if part == "widened" else _accuracies(config, results, part)
+    return tuple(parts)
+
+
+def _accuracies(config: Config, results: Results, part: Part) -> list[Shown]:
+    rows, case = _rows(config, part), _case(config, part)
+    note = finished([work for runs in rows.values() for work in runs.values()], results)
+    cells: list[tuple[Cell, ...]] = []
+    for name, runs in rows.items():
+        if name in NETWORKS:
+            last = accuracy_tables.accuracy(runs, results, "last")
+            best = accuracy_tables.accuracy(runs, results, "best")
+            trained = accuracy_tables.accuracy(runs, results, "last", "train_accuracy")
+            ridge = None
+        else:
+            found = [results[work] for work in runs.values() if work in results]
+            last, best = spread(100 * run["test_accuracy"] for run in found), None
+            trained = spread(100 * run["train_accuracy"] for run in found)
+            ridge = ", ".join(sorted({f"{run['ridge']:g}" for run in found})) or None
+        figure = _printed(part, name)
+        cells.append((
+            TITLES[name], last, best, trained, ridge,
+            *accuracy_tables.beside(best if name in NETWORKS else last, figure),
+        ))  # fmt: skip
+    about = (
+        f"{case.data.label}, {case.net.label}. Ridges in units of the mean diagonal, chosen by leaving one out on "
+        f"{config.n_chosen_on:,} training examples or fewer. "
+    )
+    if part == "images":
+        about += "Printed figures are of all of CIFAR-10, 32 x 32, and of wide networks: no claim beyond the subset. "
+    table = Table(
+        f"Kernels and networks on the same examples ({part}): test accuracy in %",
+        ("method", "test (kernel, or last epoch)", "test, best epoch", "train", "ridge", "printed", "ours - printed"),
+        tuple(cells),
+        about + note,
+    )
+    return [table, _comparisons(rows, results, part, note)]
+
+
+def _printed(part: Part, name: str) -> Printed | None:
+    if part != "images" or name not in PRINTED:
+        return None
+    architecture, regime = PRINTED[name]
+    if architecture == "CNTK":
+        return printed(architecture=architecture, regime=regime)
+    return printed(paper="P1", where="table 2", architecture=architecture, optimiser="Adam", regime=regime)
+
+
+def _comparisons(rows: dict[str, dict[int, Work]], results: Results, part: Part, note: str) -> Table:
+    """Paired by seed; networks with their last epoch."""
+    pairs = (
+        ("path-learnt", "path-random"), ("path-learnt", "limit-tangent"), ("limit-tangent", "path-random"),
+        ("path-learnt", "linear"), ("FL", "path-learnt"), ("FR-II", "path-random"), ("FL", "limit-tangent"),
+        ("limit-tangent", "FR-II"), ("FL", "FR-II"), ("relu", "limit-tangent"),
+    )  # fmt: skip
+    cells: list[tuple[Cell, ...]] = []
+    for first, second in pairs:
+        if first not in rows or second not in rows:
+            continue
+        found = paired(*(_tests(name, rows[name], results) for name in (first, second)))
+        names = [TITLES[name] for name in (first, second)]
+        cells.append((*names, *((None, None) if found is None else (found.difference, found.exceeds))))
+    return Table(
+        f"Paired comparisons ({part})", ("first", "second", "first - second in points", "in standard errors"),
+        tuple(cells), f"Networks with their last epoch. {note}",
+    )  # fmt: skip
+
+
+def _tests(name: str, runs: dict[int, Work], results: Results) -> dict[int, float]:
+    if name in NETWORKS:
+        return accuracy_tables.accuracies(runs, results, "last")
+    return {seed: 100 * results[work]["test_accuracy"] for seed, work in runs.items() if work in results}
+
+
+def _widening(config: Config, results: Results) -> list[Shown]:
+    rows: list[tuple[Cell, ...]] = []
+    distances: dict[str, list[dict[float, float | None]]] = {}
+    found_works: list[Work] = []
+    kinds: tuple[GatesOf, ...] = ("random", "learnt")
+    for gates in kinds:
+        by_seed: dict[int, dict[float, float | None]] = {seed: {} for seed in config.seeds}
+        for repeats in config.repeats:
+            runs = {seed: widened(config, gates, repeats, seed) for seed in config.seeds}
+            found_works += runs.values()
+            found = {seed: results[work] for seed, work in runs.items() if work in results}
+            trained = [run for run in found.values() if not run["diverged"]]
+            for seed, run in found.items():
+                if not run["diverged"]:
+                    by_seed[seed][float(repeats * config.wide_net.width)] = run["distance"]
+            names = ("network", "kernel", "interpolating", "agree", "distance", "train_error")
+            rows.append((
+                gates, repeats * config.wide_net.width,
+                *(spread(100 * run[name] for run in trained) for name in names),
+                len(found) - len(trained),
+            ))  # fmt: skip
+        distances[f"{gates} gates"] = list(by_seed.values())
+    note = finished(found_works, results)
+    return [
+        Table(
+            "Value networks behind repeated gates, and kernel regression with their path kernel (in %)",
+            ("gates", "width of the value network", "network", "kernel, as many steps", "kernel, to the end",
+             "same predictions", "distance of the outputs", "training error left", "runs that diverged"),
+            tuple(rows),
+            f"Test accuracies after {config.wide_steps} steps of gradient descent on the squared loss; the kernel is "
+            "the expected tangent kernel, a multiple of the path kernel that is the same at all widths. What a "
+            f"network gives before training is taken off. Distances are relative. {note}",
+        ),
+        Curves(
+            "Networks tend to their kernel", "width of the value network", "distance of test outputs",
+            curves(distances), log_x=True, log_y=True, note=note,
+        ),
+    ]  # fmt: skip
+
+
+_CPU = Config()
+
+EXPERIMENT = Experiment(
+    name="kernels",
+    summary="kernel regression with path kernels and kernels of infinite width, against the networks",
+    source="P1 section 6, P2 section 6, P3 section 3",
+    config=Config,
+    presets={
+        "smoke": Config(
+            dense_data=DataSpec("digits", n_train=200, n_test=100),
+            dense_net=NetSpec("fc", width=32, depth=4, bias=False),
+            dense_recipe=Recipe("adam", 3e-3, epochs=10),
+            image_data=DataSpec("digits", n_train=40, n_test=40, size=4),
+            image_net=NetSpec("gconv", channels=(8, 8), hidden=(), bias=False),
+            image_recipe=Recipe("adam", 1e-2, epochs=5),
+            wide_data=DataSpec("digits", n_train=60, n_test=100), wide_net=NetSpec("fc", width=16, depth=3, bias=False),
+            wide_recipe=Recipe("adam", 1e-2, epochs=5), repeats=(1, 16), wide_steps=60, ridges=(1e-4, 1e-2, 1.0),
+            kernels=("linear", "path-random", "path-learnt", "limit-tangent"),
+        ),
+        "cpu": _CPU,
+        "paper": replace(
+            _CPU, dense_data=DataSpec("mnist"), dense_recipe=Recipe("adam", 3e-4, epochs=100),
+            image_data=DataSpec("cifar10"), image_net=NetSpec("gconv", bias=False),
+            image_recipe=Recipe("adam", 3e-4, epochs=200), wide_data=DataSpec("mnist", n_train=2000),
+            wide_net=NetSpec("fc", width=128, depth=6, bias=False), repeats=(1, 2, 4, 8, 16, 32, 64), wide_steps=1000,
+            seeds=(0, 1, 2, 3, 4),
+        ),
+    },
+    reduced={
+        "smoke": "embedded digits, small networks, a few epochs",
+        "cpu": "10,000 training images of MNIST; 1,000 training and 1,000 test images of CIFAR-10 at 16 x 16 with a "
+        "narrow GCONV (16-16-32-32 channels and dense 64, 64), Adam 1e-3 for 100 epochs (papers: 3e-4 for 200); no "
+        "network has biases, unlike the papers', so that they fit their kernels; three seeds",
+    },
+    works=works,
+    shown=shown,
+)  # fmt: skip
+
+run = EXPERIMENT.run

@@ -1,0 +1,270 @@
+"""Upstream training on noisy labels, downstream on true ones: whether the damage is in gates or weights."""
+
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from neuralpath.papers.experiments import over_seeds
+from neuralpath.papers.experiments.accuracy_tables import (
+    Seeds,
+    accuracies,
+    accuracy,
+    beside,
+    comparisons,
+    curves,
+    finished,
+)
+from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.parts import chosen_parts
+from neuralpath.papers.experiments.printed_results import Printed, printed
+from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
+from neuralpath.papers.experiments.settings import check_integers, check_shares
+from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
+from neuralpath.papers.runs import Weights, Work
+from neuralpath.training import ADDED
+
+Model = Literal["M1", "M2", "M3 upstream", "M3", "M4", "M5"]
+MODELS: tuple[Model, ...] = ("M1", "M2", "M3 upstream", "M3", "M4", "M5")
+ABOUT = (
+    "M1: ReLU network on noisy labels. M2: its gates fixed, weights on true labels. M3: M1's gates fixed, weights on "
+    "100 % random labels, then on true ones. M4: M1 trained on with true labels. M5: M4's gates fixed, weights on true "
+    "labels. Without noise there is no M4 and no M5."
+)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One network on one data set."""
+
+    name: str
+    data: DataSpec
+    net: NetSpec
+    recipe: Recipe
+    """Its epochs are those of training on true labels: M2, M4, M5, and M3 downstream."""
+    noises: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75)
+    """Shares of the training images that get a random label."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    upstream_epochs: int = 200
+    """At most so many epochs on noisy labels, for M1, and on random labels, for M3."""
+    upstream_accuracy: float = 0.95
+    """Upstream training ends when this share of its own, noisy labels is fitted."""
+    clean_accuracy: float = 0.95
+    """The same for M1 without noise; a higher share where the true labels are fitted within an epoch or two."""
+    measured_every: int = field(default=1, metadata=ADDED)
+    """Epochs upstream between measurements of the test data. Beyond 1 the share that is fitted is that of the epoch's
+    own passes, which takes a convolutional network half the time of measuring all data after each epoch."""
+
+    def __post_init__(self) -> None:
+        if bad := [noise for noise in self.noises if not 0 <= noise <= 1]:
+            raise ValueError(f"`noises` are shares from 0 to 1, got {bad}.")
+        check_integers(1, upstream_epochs=self.upstream_epochs, measured_every=self.measured_every)
+        check_shares(upstream_accuracy=self.upstream_accuracy, clean_accuracy=self.clean_accuracy)
+
+
+@dataclass(frozen=True)
+class Config:
+    """Fully connected and convolutional parts."""
+
+    parts: tuple[Part, ...]
+    only: tuple[str, ...] = ()
+    """Names of the parts to run; all by default."""
+
+    def __post_init__(self) -> None:
+        chosen_parts(self.parts, self.only)  # which refuses unknown names
+
+    @property
+    def chosen(self) -> tuple[Part, ...]:
+        """The parts to run."""
+        return chosen_parts(self.parts, self.only)
+
+
+def models(part: Part, noise: float, seed: int) -> dict[Model, Work]:
+    """The runs of one level of noise and one seed."""
+    true = data_of_seed(part.data, seed)
+    noisy = true if noise == 0 else data_of_seed(replace(part.data, noise=noise), seed)
+    random = data_of_seed(replace(part.data, variant="random-labels"), seed)
+    downstream = part.recipe.training()
+    until, clean = (
+        part.recipe.training_until(share, part.upstream_epochs, part.measured_every)
+        for share in (part.upstream_accuracy, part.clean_accuracy)
+    )
+
+    m1 = TrainNetwork(noisy, part.net, clean if noise == 0 else until, seed)
+    gates = Weights(m1, "last")
+    m2 = TrainGated(true, part.net, downstream, "FL", seed, gates)
+    m3_upstream = TrainGated(random, part.net, until, "FL", seed, gates)
+    m3 = replace(m2, start=Weights(m3_upstream, "last"))
+    found: dict[Model, Work] = {"M1": m1, "M2": m2, "M3 upstream": m3_upstream, "M3": m3}
+    if noise > 0:
+        m4 = TrainNetwork(true, part.net, downstream, seed, start=gates)
+        found |= {"M4": m4, "M5": TrainGated(true, part.net, downstream, "FL", seed, Weights(m4, "last"))}
+    return found
+
+
+def runs_of(part: Part, noise: float) -> dict[Model, Seeds]:
+    """The runs of one level of noise, by model and seed."""
+    by_seed = {seed: models(part, noise, seed) for seed in part.seeds}
+    return {
+        model: {seed: found[model] for seed, found in by_seed.items()}
+        for model in MODELS
+        if all(model in found for found in by_seed.values())
+    }
+
+
+def works(config: Config) -> tuple[Work, ...]:
+    """All runs, each once."""
+    every = (
+        work
+        for part in config.chosen
+        for noise in part.noises
+        for runs in runs_of(part, noise).values()
+        for work in runs.values()
+    )
+    return tuple(dict.fromkeys(every))
+
+
+def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+    """For each part the accuracies, how far upstream training went, the claims' comparisons, and the curves."""
+    made: list[Shown] = []
+    for part in config.chosen:
+        levels = {noise: runs_of(part, noise) for noise in part.noises}
+        about = f"{part.data.label} {part.net.label}"
+        made += [
+            _table(part, levels, results, about),
+            _upstream_table(part, levels, results, about),
+            comparisons(f"Gates or weights: {about}", _pairs(levels), results),
+            _curves(f"Upstream, on noisy labels: {about}", levels, ("M1", "M3 upstream"), results),
+            *(
+                _curves(
+                    f"Downstream, on true labels, after noise of {_percent(noise)} %: {about}", {noise: runs},
+                    ("M2", "M3", "M4", "M5"), results,
+                )
+                for noise, runs in levels.items()
+            ),
+        ]  # fmt: skip
+    return tuple(made)
+
+
+def _percent(noise: float) -> int:
+    return round(100 * noise)
+
+
+def _printed(part: Part, model: str, noise: float) -> Printed | None:
+    if part.data.name != "cifar10" or part.net.family != "gconv":
+        return None
+    return printed(paper="P3", where="table 2", regime=f"{model} noise {_percent(noise)}")
+
+
+def _table(part: Part, levels: dict[float, dict[Model, Seeds]], results: Results, about: str) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for noise, runs in levels.items():
+        for model, seeds in runs.items():
+            if model == "M3 upstream":
+                continue
+            best, last = accuracy(seeds, results), accuracy(seeds, results, "last")
+            ends: tuple[Cell, Cell] = (None, None)
+            figures = beside(best, _printed(part, model, noise))
+            if model == "M1":
+                figures = beside(best, _printed(part, "M1 best", noise))
+                ends = beside(last, _printed(part, "M1 end", noise))
+            rows.append((f"{_percent(noise)} %", model, best, *figures, last, *ends))
+    columns = (
+        "noise", "model", "best epoch %", "paper %", "difference", "last epoch %", "paper, last %", "difference, last",
+    )  # fmt: skip
+    every = [seeds for runs in levels.values() for seeds in runs.values()]
+    note = f"Accuracy on the true test labels, mean ± standard deviation (seeds). {ABOUT} {finished(every, results)}"
+    return Table(f"Label noise: {about}", columns, tuple(rows), note)
+
+
+def _upstream_table(part: Part, levels: dict[float, dict[Model, Seeds]], results: Results, about: str) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    every: list[Seeds] = []
+    for noise, runs in levels.items():
+        for model in ("M1", "M3 upstream"):
+            seeds = runs[model]
+            every.append(seeds)
+            done = [results[work] for work in seeds.values() if work in results]
+            goal = part.clean_accuracy if noise == 0 and model == "M1" else part.upstream_accuracy
+            peak, end = accuracies(seeds, results), accuracies(seeds, results, "last")
+            rows.append((
+                f"{_percent(noise)} %", model,
+                over_seeds.spread(accuracies(seeds, results, "last", "train_accuracy").values()), f"{100 * goal:g}",
+                over_seeds.spread(float(result["last"]["epoch"]) for result in done),
+                over_seeds.spread(float(result["best_epoch"]) for result in done),
+                over_seeds.spread(peak[seed] - end[seed] for seed in peak),
+            ))  # fmt: skip
+    columns = (
+        "noise", "model", "fitted of its own labels %", "goal %", "epochs", "epoch of the peak", "test: peak - end",
+    )  # fmt: skip
+    passes = f" Fitted in its own passes, tested every {part.measured_every} epochs." if part.measured_every > 1 else ""
+    note = (
+        f"Upstream training ends at the goal, or after {part.upstream_epochs} epochs.{passes} M3 upstream fits 100 % "
+        f"random labels behind the gates of M1; its test accuracy means nothing. {finished(every, results)}"
+    )
+    return Table(f"How far upstream training went: {about}", columns, tuple(rows), note)
+
+
+def _pairs(levels: dict[float, dict[Model, Seeds]]) -> dict[str, tuple[Seeds, Seeds]]:
+    """M3 against M2, M5 against M4, M2 against M1, and M4 against M2 without noise: claims C31 to C33."""
+    found: dict[str, tuple[Seeds, Seeds]] = {}
+    for noise, runs in levels.items():
+        for one, two in (("M3", "M2"), ("M2", "M1"), ("M5", "M4")):
+            if one in runs and two in runs:
+                found[f"{one} - {two}, noise {_percent(noise)} %"] = (runs[one], runs[two])
+        if "M4" in runs and 0.0 in levels:
+            found[f"M4, noise {_percent(noise)} % - M2, noise 0 %"] = (runs["M4"], levels[0.0]["M2"])
+    return found
+
+
+def _curves(title: str, levels: dict[float, dict[Model, Seeds]], wanted: tuple[Model, ...], results: Results) -> Curves:
+    named = {
+        f"{model}, noise {_percent(noise)} %": runs[model]
+        for model in wanted
+        for noise, runs in levels.items()
+        if model in runs
+    }
+    return Curves(title, "epoch", "test accuracy in %", curves(named, results))
+
+
+_MNIST = Part("mnist-fc", DataSpec("mnist"), NetSpec("fc", 128, 6), Recipe(epochs=20), clean_accuracy=0.999)
+FITTED_CNN = Part(
+    "cifar10-cnn", DataSpec("cifar10", n_train=10_000, size=16), NetSpec("gconv", channels=(64,) * 4, hidden=()),
+    Recipe(rate=1e-3, epochs=20, precision="bfloat16"), noises=(0.0, 0.5), seeds=(0,), measured_every=5,
+)  # fmt: skip
+"""The CNN that fits its part of CIFAR-10 on two cores; `hidden-outputs` shares it."""
+
+EXPERIMENT = Experiment(
+    name="label-noise",
+    summary="M1 to M5: training on noisy labels, then on true ones, with gates free or fixed",
+    source="P3 table 2, fig. 5",
+    config=Config,
+    presets={
+        "smoke": Config(
+            parts=(
+                Part("digits-fc", DataSpec("digits", n_train=400), NetSpec("fc", 32, 4),
+                     Recipe("adam", 3e-3, epochs=3), noises=(0.0, 0.5), upstream_epochs=8, upstream_accuracy=0.5,
+                     clean_accuracy=0.8),
+            )
+        ),
+        "cpu": Config(parts=(_MNIST, FITTED_CNN)),
+        "paper": Config(
+            parts=(
+                replace(FITTED_CNN, data=DataSpec("cifar10"), net=NetSpec("gconv", channels=(128,) * 4, hidden=()),
+                        recipe=Recipe(epochs=100), noises=_MNIST.noises, seeds=(0, 1, 2, 3, 4), measured_every=1),
+                replace(_MNIST, recipe=Recipe(epochs=100), seeds=(0, 1, 2, 3, 4)),
+            )
+        ),
+    },
+    reduced={
+        "smoke": "400 digits, noise 0 and 50 %, fitted to 50 %",
+        "cpu": "the papers have CIFAR-10 only. MNIST, FC w=128 d=6: noise 0 to 75 %, 3 seeds, 20 epochs downstream; "
+        "upstream training ends at 95 % of its labels, without noise at 99.9 %, or after 200 epochs. CIFAR-10: 10,000 "
+        "images of 16x16 pixels (50,000 of 32x32), 64 filters (128), noise 0 and 50 %, 1 seed, upstream to 95 % or 200 "
+        "epochs, Adam 1e-3 (3e-4, with which a fifth of the images would take more epochs), products in bfloat16",
+    },
+    works=works,
+    shown=shown,
+)  # fmt: skip
+
+run = EXPERIMENT.run

@@ -1,0 +1,131 @@
+"""The regimes on a residual network, with weights that see the image and weights that see ones."""
+
+from dataclasses import dataclass, replace
+
+from neuralpath.papers.experiments.accuracy_tables import Seeds, accuracy, comparisons, curves, finished
+from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
+from neuralpath.papers.experiments.settings import check_positive
+from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork, ValueInputName
+from neuralpath.papers.runs import Weights, Work
+
+
+@dataclass(frozen=True)
+class Config:
+    """DavidNet, its recipe, and the regimes."""
+
+    data: DataSpec
+    net: NetSpec
+    recipe: Recipe
+    """SGD at a constant rate, as P2 has it."""
+    regimes: tuple[GatedRegime, ...] = ("FL", "FR-II", "FR-DI", "DL")
+    inputs: tuple[ValueInputName, ...] = ("image", "ones")
+    """What the weights behind the gates see."""
+    seeds: tuple[int, ...] = (0, 1, 2)
+    beta: float = 10.0
+    """Steepness of the soft gates of DL."""
+
+    def __post_init__(self) -> None:
+        check_positive(beta=self.beta)
+
+
+def relu_network(config: Config, seed: int) -> TrainNetwork:
+    """The standard network, whose gates FL takes."""
+    return TrainNetwork(data_of_seed(config.data, seed), config.net, config.recipe.training(), seed)
+
+
+def rows_of(config: Config) -> dict[tuple[str, str], Seeds]:
+    """Runs by regime and input, then by seed."""
+    rows: dict[tuple[str, str], Seeds] = {
+        ("ReLU", "image"): {seed: relu_network(config, seed) for seed in config.seeds}
+    }
+    for regime in config.regimes:
+        for value_input in config.inputs:
+            rows[regime, value_input] = {seed: _gated(config, regime, value_input, seed) for seed in config.seeds}
+    return rows
+
+
+def _gated(config: Config, regime: GatedRegime, value_input: ValueInputName, seed: int) -> TrainGated:
+    gates = Weights(relu_network(config, seed), "best") if regime == "FL" else None
+    data, training = data_of_seed(config.data, seed), config.recipe.training()
+    work = TrainGated(data, config.net, training, regime, seed, gates, value_input=value_input)
+    return replace(work, beta=config.beta) if regime == "DL" else work
+
+
+def works(config: Config) -> tuple[Work, ...]:
+    """All runs."""
+    return tuple(work for runs in rows_of(config).values() for work in runs.values())
+
+
+def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+    """Accuracies, comparisons and curves."""
+    rows = rows_of(config)
+    about = f"{config.data.label} {config.net.label}"
+    table: list[tuple[Cell, ...]] = []
+    for (regime, value_input), runs in rows.items():
+        best = accuracy(runs, results)
+        fitted = accuracy(runs, results, "last", "train_accuracy")
+        table.append((regime, value_input, best, accuracy(runs, results, "last"), fitted))
+    columns = ("regime", "input", "best epoch %", "last epoch %", "training %")
+    note = (
+        "Test accuracy, mean ± standard deviation (seeds). The network has batch norm: the gates are those of "
+        "evaluation mode, the weights behind them are trained with the batch's own statistics. The papers show this "
+        "network in a figure without numbers. "
+        f"{finished(rows.values(), results)}"
+    )
+    named = {f"{regime} {value_input}": runs for (regime, value_input), runs in rows.items()}
+    return (
+        Table(f"Residual network: {about}", columns, tuple(table), note),
+        comparisons(f"Residual network, regimes compared: {about}", _pairs(config, rows), results),
+        Curves(f"Residual network, test accuracy: {about}", "epoch", "test accuracy in %", curves(named, results)),
+    )
+
+
+def _pairs(config: Config, rows: dict[tuple[str, str], Seeds]) -> dict[str, tuple[Seeds, Seeds]]:
+    wanted = [
+        *(((regime, "ones"), (regime, "image")) for regime in config.regimes),
+        (("FL", "image"), ("ReLU", "image")), (("DL", "image"), ("ReLU", "image")),
+        (("FR-II", "image"), ("ReLU", "image")), (("FR-II", "image"), ("FR-DI", "image")),
+        (("FR-II", "image"), ("FL", "image")),
+    ]  # fmt: skip
+    return {
+        f"{' '.join(one)} - {' '.join(two)}": (rows[one], rows[two])
+        for one, two in wanted
+        if one in rows and two in rows
+    }
+
+
+def _davidnet(width: int) -> NetSpec:
+    """As in the cifar10-fast project: no biases, torch's own initialization."""
+    return NetSpec("davidnet", width=width, bias=False, init="torch")
+
+
+EXPERIMENT = Experiment(
+    name="residual",
+    summary="DavidNet in 4 regimes x {image, ones}",
+    source="P2 section 6",
+    config=Config,
+    presets={
+        "smoke": Config(
+            DataSpec("digits", n_train=60, n_test=50, size=32), _davidnet(2), Recipe("sgd", 0.1, 30, epochs=1),
+        ),
+        "cpu": Config(
+            DataSpec("cifar10", n_train=10_000), _davidnet(16),
+            Recipe("sgd", 0.5, 256, epochs=24, precision="bfloat16"), seeds=(0,),
+        ),
+        "paper": Config(
+            DataSpec("cifar10"), _davidnet(64), Recipe("sgd", 0.5, 256, epochs=100), seeds=(0, 1, 2, 3, 4),
+        ),
+    },
+    reduced={
+        "smoke": "60 digits with each pixel repeated to 32x32, DavidNet of width 2, 1 epoch",
+        "cpu": "DavidNet of width 16 (papers: 64), 10,000 images (50,000), 24 epochs (not printed), 1 seed "
+        "(5), products in bfloat16",
+    },
+    works=works,
+    shown=shown,
+)  # fmt: skip
+
+run = EXPERIMENT.run

@@ -1,0 +1,82 @@
+"""What an experiment has to show, as plain values, from which the terminal, CSV files, figures and the page draw."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from neuralpath.papers.experiments.statistics import Spread
+
+Cell = str | int | float | Spread | None
+"""A number is shown with the digits that it needs; None as a dash."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of cells; where the papers print a figure it has a column of its own, and one for the difference."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"a row of {self.title!r} has {len(row)} cells, not {len(self.columns)}: {row}.")
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Values against x, with a band of one standard deviation where there are several seeds."""
+
+    name: str
+    x: tuple[float, ...]
+    y: tuple[float, ...]
+    deviation: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
+class Curves:
+    """Curves in one pair of axes; ``lines`` are horizontal, such as a paper's figure."""
+
+    title: str
+    x_label: str
+    y_label: str
+    curves: tuple[Curve, ...]
+    lines: Mapping[str, float] | None = None
+    log_x: bool = False
+    log_y: bool = False
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """All values of several groups, one point each, such as accuracies over gate orders."""
+
+    title: str
+    y_label: str
+    groups: Mapping[str, tuple[float, ...]]
+    lines: Mapping[str, float] | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class HeatMaps:
+    """Matrices side by side on one scale, such as kernels before and after training, rows sorted by class."""
+
+    title: str
+    maps: Mapping[str, tuple[tuple[float, ...], ...]]
+    classes: tuple[int, ...] | None = None
+    """Class of each row."""
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Rows of grey images, such as hidden layers, each scaled by itself."""
+
+    title: str
+    rows: Mapping[str, tuple[tuple[tuple[float, ...], ...], ...]]
+    note: str = ""
+
+
+Shown = Table | Curves | Distribution | HeatMaps | Pictures

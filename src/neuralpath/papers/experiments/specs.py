@@ -1,0 +1,249 @@
+"""Data sets and networks as plain records: they can be flags, be hashed and be compared."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
+
+from neuralpath.papers.experiments.settings import check_given, check_integers
+
+if TYPE_CHECKING:
+    import torch
+    from torch import nn
+
+    from neuralpath.data import Split
+
+DatasetName = Literal["digits", "mnist", "fashion-mnist", "cifar10", "cifar100"]
+Variant = Literal["true", "random-labels", "random-pixels"]
+Family = Literal["fc", "vconv", "gconv", "davidnet"]
+Init = Literal["glorot", "gaussian", "random-sign", "torch"]
+
+_SIZES: dict[str, tuple[tuple[int, int, int], int, int, int]] = {
+    "digits": ((1, 8, 8), 1437, 360, 10),
+    "mnist": ((1, 28, 28), 60_000, 10_000, 10),
+    "fashion-mnist": ((1, 28, 28), 60_000, 10_000, 10),
+    "cifar10": ((3, 32, 32), 50_000, 10_000, 10),
+    "cifar100": ((3, 32, 32), 50_000, 10_000, 100),
+}
+"""Shape of an image, numbers of training and test images, number of classes."""
+
+_CLASS_SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
+    "digits": ((136, 154, 151, 135, 143, 143, 151, 153, 138, 133), (42, 28, 26, 48, 38, 39, 30, 26, 36, 47)),
+    "mnist": (
+        (5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949),
+        (980, 1135, 1032, 1010, 982, 892, 958, 1028, 974, 1009),
+    ),
+    "fashion-mnist": ((6000,) * 10, (1000,) * 10),
+    "cifar10": ((5000,) * 10, (1000,) * 10),
+    "cifar100": ((500,) * 100, (100,) * 100),
+}
+"""Training and test images of each class: a part can have no more of each than the smallest of its classes has."""
+
+
+class Examples(NamedTuple):
+    """Training and test examples."""
+
+    train: "Split"
+    test: "Split"
+
+
+@dataclass(frozen=True)
+class DataSpec:
+    """A data set, or a part or a variant of one. Test data are never changed but in size."""
+
+    name: DatasetName = "digits"
+    n_train: int | None = None
+    """Number of training images, equally many of each class, drawn with the seed: a multiple of the number of classes;
+    all by default."""
+    n_test: int | None = None
+    """Number of test images, in the same way."""
+    size: int | None = None
+    """Side of the images after averaging over equal squares, or after repeating each pixel; it must divide the side or
+    be a multiple of it."""
+    variant: Variant = "true"
+    """Random labels: every training label redrawn; random pixels: every training image shuffled by its own order."""
+    noise: float = 0.0
+    """Share of the training images, chosen at random, that get a uniformly random label."""
+    classes: tuple[int, int] | None = None
+    """Two classes only, with labels -1 and +1."""
+    seed: int = 0
+    """Of subsets, variants and noise."""
+
+    def __post_init__(self) -> None:
+        if self.name not in _SIZES:
+            raise ValueError(f"`name` must be one of {', '.join(_SIZES)}, got {self.name!r}.")
+        side = _SIZES[self.name][0][1]
+        if self.size is not None and (self.size < 1 or (side % self.size and self.size % side)):
+            raise ValueError(
+                f"`size` must divide the side {side} of the images of {self.name}, or be a multiple of it; "
+                f"got {self.size}."
+            )
+        if not 0 <= self.noise <= 1:
+            raise ValueError(f"`noise` is a share from 0 to 1, got {self.noise!r}.")
+        if self.classes is not None and not 0 <= min(self.classes) < max(self.classes) < _SIZES[self.name][3]:
+            last = _SIZES[self.name][3] - 1
+            raise ValueError(f"`classes` must be two of 0 to {last} for {self.name}, got {self.classes}.")
+        if self.classes is not None and (self.noise > 0 or self.variant == "random-labels"):
+            raise ValueError("`classes` have labels -1 and +1, of which there are none with noise and no random ones.")
+        for index, (what, number) in enumerate((("n_train", self.n_train), ("n_test", self.n_test))):
+            if number is not None:
+                self._check_part(what, number, index)
+
+    def _check_part(self, what: str, number: int, index: int) -> None:
+        """See that a part has as many images as are asked for, equally many of each class."""
+        sizes = _CLASS_SIZES[self.name][index]
+        sizes = sizes if self.classes is None else tuple(sizes[label] for label in self.classes)
+        if not 0 < number <= sum(sizes):
+            raise ValueError(f"`{what}` must be from 1 to {sum(sizes):,} for {self._described}, got {number}.")
+        n_classes = self.n_classes
+        if number % n_classes:
+            raise ValueError(
+                f"`{what}` must be a multiple of {n_classes}, since a part has equally many images of each of the "
+                f"{n_classes} classes; got {number}."
+            )
+        if number > n_classes * min(sizes):
+            raise ValueError(
+                f"`{what}` must be at most {n_classes * min(sizes):,} for {self._described}, since a part has equally "
+                f"many images of each class; got {number}. Without a number there are all {sum(sizes):,}."
+            )
+
+    @property
+    def _described(self) -> str:
+        """The data of a part, for messages."""
+        return self.name if self.classes is None else "{} and {} of {}".format(*self.classes, self.name)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Channels, height and width of an image."""
+        channels, side, _ = _SIZES[self.name][0]
+        return channels, self.size or side, self.size or side
+
+    @property
+    def n_images(self) -> tuple[int, int]:
+        """Numbers of training and of test images in the whole data set."""
+        return _SIZES[self.name][1:3]
+
+    @property
+    def n_classes(self) -> int:
+        """Classes of the images."""
+        return 2 if self.classes is not None else _SIZES[self.name][3]
+
+    @property
+    def n_outputs(self) -> int:
+        """Outputs of a network for it: one for two classes with signs."""
+        return 1 if self.classes is not None else _SIZES[self.name][3]
+
+    @property
+    def label(self) -> str:
+        """For the names of runs."""
+        parts: list[str] = [self.name]
+        parts += [] if self.n_train is None else [str(self.n_train)]
+        parts += [] if self.size is None else [f"{self.size}px"]
+        parts += [] if self.classes is None else ["{}v{}".format(*self.classes)]
+        parts += [] if self.variant == "true" else [self.variant]
+        parts += [] if self.noise == 0 else [f"noise{round(100 * self.noise)}"]
+        return "-".join(parts)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory of the images, twice: while they are being changed there are two copies."""
+        channels, side, _ = _SIZES[self.name][0]
+        side = max(side, self.size or 0)
+        return 2 * 4 * sum(self.n_images) * channels * side * side
+
+    def load(self, data_dir: Path | None = None) -> Examples:
+        """Read it and change it as said; the same object for the same spec in one process.
+
+        Raises: neuralpath.data.DataError if it is missing or damaged.
+        """
+        return _load(self, data_dir)
+
+
+@dataclass(frozen=True)
+class NetSpec:
+    """One of the papers' networks."""
+
+    family: Family = "fc"
+    width: int = 128
+    """Of the hidden layers of `fc`; channels of DavidNet's first layer."""
+    depth: int = 6
+    """Weight layers of `fc`."""
+    channels: tuple[int, ...] = (64, 64, 128, 128)
+    """Filters of the convolutions of `vconv` and `gconv`."""
+    hidden: tuple[int, ...] = (256, 256)
+    """Dense hidden layers of `vconv` and `gconv`."""
+    bias: bool = True
+    """Biases are trained in the papers' notebooks; the theory has none."""
+    init: Init = "glorot"
+
+    def __post_init__(self) -> None:
+        for name, value, known in (("family", self.family, get_args(Family)), ("init", self.init, get_args(Init))):
+            if value not in known:
+                raise ValueError(f"`{name}` must be one of {', '.join(known)}, got {value!r}.")
+        check_integers(1, width=self.width, depth=self.depth, channels=self.channels, hidden=self.hidden)
+        if self.family in ("vconv", "gconv"):
+            check_given(channels=self.channels)
+
+    @property
+    def label(self) -> str:
+        """For the names of runs."""
+        if self.family == "fc":
+            shape = f"fc-w{self.width}-d{self.depth}"
+        elif self.family == "davidnet":
+            shape = f"davidnet-w{self.width}"
+        else:
+            shape = f"{self.family}-{'-'.join(map(str, self.channels))}"
+        return shape + ("" if self.bias else "-nobias") + ("" if self.init == "glorot" else f"-{self.init}")
+
+    def make(self, shape: tuple[int, int, int], n_outputs: int, generator: "torch.Generator") -> "nn.Module":
+        """The network with weights drawn from the generator."""
+        from neuralpath import nets
+
+        common: dict[str, Any] = {"bias": self.bias, "init": self.init, "generator": generator}
+        if self.family == "fc":
+            return nets.FC(shape, self.width, self.depth, n_outputs, **common)
+        if self.family == "davidnet":
+            return nets.DavidNet(shape, n_outputs, width=self.width, **common)
+        kind = nets.VCONV if self.family == "vconv" else nets.GCONV
+        return kind(shape, n_outputs, channels=self.channels, hidden=self.hidden, **common)
+
+
+@lru_cache(maxsize=1)
+def _whole(name: DatasetName, data_dir: Path | None) -> Any:
+    """Subsets and variants are made of one reading; those with other labels share its images."""
+    from neuralpath import data
+
+    return data.load(name, data_dir=data_dir)
+
+
+@lru_cache(maxsize=4)
+def _load(spec: DataSpec, data_dir: Path | None) -> Examples:
+    from dataclasses import replace
+
+    import torch
+
+    from neuralpath import data
+    from neuralpath.training import derive_seed
+
+    whole = _whole(spec.name, data_dir)
+
+    def drawn(use: str) -> "torch.Generator":
+        return torch.Generator().manual_seed(derive_seed(spec.seed, "data", use))
+
+    def part(split: "Split", number: int | None, use: str) -> "Split":
+        if spec.classes is not None:
+            split = data.binary_task(split, *spec.classes)
+        if number is not None:
+            split = data.balanced_subset(split, number // spec.n_classes, drawn(use))
+        if spec.size is not None:
+            split = replace(split, images=torch.nn.functional.adaptive_avg_pool2d(split.images, spec.size))
+        return split
+
+    train, test = part(whole.train, spec.n_train, "train subset"), part(whole.test, spec.n_test, "test subset")
+    if spec.variant == "random-pixels":
+        train = replace(train, images=data.random_pixels(train.images, drawn("pixels")))
+    if spec.variant == "random-labels":
+        train = replace(train, labels=data.random_labels(train.labels, spec.n_outputs, drawn("labels")))
+    if spec.noise > 0:
+        train = replace(train, labels=data.label_noise(train.labels, spec.noise, spec.n_outputs, drawn("noise")))
+    return Examples(train, test)

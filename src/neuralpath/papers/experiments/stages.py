@@ -1,0 +1,191 @@
+"""How good the gates are at each stage of training: FL with the gates of a network's early and later epochs."""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+from neuralpath.papers.experiments import over_seeds
+from neuralpath.papers.experiments.accuracy_tables import (
+    Seeds,
+    accuracies,
+    accuracy,
+    beside,
+    comparisons,
+    curves,
+    finished,
+)
+from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.printed_results import Printed, printed
+from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
+from neuralpath.papers.experiments.regimes import NARROW_GCONV, PAPER_GCONV, Part, relu_network
+from neuralpath.papers.experiments.settings import check_integers
+from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
+from neuralpath.papers.runs import Weights, Work
+
+
+@dataclass(frozen=True)
+class Config:
+    """One network, its epochs, and what is trained behind the gates of each."""
+
+    data: DataSpec
+    net: NetSpec
+    recipe: Recipe
+    """Of the ReLU network; with the recipe and the kept epochs of `regimes`, both share it."""
+    stages: tuple[int, ...] = (10, 20, 30, 40, 50, 60)
+    """Epochs whose gates are tried, 0 for those before training."""
+    fl_epochs: int = 80
+    """Epochs of the weights behind each of them."""
+    seeds: tuple[int, ...] = (0,)
+    cntk: float | None = None
+    """Accuracy in per cent of kernel regression with the CNTK, from `kernels`, for a line beside the papers' 77.43."""
+
+    def __post_init__(self) -> None:
+        check_integers(0, fl_epochs=self.fl_epochs)
+        if not self.stages or list(self.stages) != sorted(set(self.stages)):
+            raise ValueError(f"`stages` must be epochs in rising order, got {self.stages}.")
+        if self.stages[0] < 0 or self.stages[-1] > self.recipe.epochs:
+            raise ValueError(f"`stages` must be epochs from 0 to {self.recipe.epochs}, got {self.stages}.")
+
+
+def network(config: Config, seed: int) -> TrainNetwork:
+    """The ReLU network, with the epochs kept."""
+    part = Part("", config.data, (config.net,), config.recipe, keep=config.stages)
+    return relu_network(part, config.net, seed)
+
+
+def gated(config: Config, stage: int) -> Seeds:
+    """Weights behind the gates of one stage, by seed."""
+    training = replace(config.recipe, epochs=config.fl_epochs).training()
+    return {
+        seed: TrainGated(
+            data_of_seed(config.data, seed), config.net, training, "FL", seed,
+            gates=Weights(network(config, seed), f"epoch-{stage}"),
+        )
+        for seed in config.seeds
+    }  # fmt: skip
+
+
+def works(config: Config) -> tuple[Work, ...]:
+    """The networks, then a run for each stage and seed."""
+    networks = tuple(network(config, seed) for seed in config.seeds)
+    return (*networks, *(work for stage in config.stages for work in gated(config, stage).values()))
+
+
+def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+    """Accuracy against the stage, the steps between stages, and the curves of every stage."""
+    relu: Seeds = {seed: network(config, seed) for seed in config.seeds}
+    stages = {stage: gated(config, stage) for stage in config.stages}
+    steps = {
+        f"gates of epoch {later} - of epoch {earlier}": (stages[later], stages[earlier])
+        for earlier, later in pairwise(config.stages)
+    }
+    return (
+        _table(config, relu, stages, results),
+        comparisons("Stages: from one to the next", steps, results),
+        _against_stage(config, relu, stages, results),
+        Curves(
+            f"Behind the gates of each stage: {_about(config)}", "epoch of the weights", "test accuracy in %",
+            curves({f"epoch {stage}": runs for stage, runs in stages.items()}, results),
+        ),
+    )  # fmt: skip
+
+
+def _about(config: Config) -> str:
+    return f"{config.data.label} {config.net.label}"
+
+
+def _at(relu: Seeds, stage: int, results: Results) -> dict[int, float]:
+    """Test accuracy in per cent of the ReLU network after an epoch, by seed."""
+    return {
+        seed: 100 * epoch["test_accuracy"]
+        for seed, work in relu.items()
+        if work in results
+        for epoch in results[work]["epochs"]
+        if epoch["epoch"] == stage
+    }
+
+
+def printed_accuracy(config: Config, stage: int) -> Printed | None:
+    """The papers' accuracy behind the gates of an epoch; they print it of their first and last stage, 10 and 60."""
+    if config.data.name != "cifar10":
+        return None
+    number = {10: "1 (epoch 10)", 60: "6 (epoch 60)"}.get(stage, "")
+    return printed(paper="P1", where="section 6", regime=f"FL stage {number}")
+
+
+def _table(config: Config, relu: Seeds, stages: dict[int, Seeds], results: Results) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for stage, runs in stages.items():
+        best = accuracy(runs, results)
+        own = over_seeds.spread(_at(relu, stage, results).values())
+        rows.append((stage, own, best, *beside(best, printed_accuracy(config, stage)), accuracy(runs, results, "last")))
+    columns = ("gates of epoch", "ReLU network then %", "FL best epoch %", "paper %", "difference", "FL last epoch %")
+    note = (
+        f"Test accuracy of weights trained for {config.fl_epochs} epochs behind the gates of the ReLU network after "
+        f"so many epochs; mean ± standard deviation (seeds). {_rises(stages, results)} "
+        f"{finished([relu, *stages.values()], results)}"
+    )
+    return Table(f"Stages: {_about(config)}", columns, tuple(rows), note.replace("  ", " "))
+
+
+def _rises(stages: dict[int, Seeds], results: Results) -> str:
+    """In how many of the steps the mean over common seeds rises."""
+    found = [accuracies(runs, results) for runs in stages.values()]
+    steps = [
+        sum(later[seed] - earlier[seed] for seed in earlier.keys() & later.keys())
+        for earlier, later in pairwise(found)
+        if earlier.keys() & later.keys()
+    ]
+    return f"It rises in {sum(step > 0 for step in steps)} of {len(steps)} steps." if steps else ""
+
+
+def _against_stage(config: Config, relu: Seeds, stages: dict[int, Seeds], results: Results) -> Curves:
+    named = {
+        f"FL, {when} epoch": [
+            {float(stage): accuracies(runs, results, when).get(seed) for stage, runs in stages.items()}
+            for seed in config.seeds
+        ]
+        for when in ("best", "last")
+    }
+    named["ReLU network"] = [
+        {float(stage): _at(relu, stage, results).get(seed) for stage in stages} for seed in config.seeds
+    ]
+    lines = {} if config.cntk is None else {"CNTK, ours": config.cntk}
+    figure = printed(architecture="CNTK", dataset="CIFAR-10")
+    if config.data.name == "cifar10" and figure is not None:
+        lines["CNTK, papers (50,000 images)"] = figure.accuracy
+    return Curves(
+        f"Accuracy against the stage of the gates: {_about(config)}", "epoch of the gates", "test accuracy in %",
+        over_seeds.curves(named), lines or None,
+    )  # fmt: skip
+
+
+EXPERIMENT = Experiment(
+    name="stages",
+    summary="FL from a ReLU network at several epochs, with the CNTK line",
+    source="P1 fig. 2 left",
+    config=Config,
+    presets={
+        "smoke": Config(
+            DataSpec("digits", n_train=400), NetSpec("fc", 32, 4), Recipe("adam", 3e-3, epochs=6),
+            stages=(0, 1, 6), fl_epochs=3, seeds=(0, 1, 2),
+        ),
+        "cpu": Config(
+            NARROW_GCONV.data, NARROW_GCONV.nets[0], NARROW_GCONV.recipe, NARROW_GCONV.keep, fl_epochs=10,
+            seeds=NARROW_GCONV.seeds,
+        ),
+        "paper": Config(
+            PAPER_GCONV.data, PAPER_GCONV.nets[0], PAPER_GCONV.recipe, PAPER_GCONV.keep, seeds=PAPER_GCONV.seeds,
+        ),
+    },
+    reduced={
+        "smoke": "400 digits, FC w=32 d=4, 6 epochs",
+        "cpu": "16-16-32-32 channels and dense 64, 64 (papers: 64-64-128-128 and 256, 256), epochs 1 to 30 in place of "
+        "10 to 60, 10 epochs behind each in place of 80, 1 seed in place of 5, products in bfloat16",
+    },
+    works=works,
+    shown=shown,
+)  # fmt: skip
+
+run = EXPERIMENT.run

@@ -1,0 +1,332 @@
+"""The two kinds of training run that most experiments are made of: a network, and weights behind given gates."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import TYPE_CHECKING, Any, Literal
+
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.runs import Weights, Work
+from neuralpath.training import SGD, Adam, RMSprop, TrainingConfig
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor, nn
+
+    from neuralpath.data import Split
+    from neuralpath.gating import GatedNetwork
+    from neuralpath.papers.runs import Calibration, Place
+    from neuralpath.training import Hook, TrainingMoment, TrainingResult
+
+GatedRegime = Literal["FL", "FR-II", "FR-DI", "DL"]
+ValueInputName = Literal["image", "ones", "random"]
+
+GATE_MEMORY = 4 << 30
+"""Of fixed gates, the same on every machine: gates that are computed anew may be rounded to the other side."""
+
+_CALIBRATION_SECONDS = 0.1
+"""Of the short training from which a time is estimated, where two steps do not take longer."""
+
+_CALIBRATION_STEP = 1.0
+"""Seconds that a step of that training may take; where a whole batch takes longer, fewer images are measured."""
+
+_LEAST_BATCH = 2
+"""Images, because batch norm has no spread over one."""
+
+
+@dataclass(frozen=True)
+class TrainNetwork(Work):
+    """Train one network; keep its weights after the last epoch, those of the best, and of the epochs in ``keep``."""
+
+    data: DataSpec
+    net: NetSpec
+    training: TrainingConfig
+    seed: int = 0
+    keep: tuple[int, ...] = ()
+    """More epochs whose weights are kept, 0 for those before training."""
+    start: Weights | None = None
+    """Weights to begin with, of the same network; otherwise drawn from the seed."""
+
+    @property
+    def label(self) -> str:
+        """As `Work.label`."""
+        then = "" if self.start is None else " continued"
+        return f"{self.data.label} {self.net.label} relu{then} {optimiser_label(self.training)} seed{self.seed}"
+
+    @property
+    def n_steps(self) -> int:
+        """As `Work.n_steps`."""
+        return self.training.epochs
+
+    def make(self, place: "Place | None" = None) -> "nn.Module":
+        """The network before training."""
+        model = self.net.make(self.data.shape, self.data.n_outputs, seeded(self.seed, "network"))
+        if self.start is not None and place is not None:
+            model.load_state_dict(place.weights_of(self.start.work, self.start.which))
+        return model
+
+    def perform(self, place: "Place") -> dict[str, Any]:
+        """As `Work.perform`."""
+        model = self.make(place)
+        return train_in_place(model, self, place, keep=self.keep)
+
+    def seconds(self, calibration: "Calibration") -> float:
+        """As `Work.seconds`."""
+        return training_seconds(calibration, self.make, self.data, self.net.label, self.training)
+
+    def memory(self) -> int:
+        """As `Work.memory`."""
+        return training_memory(self.make, self.data, self.training)
+
+
+@dataclass(frozen=True)
+class TrainGated(Work):
+    """Train weights behind gates, in one of the regimes of `neuralpath.decouple`."""
+
+    data: DataSpec
+    net: NetSpec
+    training: TrainingConfig
+    regime: GatedRegime
+    seed: int = 0
+    gates: Weights | None = None
+    """The trained network whose gates FL takes."""
+    gate_order: tuple[int, ...] | None = None
+    value_input: ValueInputName = "image"
+    shift: int | tuple[int, ...] = 0
+    """Positions by which the masks are rotated in space, along each of its axes; or one number for each gate."""
+    value_channels: tuple[int, ...] | None = None
+    """Filters of a wider value network, over which the masks are repeated."""
+    beta: float = 10.0
+    """Steepness of the soft gates of DL."""
+    factor: float = 1.0
+    """Factor of the soft gates of DL."""
+    start: Weights | None = None
+    """Weights of another such run to begin with."""
+
+    def __post_init__(self) -> None:
+        if (self.regime == "FL") != (self.gates is not None):
+            raise ValueError(f"`gates` are given for the regime FL, and only there; the regime is {self.regime}.")
+        if self.regime == "FR-DI" and self.value_channels is not None:
+            raise ValueError("a wider value network cannot begin with the weights of its gates, as FR-DI asks.")
+
+    @property
+    def label(self) -> str:
+        """As `Work.label`."""
+        parts = [self.data.label, self.net.label, self.regime]
+        if self.gates is not None:
+            source = getattr(self.gates.work, "data", self.data)
+            parts.append(f"of-{self.gates.which}" + ("" if source == self.data else f"-{source.label}"))
+        parts += [] if self.gate_order is None else ["order" + "".join(map(str, self.gate_order))]
+        parts += [] if self.value_input == "image" else [self.value_input]
+        shifts = self.shift if isinstance(self.shift, tuple) else (self.shift,)
+        parts += ["shift" + "-".join(map(str, shifts))] if any(shifts) else []
+        parts += [] if self.value_channels is None else ["tiled-" + "-".join(map(str, self.value_channels))]
+        parts += [] if self.start is None else ["continued"]
+        return " ".join([*parts, optimiser_label(self.training), f"seed{self.seed}"])
+
+    @property
+    def n_steps(self) -> int:
+        """As `Work.n_steps`."""
+        return self.training.epochs
+
+    def make(self, place: "Place | None" = None) -> "GatedNetwork":
+        """The gated network before training."""
+        from neuralpath.gating import GatedNetwork, GateTransforms, Tile, decouple
+
+        shape, n_outputs = self.data.shape, self.data.n_outputs
+        model = self.net.make(shape, n_outputs, seeded(self.seed, "network"))
+        if self.gates is not None and place is not None:
+            model.load_state_dict(place.weights_of(self.gates.work, self.gates.which))
+        transform: GateTransforms | None = None
+        if isinstance(self.shift, tuple):
+            transform = {gate: Tile(shift) for gate, shift in enumerate(self.shift)}
+        elif self.shift or self.value_channels is not None:
+            transform = Tile(self.shift)
+        is_soft = self.regime == "DL"
+        network = decouple(
+            model, self.regime, init=self.net.init, generator=seeded(self.seed, "gated network"),
+            gate_order=self.gate_order, gate_transform=transform, value_input=self.value_input,
+            beta=self.beta if is_soft else None, factor=self.factor if is_soft else 1.0,
+        )  # fmt: skip
+        if self.value_channels is not None:
+            wide = replace(self.net, channels=self.value_channels)
+            network = GatedNetwork(
+                network.feature, wide.make(shape, n_outputs, seeded(self.seed, "wide value network")),
+                gate=network.gate, gate_order=self.gate_order, gate_transform=transform,
+                value_input=self.value_input, train_feature=network.train_feature,
+            )  # fmt: skip
+        if self.start is not None and place is not None:
+            network.load_state_dict(place.weights_of(self.start.work, self.start.which))
+        return network
+
+    def perform(self, place: "Place") -> dict[str, Any]:
+        """As `Work.perform`."""
+        return train_in_place(self.make(place), self, place)
+
+    def seconds(self, calibration: "Calibration") -> float:
+        """As `Work.seconds`."""
+        kind = "trained gates" if self.regime == "DL" else "fixed gates"
+        what = f"{self.net.label} {kind} {self.value_channels}"
+        return training_seconds(calibration, self.make, self.data, what, self.training)
+
+    def memory(self) -> int:
+        """As `Work.memory`."""
+        return training_memory(self.make, self.data, self.training)
+
+
+@dataclass
+class EpochRecorder:
+    """A hook that writes the metrics of each epoch, with more measurements, and keeps weights."""
+
+    place: "Place"
+    keep: Sequence[int] = ()
+    measure: "Callable[[TrainingMoment], dict[str, Any]] | None" = None
+    keep_best: bool = True
+    _best: float = field(default=-1.0, init=False)
+
+    def __call__(self, moment: "TrainingMoment") -> None:
+        """As `neuralpath.training.Hook`."""
+        values = {} if self.measure is None else self.measure(moment)
+        if moment.metrics is not None:
+            values = {**epoch_values(moment.metrics), **values}
+            self._keep_best(moment)
+        if moment.epoch in self.keep:
+            self.place.save_weights(f"epoch-{moment.epoch}", moment.model.state_dict())
+        if values:
+            self.place.add_metrics(moment.epoch, values)
+
+    def _keep_best(self, moment: "TrainingMoment") -> None:
+        """Read back, not remembered, so that a run that goes on in another process knows the epochs before."""
+        if not self.keep_best or moment.metrics is None or moment.metrics.test is None:
+            return
+        before = (line.get("test_accuracy") for line in self.place.metrics() if line["step"] < moment.epoch)
+        if moment.metrics.test.accuracy > max((share for share in before if share is not None), default=-1.0):
+            self.place.save_weights("best", moment.model.state_dict())
+
+
+def train_in_place(
+    model: "nn.Module", work: Any, place: "Place", *, keep: Sequence[int] = (), hooks: "Sequence[Hook]" = (),
+    measure: "Callable[[TrainingMoment], dict[str, Any]] | None" = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Train a model as a work says (its ``data``, ``training`` and ``seed``), or go on; the result of the run."""
+    from neuralpath.training import train
+
+    examples = work.data.load(place.data_dir)
+    recorder = EpochRecorder(place, keep, measure)
+    config = run_config(work.training, work.seed)
+    result = train(
+        model, examples.train, examples.test, config,
+        folder=place.checkpoints, identity={"fingerprint": work.fingerprint}, hooks=[recorder, *hooks], progress=False,
+    )  # fmt: skip
+    place.save_weights("last", model.state_dict())
+    return training_result(result)
+
+
+def run_config(training: TrainingConfig, seed: int) -> TrainingConfig:
+    """The settings of a run: one thread and a fixed budget for gates, so that results depend on the seed alone."""
+    return replace(training, seed=seed, threads=1, gate_memory=GATE_MEMORY)
+
+
+def training_result(result: "TrainingResult") -> dict[str, Any]:
+    """What a record keeps of a training run: every epoch, the best and the last."""
+    epochs = [{"epoch": metrics.epoch, **epoch_values(metrics)} for metrics in result.history]
+    best = None if result.best is None else result.best.epoch
+    return {
+        "epochs": epochs,
+        "best_epoch": best,
+        "best": None if best is None else epochs[best - 1],
+        "last": epochs[-1] if epochs else None,
+        "stopped_early": result.stopped_early,
+        "n_steps": result.n_steps,
+    }
+
+
+def epoch_values(metrics: Any) -> dict[str, float]:
+    """Losses and accuracies of an epoch."""
+    values = {"train_loss": metrics.train.loss, "train_accuracy": metrics.train.accuracy}
+    if metrics.test is not None:
+        values |= {"test_loss": metrics.test.loss, "test_accuracy": metrics.test.accuracy}
+    return values
+
+
+def seeded(seed: int, use: str) -> "torch.Generator":
+    """A generator for one use."""
+    import torch
+
+    from neuralpath.training import derive_seed
+
+    return torch.Generator().manual_seed(derive_seed(seed, use))
+
+
+def optimiser_label(training: TrainingConfig) -> str:
+    """Name and rate of the optimiser, the epochs, and a precision that is not full, for the names of runs."""
+    kinds = {Adam: "adam", SGD: "sgd", RMSprop: "rmsprop"}
+    rounded = "" if training.precision == "full" else f" {training.precision}"
+    return f"{kinds[type(training.optimiser)]}{training.optimiser.rate:g} e{training.epochs}{rounded}"
+
+
+def training_seconds(
+    calibration: "Calibration", make: "Callable[[], nn.Module]", data: DataSpec, what: str, training: TrainingConfig
+) -> float:
+    """Time of a training run with all epochs that it may have, from short ones of one epoch and of two.
+
+    Where a step of a whole batch would take long, fewer images are taken and the time is scaled with their number.
+    """
+    import torch
+
+    n_train = data.n_train or (data.n_images[0] if data.classes is None else data.n_images[0] // 5)
+    n_test = data.n_test or (data.n_images[1] if data.classes is None else data.n_images[1] // 5)
+
+    @cache
+    def prepared(n_images: int) -> "tuple[nn.Module, Split]":
+        from neuralpath.data import Split
+
+        generator = torch.Generator().manual_seed(0)
+        images = torch.rand(n_images, *data.shape, generator=generator)
+        labels: Tensor = torch.randint(max(data.n_outputs, 2), (n_images,), generator=generator)
+        return make(), Split(images, labels if data.classes is None else labels * 2.0 - 1)
+
+    def measured(batch: int, epochs: int, n_steps: int, repeats: int) -> float:
+        from neuralpath.training import train
+
+        short = replace(
+            run_config(training, 0), epochs=epochs, batch_size=batch, stop_at_train_accuracy=None,
+            train_metrics="running",
+        )  # fmt: skip
+
+        def prepare() -> Callable[[], object]:
+            model, split = prepared(n_steps * batch)
+            return lambda: train(model, split, None, short, progress=False)
+
+        kind = f"{what} {data.shape} batch {batch} {training.loss} {type(training.optimiser).__name__}"
+        kind += "" if training.precision == "full" else f" {training.precision}"
+        return calibration.seconds(f"train {kind} {epochs} x {n_steps}", prepare, repeats)
+
+    least = min(training.batch_size, _LEAST_BATCH)
+    per_image = measured(least, 1, 2, 1) / (2 * least)
+    batch = min(max(int(_CALIBRATION_STEP / per_image), least), training.batch_size)
+    n_steps = min(max(round(2 * _CALIBRATION_SECONDS / measured(batch, 1, 2, 1)), 2), 64)
+    one, two = measured(batch, 1, n_steps, 2), measured(batch, 2, n_steps, 2)
+    per_image = (max(two - one, 0.0) or one) / (n_steps * batch)
+    once = max(2 * one - two, 0.0) / (n_steps * batch)  # for each image, before training: fixed gates
+    # Of a step; what is measured is measured in full precision, where convolutions take about twice as long.
+    forward_share = 1 / 3 if training.precision == "full" else 2 / 3
+    n_evaluated = n_test / training.evaluate_every + (n_train if training.train_metrics == "evaluated" else 0)
+    return (n_train + n_test) * once + training.epochs * per_image * (n_train + forward_share * n_evaluated)
+
+
+def training_memory(make: "Callable[[], nn.Module]", data: DataSpec, training: TrainingConfig) -> int:
+    """Images, four copies of the weights (gradients, the optimiser's averages) and the outputs of all layers."""
+    import torch
+
+    from neuralpath.gating import recorded_gates
+
+    model = make()
+    weights = 4 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
+    probe = getattr(model, "value", model).eval()
+    with torch.no_grad():
+        units = sum(layer[0].numel() for layer in recorded_gates(probe, torch.zeros(1, *data.shape)).layers)
+    batch = max(training.batch_size, training.evaluation_batch_size)
+    n_images = (data.n_train or data.n_images[0]) + (data.n_test or data.n_images[1])
+    gates = min(GATE_MEMORY, n_images * units // 8) if probe is not model else 0
+    return data.n_bytes + weights + 6 * batch * units * 4 + gates

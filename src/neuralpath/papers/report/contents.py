@@ -1,0 +1,156 @@
+"""What the page is made of: the sweeps of a folder, how far their runs are, and what they show."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from neuralpath.papers.experiments import DataSpec, HeatMaps, MisfitResults, Shown, Sweep, read_sweeps
+from neuralpath.papers.runs import (
+    ABOUT,
+    RECORD,
+    Store,
+    Work,
+    is_finished,
+    problems_of,
+    read_about,
+    read_metrics,
+    with_needs,
+)
+
+State = Literal["finished", "failed", "begun", "not begun", "damaged"]
+
+
+@dataclass(frozen=True)
+class RunState:
+    """One run: how far it is, and what is known of where it was done."""
+
+    work: Work
+    state: State
+    n_steps: int
+    """Steps that an unfinished run has done."""
+    about: Mapping[str, Any]
+    """Start, command, seconds and versions; empty where the run is not finished."""
+    error: str = ""
+    headline: str = ""
+    """The result in a few words, where it is a training run."""
+
+
+@dataclass(frozen=True)
+class SweepContents:
+    """A sweep, its runs with what they need, and what the finished ones show."""
+
+    sweep: Sweep
+    runs: tuple[RunState, ...]
+    shown: tuple[Shown, ...]
+
+    @property
+    def n_finished(self) -> int:
+        """Runs that are finished."""
+        return sum(run.state == "finished" for run in self.runs)
+
+
+@dataclass(frozen=True)
+class Contents:
+    """All sweeps of a folder, and messages about what could not be read."""
+
+    sweeps: tuple[SweepContents, ...]
+    problems: tuple[str, ...]
+
+    @property
+    def versions(self) -> dict[tuple[tuple[str, str], ...], int]:
+        """The sets of package versions that runs were done with, and how many runs each, the most used first."""
+        counts: dict[tuple[tuple[str, str], ...], int] = {}
+        for run in {run.work.name: run for sweep in self.sweeps for run in sweep.runs}.values():
+            if run.about:
+                key = versions_of(run.about)
+                counts[key] = counts.get(key, 0) + 1
+        return dict(sorted(counts.items(), key=lambda entry: -entry[1]))
+
+
+def versions_of(about: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Package versions of a run, in the order of the names, Python's first."""
+    return (("python", str(about.get("python", "?"))), *sorted(dict(about.get("versions", {})).items()))
+
+
+def read_contents(store: Store) -> Contents:
+    """Read the sweeps of the store's folder.
+
+    Raises: neuralpath.papers.runs.store.RunError if the folder holds no sweep.
+    """
+    sweeps, problems = read_sweeps(store.out)
+    works = with_needs(tuple(work for sweep in sweeps for work in sweep.works))
+    problems += [*problems_of(works, store), *_damaged_abouts(works, store)]
+    contents = []
+    for sweep in sweeps:
+        runs = tuple(_state(work, store) for work in with_needs(sweep.works))
+        try:
+            shown = tuple(_with_classes(item, sweep.config) for item in sweep.shown(store))
+        except MisfitResults as error:
+            problems.append(str(error))
+            shown = ()
+        contents.append(SweepContents(sweep, runs, shown))
+    return Contents(tuple(contents), tuple(problems))
+
+
+def settings_of(work: Work) -> dict[str, Any]:
+    """The settings of a run as plain values; other runs among them by their names, since they have their own entry."""
+    return {field.name: _plain(getattr(work, field.name)) for field in fields(work)}
+
+
+def _with_classes(item: Shown, config: Any) -> Shown:
+    """Rows of a two-class task by the names of its classes; the labels in its records are -1 and 1."""
+    data = getattr(config, "data", None)
+    if not isinstance(item, HeatMaps) or item.classes is None or not isinstance(data, DataSpec) or data.classes is None:
+        return item
+    negative, positive = data.classes
+    return replace(item, classes=tuple(positive if sign > 0 else negative for sign in item.classes))
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Work):
+        return value.name
+    if is_dataclass(value) and not isinstance(value, type):
+        inner = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+        return {"kind": type(value).__name__, **inner}
+    if isinstance(value, tuple | list):
+        return [_plain(entry) for entry in value]
+    return value
+
+
+def _state(work: Work, store: Store) -> RunState:
+    if is_finished(store, work):
+        return RunState(work, "finished", work.n_steps, _about(work, store), headline=_headline(store.result(work)))
+    failure = store.failure(work)
+    n_steps = len(read_metrics(store.folder(work)))
+    if failure is not None:
+        return RunState(work, "failed", n_steps, {}, error=str(failure.get("error", "")))
+    if store.problem(work) is not None:
+        return RunState(work, "damaged", n_steps, {})
+    return RunState(work, "begun" if n_steps else "not begun", n_steps, {})
+
+
+def _about(work: Work, store: Store) -> Mapping[str, Any]:
+    """What is kept beside the record; nothing where it is missing or damaged."""
+    return read_about(_about_path(work, store)) or {}
+
+
+def _about_path(work: Work, store: Store) -> Path:
+    """Of a finished run; in a folder of records the file has the name of the run."""
+    record = store.record_path(work)
+    assert record is not None
+    return record.with_name(ABOUT if record.name == RECORD else f"{work.name}.{ABOUT}")
+
+
+def _damaged_abouts(works: tuple[Work, ...], store: Store) -> list[str]:
+    paths = [_about_path(work, store) for work in works if is_finished(store, work)]
+    return [
+        f"{path} is damaged: how and when its run was done is not shown"
+        for path in paths if path.exists() and read_about(path) is None
+    ]  # fmt: skip
+
+
+def _headline(result: Mapping[str, Any] | None) -> str:
+    best = (result or {}).get("best")
+    accuracy = best.get("test_accuracy") if isinstance(best, dict) else None
+    return f"{100 * accuracy:.2f} %" if isinstance(accuracy, float) else ""

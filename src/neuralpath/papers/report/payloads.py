@@ -1,0 +1,168 @@
+"""Figures as plain values that the page's scripts draw; small enough to stand in the page."""
+
+import math
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
+from typing import Any
+
+from neuralpath.papers.experiments import Curve, Curves, Distribution, HeatMaps, Pictures
+
+Figure = Curves | Distribution | HeatMaps | Pictures
+
+N_COLORS, N_DASHES = 8, 4
+"""Of the page's style sheet and of the drawings."""
+
+REGIMES = {
+    name: number
+    for number, name in enumerate(("ReLU", "DL", "FL", "FR-II", "FR-DI", "FL random labels", "FL random pixels"))
+}
+"""Their colors."""
+
+INPUTS = {"image": 0, "ones": 1}
+"""Dashes of what a value network may see."""
+
+DIGITS = 5
+"""Significant digits of a drawn value: more than a screen shows, and half the size of a double written out."""
+
+
+def is_empty(figure: Figure) -> bool:
+    """Whether there is nothing to draw yet."""
+    if isinstance(figure, Curves):
+        return not any(_finite(curve.y) for curve in figure.curves)
+    if isinstance(figure, Distribution):
+        return not any(_finite(values) for values in figure.groups.values())
+    if isinstance(figure, HeatMaps):
+        return not any(figure.maps.values())
+    return not any(figure.rows.values())
+
+
+def payload(figure: Figure) -> dict[str, Any]:
+    """The figure for the script that draws its kind."""
+    if isinstance(figure, Curves):
+        return {
+            "kind": "curves", "xLabel": figure.x_label, "yLabel": figure.y_label,
+            "logX": figure.log_x, "logY": figure.log_y, "lines": _lines(figure.lines),
+            "curves": [
+                _curve(curve, figure.log_y) | {"color": color, "dash": dash}
+                for curve, (color, dash) in zip(figure.curves, styles_of(figure), strict=True)
+            ],
+        }  # fmt: skip
+    if isinstance(figure, Distribution):
+        groups = [{"name": name, "values": _rounded(values)} for name, values in figure.groups.items()]
+        return {"kind": "distribution", "yLabel": figure.y_label, "lines": _lines(figure.lines), "groups": groups}
+    if isinstance(figure, HeatMaps):
+        return {
+            "kind": "heat-maps", "classes": figure.classes, "range": scale_of(figure),
+            "maps": [{"name": name, "z": [_rounded(row) for row in rows]} for name, rows in figure.maps.items()],
+        }  # fmt: skip
+    rows = [{"name": name, "images": [_image(image) for image in images]} for name, images in figure.rows.items()]
+    return {"kind": "pictures", "rows": rows}
+
+
+def styles_of(figure: Curves) -> list[tuple[int, int]]:
+    """Number of the color and of the dash of each curve.
+
+    A regime has the same color in every figure. Where names are all pairs of two lists ("d = 2, drawn"), one list
+    says the color and the other the dash. Curves after the eighth repeat the colors with another dash.
+
+    >>> styles_of(Curves("", "", "", tuple(Curve(name, (), ()) for name in ("ReLU", "FR-II", "other"))))
+    [(0, 0), (3, 0), (1, 0)]
+    """
+    names = [curve.name for curve in figure.curves]
+    if pairs := _pairs(names):
+        return pairs
+    known = {name: style for name in names if (style := _regime(name)) is not None}
+    taken = {color for color, _ in known.values()}
+    free = (number for number in count() if number not in taken)
+    return [known[name] if name in known else divmod(next(free), N_COLORS)[::-1] for name in names]
+
+
+def _regime(name: str) -> tuple[int, int] | None:
+    """Of a regime, which may say what its value network sees."""
+    regime, _, seen = name.rpartition(" ")
+    if seen in INPUTS and regime in REGIMES:
+        return REGIMES[regime], INPUTS[seen]
+    return (REGIMES[name], 0) if name in REGIMES else None
+
+
+def _pairs(names: Sequence[str]) -> list[tuple[int, int]]:
+    parts = [tuple(name.rsplit(", ", 1)) for name in names]
+    if not all(len(part) == 2 for part in parts):
+        return []
+    firsts, seconds = (list(dict.fromkeys(part[k] for part in parts)) for k in (0, 1))
+    if not len(set(parts)) == len(parts) == len(firsts) * len(seconds) or min(len(firsts), len(seconds)) < 2:
+        return []
+    if len(firsts) <= N_COLORS and len(seconds) <= N_DASHES:
+        return [(firsts.index(first), seconds.index(second)) for first, second in parts]
+    if len(seconds) <= N_COLORS and len(firsts) <= N_DASHES:
+        return [(seconds.index(second), firsts.index(first)) for first, second in parts]
+    return []
+
+
+def band(curve: Curve, log_y: bool) -> tuple[list[float], list[float]] | None:
+    """Lower and upper edge, one deviation from the mean; None for one seed.
+
+    On a logarithmic axis the lower edge stays at a tenth of the mean or above, since below 0 there is none.
+    """
+    if curve.deviation is None:
+        return None
+    edges = [(y - spread, y + spread) for y, spread in zip(curve.y, curve.deviation, strict=True)]
+    lower = [max(low, 0.1 * y) if log_y else low for (low, _), y in zip(edges, curve.y, strict=True)]
+    return lower, [high for _, high in edges]
+
+
+def scale_of(figure: HeatMaps) -> tuple[float, float]:
+    """Smallest and largest value of all maps.
+
+    Where rows and columns are the same examples, the comparison of each with itself does not count: beside it all
+    others would be dark.
+    """
+    skip = leaves_diagonal_out(figure)
+    values = _finite(
+        value
+        for rows in figure.maps.values()
+        for i, row in enumerate(rows)
+        for j, value in enumerate(row)
+        if not (skip and i == j)
+    )
+    return (min(values), max(values)) if values else (0.0, 1.0)
+
+
+def leaves_diagonal_out(figure: HeatMaps) -> bool:
+    """Whether the scale is that of the entries beside the diagonal: rows and columns have the same classes."""
+    sizes = {len(rows) for rows in figure.maps.values()} | {len(row) for rows in figure.maps.values() for row in rows}
+    return figure.classes is not None and sizes == {len(figure.classes)} and len(figure.classes) > 2
+
+
+def grey(image: Sequence[Sequence[float]]) -> list[list[int]]:
+    """An image scaled by itself to 0…255; a constant one is 0."""
+    low, high = min(map(min, image)), max(map(max, image))
+    size = high - low or 1.0
+    return [[round(255 * (value - low) / size) for value in row] for row in image]
+
+
+def _curve(curve: Curve, log_y: bool) -> dict[str, Any]:
+    drawn: dict[str, Any] = {"name": curve.name, "x": _rounded(curve.x), "y": _rounded(curve.y)}
+    edges = band(curve, log_y)
+    if edges is not None:
+        drawn |= {"lower": _rounded(edges[0]), "upper": _rounded(edges[1])}
+    return drawn
+
+
+def _lines(lines: Mapping[str, float] | None) -> list[dict[str, Any]]:
+    return [{"name": name, "y": value} for name, value in (lines or {}).items() if math.isfinite(value)]
+
+
+def _image(image: Sequence[Sequence[float]]) -> dict[str, Any]:
+    pixels = bytes(value for row in grey(image) for value in row)
+    return {"width": len(image[0]), "height": len(image), "pixels": b64encode(pixels).decode()}
+
+
+def _rounded(values: Iterable[float]) -> list[float | None]:
+    """With as many digits as can be seen; what is no number leaves a gap."""
+    return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in values]
+
+
+def _finite(values: Iterable[float]) -> list[float]:
+    return [value for value in values if math.isfinite(value)]

@@ -1,0 +1,192 @@
+"""The parts of the page: notices, claims, experiments with their runs."""
+
+import json
+from collections.abc import Mapping, Sequence
+
+from neuralpath.papers.claims import VERDICTS, ClaimVerdict
+from neuralpath.papers.experiments import HeatMaps, Shown, Table
+from neuralpath.papers.report.analyses import analysis_html
+from neuralpath.papers.report.contents import Contents, RunState, SweepContents, settings_of, versions_of
+from neuralpath.papers.report.guide import guide_html
+from neuralpath.papers.report.markup import json_script, plural, prose, slug, text
+from neuralpath.papers.report.payloads import Figure, is_empty, leaves_diagonal_out, payload
+from neuralpath.papers.report.tables import table_html
+
+Files = Mapping[str, tuple[str, ...]]
+"""Addresses, relative to the page, of the PDF and PNG of each figure, by its anchor."""
+
+Versions = tuple[tuple[str, str], ...]
+
+
+def sweep_anchor(contents: SweepContents) -> str:
+    """The anchor of a sweep's section; its name has a part of its config's hash."""
+    return slug(contents.sweep.name)
+
+
+def figures_of(contents: SweepContents) -> dict[str, Figure]:
+    """All figures of a sweep that can be drawn, by their anchors."""
+    drawn: dict[str, Figure] = {}
+    for index, item in enumerate(contents.shown):
+        if not isinstance(item, Table) and not is_empty(item):
+            drawn[f"{sweep_anchor(contents)}-{index + 1}-{slug(item.title)[:60].strip('-')}"] = item
+    return drawn
+
+
+def notices_html(contents: Contents) -> str:
+    """What a reader should know before the figures: unfinished sweeps, versions, what could not be read."""
+    notices = [text(problem) for problem in contents.problems]
+    for sweep in contents.sweeps:
+        missing = len(sweep.runs) - sweep.n_finished
+        if missing:
+            counts = {state: sum(run.state == state for run in sweep.runs) for state in ("failed", "damaged")}
+            more = "".join(f", {count} {state}" for state, count in counts.items() if count)
+            how = "is half-finished" if sweep.n_finished else "has no finished run yet"
+            shown = " Its tables and figures show these only." if sweep.n_finished else ""
+            notices.append(
+                f'<a href="#{sweep_anchor(sweep)}">{text(sweep.sweep.experiment.name)}</a> {how}: '
+                f"{sweep.n_finished} of {plural(len(sweep.runs), 'run')}{more}.{shown}"
+            )
+    versions = contents.versions
+    if len(versions) > 1:
+        notices.append(f"The runs were done with {len(versions)} different sets of versions: {_described(versions)}.")
+    if not notices:
+        return ""
+    items = "".join(f"<li>{notice}</li>" for notice in notices)
+    return f'<section class="notices" aria-label="Notices"><h2>To keep in mind</h2><ul>{items}</ul></section>'
+
+
+def claims_html(claims: Sequence[ClaimVerdict]) -> str:
+    """Every claim with the papers' figure, ours and the verdict; nothing where none was judged."""
+    if not claims:
+        return ""
+    summary = "".join(_verdict_html(word, [claim for claim in claims if claim.verdict == word]) for word in VERDICTS)
+    return (
+        f'<section id="claims"><h2>Claims and verdicts</h2><ul class="verdicts">{summary}</ul>'
+        f'<ol class="claims">{"".join(_claim_html(claim) for claim in claims)}</ol></section>'
+    )
+
+
+def _verdict_html(verdict: str, claims: Sequence[ClaimVerdict]) -> str:
+    """How many claims have a verdict, and which: their numbers lead to them."""
+    numbers = " ".join(
+        f'<a href="#{_claim_anchor(claim)}" title="{text(claim.claim)}">{text(claim.number)}</a>' for claim in claims
+    )
+    return f"<li>{_badge(verdict)} <b>{len(claims)}</b> <span>{numbers}</span></li>"
+
+
+def _claim_anchor(claim: ClaimVerdict) -> str:
+    return f"claim-{slug(claim.number)}"
+
+
+def _claim_html(claim: ClaimVerdict) -> str:
+    """Our figure and the papers' stay in sight; the reason opens."""
+    told = (("paper", claim.paper), ("ours", claim.ours), ("difference", claim.difference))
+    known = ((name, value) for name, value in told if value not in ("", "-"))
+    figures = "".join(
+        f"<div><dt>{name}</dt>{''.join(f'<dd>{prose(line)}</dd>' for line in value.splitlines())}</div>"
+        for name, value in known
+    )
+    return (
+        f'<li id="{_claim_anchor(claim)}"><h3><span class="claim-number">{text(claim.number)}</span> '
+        f"<span>{prose(claim.claim)}</span> {_badge(claim.verdict)}</h3><dl>{figures}</dl>"
+        f"<details><summary>why</summary>{analysis_html(claim.reason)}{analysis_html(claim.analysis)}</details></li>"
+    )
+
+
+def sweep_html(contents: SweepContents, files: Files, all_versions: Sequence[Versions]) -> str:
+    """The section of one sweep: where it stands, its tables and figures, and its runs in a list that opens."""
+    sweep, experiment = contents.sweep, contents.sweep.experiment
+    anchors = {id(figure): anchor for anchor, figure in figures_of(contents).items()}
+    shown = "".join(shown_html(item, anchors.get(id(item)), files) for item in contents.shown)
+    if not contents.shown:
+        shown = '<p class="empty">Nothing to show yet.</p>'
+    preset = f"preset {sweep.preset}" if sweep.preset else ""
+    facts = [f'<a href="#papers">{text(experiment.source)}</a>', text(preset), f"version {text(sweep.version)}"]
+    against = f'<p class="reduced">Against the papers: {text(sweep.reduced)}.</p>' if sweep.reduced else ""
+    command = f'<p class="command"><code>{text(sweep.command)}</code></p>' if sweep.command else ""
+    return (
+        f'<section class="sweep" id="{sweep_anchor(contents)}"><header><h2>{text(experiment.name)}</h2>'
+        f'<p class="summary">{text(experiment.summary[:1].upper() + experiment.summary[1:])}.</p>'
+        f'<p class="facts">{" · ".join(fact for fact in facts if fact)}</p>{_progress(contents)}'
+        f"{against}{command}{guide_html(experiment.name)}</header>{shown}"
+        f"{_runs_html(contents.runs, all_versions)}</section>"
+    )
+
+
+def shown_html(item: Shown, anchor: str | None, files: Files) -> str:
+    """A table, or a figure that has its anchor; one without is named as missing."""
+    if isinstance(item, Table):
+        return table_html(item)
+    if anchor is None:
+        return (
+            f'<section class="shown missing"><h3>{text(item.title)}</h3>'
+            '<p class="empty">This figure is missing: no finished run has values for it yet.</p></section>'
+        )
+    links = " · ".join(
+        f'<a href="{text(address)}">{text(address.rsplit(".", 1)[-1].upper())}</a>' for address in files.get(anchor, ())
+    )
+    note = f"<span>{words}</span>" if (words := prose(f"{item.note} {_scale_note(item)}")) else ""
+    caption = " ".join(part for part in (note, f'<span class="files">{links}</span>' if links else "") if part)
+    return (
+        f'<figure class="shown figure" id="{anchor}"><h3>{text(item.title)}</h3>'
+        f'<div class="drawing" role="group" aria-label="{text(item.title)}"></div>{json_script(payload(item))}'
+        f"<figcaption>{caption}</figcaption></figure>"
+    )
+
+
+def _scale_note(item: Figure) -> str:
+    if isinstance(item, HeatMaps) and leaves_diagonal_out(item):
+        return "The scale is that of the entries beside the diagonal."
+    return ""
+
+
+def _progress(contents: SweepContents) -> str:
+    done, total = contents.n_finished, len(contents.runs)
+    state = "all runs finished" if done == total else "half-finished" if done else "no run finished yet"
+    kind = "done" if done == total else "partial"
+    return (
+        f'<p class="progress {kind}"><progress max="{total}" value="{done}" aria-label="finished runs"></progress> '
+        f"{done} of {plural(total, 'run')} · {state}</p>"
+    )
+
+
+def _runs_html(runs: Sequence[RunState], all_versions: Sequence[Versions]) -> str:
+    rows = "".join(_run_html(run, all_versions) for run in runs)
+    return (
+        f'<details class="runs"><summary>{plural(len(runs), "run")}: settings, commands, versions</summary>'
+        f"<ul>{rows}</ul></details>"
+    )
+
+
+def _run_html(run: RunState, all_versions: Sequence[Versions]) -> str:
+    state = run.state if run.state != "begun" else f"begun: step {run.n_steps} of {run.work.n_steps}"
+    about = run.about
+    seconds = f" · {about['seconds']:.3g} s" if isinstance(about.get("seconds"), int | float) else ""
+    lines = [f"error: {run.error}"] if run.error else []
+    if about:
+        number = f" (set {all_versions.index(versions_of(about)) + 1})" if len(all_versions) > 1 else ""
+        versions = ", ".join(f"{name} {value}" for name, value in versions_of(about))
+        lines += [f"command: {about.get('command') or 'not kept'}", f"started: {about.get('started', 'not kept')}"]
+        lines += [f"versions{number}: {versions}", f"system: {about.get('system', '?')}, {about.get('cpus', '?')} cpus"]
+    settings = settings_of(run.work).items()
+    lines += ["settings:", *(f"  {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in settings)]
+    return (
+        f'<li><details><summary><span class="state {slug(run.state)}">{text(state)}</span> {text(run.work.name)}'
+        f'<span class="figure-of-run">{text(run.headline)}{text(seconds)}</span></summary>'
+        f"<pre>{text(chr(10).join(lines))}</pre></details></li>"
+    )
+
+
+def _badge(verdict: str) -> str:
+    return f'<span class="verdict {slug(verdict)}">{text(verdict)}</span>'
+
+
+def _described(versions: Mapping[Versions, int]) -> str:
+    """The versions in which the sets differ, with the number of runs of each."""
+    names = sorted({name for versions_set in versions for name, _ in versions_set})
+    differing = [name for name in names if len({dict(versions_set).get(name) for versions_set in versions}) > 1]
+    return "; ".join(
+        f"set {number}, {plural(count, 'run')}: "
+        + ", ".join(f"{text(name)} {text(dict(versions_set).get(name, 'absent'))}" for name in differing)
+        for number, (versions_set, count) in enumerate(versions.items(), start=1)
+    )

@@ -1,0 +1,145 @@
+"""What a sweep shows while it goes on: a live table on a terminal, plain lines elsewhere."""
+
+import sys
+import time
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from neuralpath.kernels import format_time
+from neuralpath.papers.runs.place import read_metrics
+from neuralpath.papers.runs.run_task import Outcome
+from neuralpath.papers.runs.store import Store
+from neuralpath.papers.runs.work import Work
+
+_REFRESH_PER_SECOND = 2
+
+
+@dataclass
+class _Running:
+    work: Work
+    begun: float
+    first_step: int
+    """Steps that were there when it began: an interrupted run goes on."""
+
+
+@dataclass
+class _Counts:
+    finished: int = 0
+    failed: int = 0
+    seconds: list[float] = field(default_factory=list)
+
+
+class Display:
+    """Progress of a sweep on standard error. Reads the metrics that runs write, so it sees every process's runs."""
+
+    def __init__(
+        self, store: Store, works: tuple[Work, ...], waiting: set[str], show: bool | None, *, n_failed: int = 0
+    ) -> None:
+        """Of ``works``, those are to be done that are ``waiting``; ``n_failed`` have failed before."""
+        self._store = store
+        self._works = works
+        self._counts = _Counts(finished=len(works) - len(waiting) - n_failed, failed=n_failed)
+        self._running: dict[str, _Running] = {}
+        self._elsewhere: set[str] = set()
+        self._console = Console(stderr=True, highlight=False, soft_wrap=True)
+        is_live = show if show is not None else sys.stderr.isatty()
+        self._is_silent = show is False
+        self._live = Live(self, console=self._console, refresh_per_second=_REFRESH_PER_SECOND) if is_live else None
+
+    def __enter__(self) -> "Display":
+        if self._live is not None:
+            self._live.start()
+        else:
+            self._say(self._headline())
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._live is not None:
+            self._live.stop()
+
+    def started(self, work: Work) -> None:
+        """A run begins here."""
+        done = len(read_metrics(self._store.folder(work)))
+        self._running[work.name] = _Running(work, time.monotonic(), done)
+        self._elsewhere.discard(work.name)
+
+    def busy(self, work: Work) -> None:
+        """A run is in the hands of another process."""
+        self._running.pop(work.name, None)
+        if work.name not in self._elsewhere:
+            self._elsewhere.add(work.name)
+            self._say(f"another process is doing {work.name}")
+
+    def ended(self, work: Work, outcome: Outcome) -> None:
+        """A run has ended."""
+        self._running.pop(work.name, None)
+        if outcome.kind == "finished":
+            self._counts.finished += 1
+            if outcome.seconds > 0:
+                self._counts.seconds.append(outcome.seconds)
+        else:
+            self._counts.failed += 1
+        took = f" in {format_time(outcome.seconds)}" if outcome.seconds > 0 else ""
+        message = f": {outcome.message}" if outcome.message else ""
+        done = f"[{self._counts.finished + self._counts.failed}/{len(self._works)}]"
+        self._say(f"{done} {outcome.kind} {work.name}{took}{message}")
+
+    def __rich__(self) -> Group:
+        table = Table(box=None, pad_edge=False)
+        for heading in ("run", "step", "last", "for", "left"):
+            table.add_column(heading, justify="left" if heading in ("run", "last") else "right", no_wrap=True)
+        for running in list(self._running.values()):
+            metrics = read_metrics(self._store.folder(running.work))
+            elapsed = time.monotonic() - running.begun
+            left = _left(running, len(metrics), elapsed)
+            table.add_row(
+                running.work.label,
+                f"{len(metrics)}/{running.work.n_steps}",
+                _last(metrics),
+                format_time(elapsed),
+                "" if left is None else format_time(left),
+            )
+        return Group(Text(self._headline()), table)
+
+    def _headline(self) -> str:
+        n, counts = len(self._works), self._counts
+        parts = [f"{counts.finished} of {n} runs finished"]
+        parts += [f"{len(self._running)} running"] if self._running else []
+        parts += [f"{counts.failed} failed"] if counts.failed else []
+        parts += [f"{len(self._elsewhere)} elsewhere"] if self._elsewhere else []
+        left = self._seconds_left()
+        parts += [f"about {format_time(left)} left"] if left is not None else []
+        return ", ".join(parts)
+
+    def _seconds_left(self) -> float | None:
+        """Runs to come take as long as those that have ended here; None before the first has."""
+        if not self._counts.seconds or not self._running:
+            return None
+        mean = sum(self._counts.seconds) / len(self._counts.seconds)
+        n_to_come = len(self._works) - self._counts.finished - self._counts.failed
+        return mean * n_to_come / len(self._running)
+
+    def _say(self, line: str) -> None:
+        if not self._is_silent:
+            self._console.print(line, markup=False)
+
+
+def _left(running: _Running, n_steps: int, elapsed: float) -> float | None:
+    new = n_steps - running.first_step
+    return elapsed / new * (running.work.n_steps - n_steps) if new > 0 else None
+
+
+def _last(metrics: list[dict[str, Any]]) -> str:
+    """The accuracy of the last step, where there is one."""
+    if not metrics:
+        return ""
+    values = {name: value for name, value in metrics[-1].items() if name.endswith("accuracy")}
+    return " ".join(f"{name.removesuffix('_accuracy')} {value:.1%}" for name, value in values.items())

@@ -1,0 +1,79 @@
+r"""What the path kernel says about the slowest direction of training (P1 proposition 3.3), by listing paths."""
+
+from copy import deepcopy
+from dataclasses import dataclass, replace
+
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from neuralpath.graph import PathGraph, check_input, chosen_output
+from neuralpath.kernels import spectrum
+from neuralpath.paths.enumeration import PATH_LIMIT, path_features, path_values
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EigenvalueBound:
+    r"""Both sides of P1 proposition 3.3, for every eigenvalue; eigenvalues stand largest first.
+
+    ``tangent`` are the eigenvalues of :math:`K^V`, ``path`` those of the path kernel :math:`H`, and ``stretch`` is
+    :math:`\rho_{max}(\nabla v \nabla v^\top)`. The proposition is about the last of each.
+    """
+
+    tangent: Float[Tensor, " batch"]
+    path: Float[Tensor, " batch"]
+    stretch: Float[Tensor, ""]
+
+    @property
+    def bound(self) -> Float[Tensor, " batch"]:
+        """The right-hand side: eigenvalues of the path kernel times the stretch."""
+        return self.path * self.stretch
+
+
+def eigenvalue_bound(
+    graph: PathGraph, x: Float[Tensor, "batch *shape"], *, output: int | None = None, limit: int = PATH_LIMIT
+) -> EigenvalueBound:
+    r"""The eigenvalues of the value tangent kernel and their bound by those of the path kernel.
+
+    .. math:: \rho_{min}(K^V) \le \rho_{min}(H)\, \rho_{max}(\nabla v \nabla v^\top), \qquad
+        K^V = \Phi^\top \nabla v \nabla v^\top \Phi, \quad H = \Phi^\top \Phi
+
+    Symbols: :math:`\Phi` are the path features and :math:`\nabla v` the derivatives of the path values by the weights,
+    both by bundles of paths with the same weights. It holds for every eigenvalue, counted from the largest, since
+    :math:`u^\top K^V u \le \rho_{max} \, u^\top H u` for every :math:`u`.
+    So near-duplicate inputs, which make :math:`H` ill-conditioned, leave a direction that no training learns quickly.
+
+    Reference: P1 proposition 3.3. Cost: all paths are listed, times the weights: for small networks only.
+    Raises: ValueError past ``limit`` paths, for tied weights, and for inputs that do not fit; if the outputs do not
+    share their paths and ``output`` is not given.
+
+    >>> import neuralpath as npath
+    >>> graph = npath.trace(npath.nets.FC(3, width=6, depth=3), torch.ones(1, 3))
+    >>> sides = eigenvalue_bound(graph, torch.randn(2, 3))
+    >>> bool((sides.tangent <= sides.bound).all())
+    True
+    """
+    check_input("x", x, graph)
+    unit = chosen_output(graph, output)
+    features = path_features(graph, x, bundled=True, output=unit, limit=limit).detach().double()
+    derivatives = _value_derivatives(graph, unit, limit)
+    gradients = features @ derivatives
+    tangent, path = gradients @ gradients.T, features @ features.T
+    return EigenvalueBound(
+        spectrum(tangent).to(x.dtype),
+        spectrum(path).to(x.dtype),
+        torch.linalg.matrix_norm(derivatives, 2).square().to(x.dtype),
+    )
+
+
+def _value_derivatives(graph: PathGraph, output: int, limit: int) -> Float64[Tensor, "path weight"]:
+    """Derivatives of the path values by the weights of linear nodes and biases."""
+    with torch.inference_mode(False), torch.enable_grad():
+        # Of a copy, since weights that are not trained count too.
+        graph = replace(graph, model=deepcopy(graph.model).requires_grad_())
+        values = path_values(graph, bundled=True, output=output, limit=limit)
+        names = {name for node in graph.weights() for name in node.parameters}
+        params = [tensor for name, tensor in graph.params.items() if name in names]
+        basis = torch.eye(len(values), dtype=values.dtype, device=values.device)
+        parts = torch.autograd.grad(values, params, basis, is_grads_batched=True, materialize_grads=True)
+    return torch.cat([part.flatten(1) for part in parts], dim=1).double()

@@ -1,0 +1,407 @@
+"""Sums over paths without cancellation: active paths, shared paths, overlap, path norms.
+
+All are one walk in which weights and constants are replaced by powers of their absolute values; the power 0
+counts paths. A number of paths soon passes any floating-point range, and so may the power of a weight: values
+are in double precision, and each example carries a power of two of its own.
+"""
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from neuralpath._checks import describe
+from neuralpath.graph import (
+    CHUNK_BYTES,
+    Gates,
+    Operand,
+    PathGraph,
+    State,
+    check_graph,
+    check_input,
+    chosen_output,
+    linear_maps,
+    no_paths_through,
+    nodes as n,
+    walk,
+)
+
+NOTHING = -(2**60)
+"""Exponent of an example whose values are all 0: below every other, so that it never sets the scale of a sum."""
+
+LARGEST_POWER = 2**20
+"""Of a path norm: exponents are multiplied by it, and must stay far above ``NOTHING``."""
+
+Values = Float[Tensor, "batch ..."]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaled:
+    """Non-negative values ``mantissa * 2**exponent`` with one exponent for each example.
+
+    Within an example, values more than 2**1022 below the largest one are lost.
+    """
+
+    mantissa: Float[Tensor, "batch *shape"]
+    exponent: Int[Tensor, " batch"]
+
+    def rescaled(self) -> "Scaled":
+        """The same values with the largest mantissa of each example between 1/2 and 1."""
+        largest = self.mantissa.detach().reshape(len(self.exponent), -1).amax(1)
+        # A larger power of two has no floating-point number; subnormal values stay a little small instead.
+        shift = torch.frexp(largest).exponent.to(self.exponent.dtype).clamp(min=-1022)
+        exponent = torch.where(largest == 0, NOTHING, self.exponent + shift)
+        return Scaled(_times_power(self.mantissa, -shift), exponent)
+
+    def at(self, exponent: Int[Tensor, " batch"]) -> Float[Tensor, "batch *shape"]:
+        """The values relative to another exponent, which is not below this one's."""
+        return _times_power(self.mantissa, self.exponent - exponent)
+
+    def plus(self, other: "Scaled") -> "Scaled":
+        """The sum, at the larger of the two exponents."""
+        one, two = self.rescaled(), other.rescaled()
+        exponent = torch.maximum(one.exponent, two.exponent)
+        return Scaled(one.at(exponent) + two.at(exponent), exponent)
+
+    def log(self) -> Float[Tensor, "batch *shape"]:
+        """Natural logarithm of the values; minus infinity where there is nothing."""
+        exponent = self.exponent.to(self.mantissa.dtype).reshape(-1, *(1,) * (self.mantissa.ndim - 1))
+        return self.mantissa.log() + exponent * math.log(2)
+
+    def values(self) -> Float[Tensor, "batch *shape"]:
+        """The values themselves; infinity beyond the range."""
+        half = self.exponent.clamp(-4096, 4096) // 2  # in two steps: a power may be out of range where a value is not
+        rest = self.exponent.clamp(-4096, 4096) - half
+        return torch.where(self.mantissa == 0, 0.0, _times_power(_times_power(self.mantissa, half), rest))
+
+
+def _times_power(values: Values, power: Int[Tensor, " batch"]) -> Values:
+    factor = torch.ldexp(torch.ones_like(power, dtype=values.dtype), power)
+    return values * factor.reshape(-1, *(1,) * (values.ndim - 1))
+
+
+def _power_of(values: Float[Tensor, "*shape"], power: float) -> tuple[Float[Tensor, "*shape"], int]:
+    """``|values|**power`` as a mantissa of size at most 1 and an exponent of two, so that no power leaves the range."""
+    size = values.abs()
+    _, exponent = math.frexp(float(size.detach().max())) if values.numel() else (0.0, 0)
+    exponent = max(exponent, -1022)
+    whole = math.floor(power * exponent)
+    return (size * 2.0**-exponent) ** power * 2.0 ** (power * exponent - whole), whole
+
+
+class PathSums:
+    """Sum over the paths into each unit of |weights|^power * |constants|^power * |activity|.
+
+    Activity is the product of the gates of ``gates``, and of ``second`` where given (paths active for both);
+    without gates all are open, and every path of a max pool's window counts.
+    """
+
+    def __init__(
+        self,
+        state: State,
+        ones: Values,
+        *,
+        power: float = 0,
+        gates: Gates | None = None,
+        second: Gates | None = None,
+        from_input_only: bool = False,
+    ) -> None:
+        self._state = state
+        self._ones = ones
+        self._power = power
+        self._gates = [g for g in (gates, second) if g is not None]
+        self._from_input_only = from_input_only
+
+    def _start(self, values: Tensor, shape: n.Shape, exponent: int = 0) -> Scaled:
+        """Paths that start here."""
+        batch = self._ones.shape[0]
+        exponents = torch.full((batch,), exponent, dtype=torch.int64, device=self._ones.device)
+        return Scaled(values.expand(batch, *shape), exponents)
+
+    def _size(self, operand: Operand) -> tuple[Tensor, int]:
+        value = operand.evaluate(self._state).to(self._ones)
+        return (torch.ones_like(value), 0) if self._power == 0 else _power_of(value, self._power)
+
+    def _from_here(self, operand: Operand, shape: n.Shape) -> Scaled:
+        size, exponent = self._size(operand)
+        return self._start(torch.zeros_like(size) if self._from_input_only else size, shape, exponent)
+
+    def input(self, node: n.InputNode) -> Scaled:
+        return self._start(self._ones, node.shape)
+
+    def constant(self, node: n.ConstantNode) -> Scaled:
+        return self._from_here(node.value, node.shape)
+
+    def linear(self, node: n.LinearNode, sums: Scaled) -> Scaled:
+        if self._power == 0:
+            return Scaled(linear_maps.mix_with_ones(node, sums.mantissa), sums.exponent).rescaled()
+        weight, exponent = self._size(node.weight)
+        return Scaled(linear_maps.linear(node, sums.mantissa, weight), sums.exponent + exponent).rescaled()
+
+    def bias(self, node: n.BiasNode, sums: Scaled) -> Scaled:
+        return sums.plus(self._from_here(node.value, node.shape))
+
+    def gate(self, node: n.GateNode, sums: Scaled) -> Scaled:
+        for gates in self._gates:
+            gate = gates[node.name]
+            sums = Scaled(sums.mantissa * gate.to(sums.mantissa.dtype).abs(), sums.exponent)
+            if gate.dtype != torch.bool:  # soft gates may be tiny
+                sums = sums.rescaled()
+        return sums
+
+    def activation(self, node: n.ActivationNode, sums: Scaled) -> Scaled:
+        raise no_paths_through(node)
+
+    def scale(self, node: n.ScaleNode, sums: Scaled) -> Scaled:
+        factor, exponent = self._size(node.factor)
+        return Scaled(sums.mantissa * factor, sums.exponent + exponent).rescaled()
+
+    def add(self, node: n.AddNode, *branches: Scaled) -> Scaled:
+        total = branches[0]
+        for branch in branches[1:]:
+            total = total.plus(branch)
+        return total
+
+    def concat(self, node: n.ConcatNode, *branches: Scaled) -> Scaled:
+        branches = tuple(branch.rescaled() for branch in branches)
+        exponent = torch.stack([branch.exponent for branch in branches]).amax(0)
+        return Scaled(torch.cat([branch.at(exponent) for branch in branches], dim=1), exponent)
+
+    def select(self, node: n.SelectNode, sums: Scaled) -> Scaled:
+        return Scaled(linear_maps.select(node, sums.mantissa), sums.exponent)
+
+    def average_pool(self, node: n.AveragePoolNode, sums: Scaled) -> Scaled:
+        matrices, exponent = [], sums.exponent
+        for matrix in node.matrices:
+            size, power = _power_of(matrix, self._power)
+            matrices.append(torch.where(matrix != 0, size, 0.0))  # 0 to the power 0 is no path
+            exponent = exponent + power
+        return Scaled(linear_maps.average(sums.mantissa, tuple(matrices)), exponent)
+
+    def max_pool(self, node: n.MaxPoolNode, sums: Scaled) -> Scaled:
+        if not self._gates:
+            return Scaled(linear_maps.sum_windows(node, sums.mantissa), sums.exponent)
+        index = self._gates[0][node.name]
+        values = linear_maps.gather_positions(sums.mantissa, index)
+        for gates in self._gates[1:]:
+            values = values * (gates[node.name] == index)
+        return Scaled(values, sums.exponent)
+
+    def reshape(self, node: n.ReshapeNode, sums: Scaled) -> Scaled:
+        return Scaled(sums.mantissa.reshape(sums.mantissa.shape[0], *node.shape), sums.exponent)
+
+
+@torch.no_grad()
+def active_paths(
+    graph: PathGraph, x: Float[Tensor, "batch *shape"], *, output: int | None = None
+) -> Float[Tensor, " batch"]:
+    r"""Natural logarithm of the number of active paths of each example.
+
+    .. math:: \log \sum_p A(x, p)
+
+    Symbols: :math:`A(x, p)` is the product of the gates on the path :math:`p`. For soft gates the sum of the
+    activities, for gates below 0 (a negative slope of PReLU) of their sizes, :math:`|A(x, p)|`. Paths that start at
+    a bias count. Minus infinity where no path is active.
+    Reference: P1 definition 2.1, P2 definition 3.2. Cost: one pass over the units, linear in the batch; no
+    overflow at any depth, since each example carries an exponent of its own.
+    Raises: ValueError if ``x`` does not fit, or if the outputs do not share their paths and ``output`` is not
+    given; TypeError for another dtype than the network's.
+
+    >>> import neuralpath as npath
+    >>> graph = npath.trace(npath.nets.FC(3, width=8, depth=2), torch.ones(1, 3))
+    >>> x = torch.randn(2, 3)
+    >>> open_gates = graph.gates(x).layers[0].sum(1)
+    >>> bool(torch.allclose(npath.active_paths(graph, x).exp(), 3.0 * open_gates))
+    True
+    """
+    check_input("x", x, graph)
+    unit = chosen_output(graph, output)
+    gates = graph.gates(x)
+    chunk = _at_once(graph, gates)
+    logs = [
+        _count(graph, gates.batch(slice(start, start + chunk)), None, min(chunk, len(x) - start))
+        for start in range(0, len(x), chunk)
+    ]
+    return torch.cat([log.flatten(1)[:, unit] if log.ndim > 1 else log for log in logs]).to(x.dtype)
+
+
+@torch.no_grad()
+def shared_paths(
+    graph: PathGraph,
+    x1: Float[Tensor, "batch1 *shape"],
+    x2: Float[Tensor, "batch2 *shape"] | None = None,
+    *,
+    output: int | None = None,
+) -> Float[Tensor, "batch1 batch2"]:
+    r"""Natural logarithm of the number of paths that are active for both inputs of each pair.
+
+    .. math:: \log \sum_p A(x, p) A(x', p)
+
+    The diagonal for one batch is ``active_paths`` (for hard gates; the sizes of others count, as there). A path
+    through a max pool is shared where both inputs pick the same position.
+    Cost: one pass over the units for each pair. Raises: as ``active_paths``.
+
+    >>> import neuralpath as npath
+    >>> x = torch.randn(3, 2)
+    >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=3), x[:1])
+    >>> bool(torch.allclose(npath.shared_paths(graph, x).diagonal(), npath.active_paths(graph, x)))
+    True
+    """
+    check_input("x1", x1, graph)
+    if x2 is not None:
+        check_input("x2", x2, graph)
+    unit = chosen_output(graph, output)
+
+    def count(gates1: Gates, gates2: Gates, pairs: int) -> Tensor:
+        log = _count(graph, gates1, gates2, pairs)
+        return log.flatten(1)[:, unit] if log.ndim > 1 else log
+
+    return _over_pairs(graph, x1, x2, count).to(x1.dtype)
+
+
+def path_overlap(
+    graph: PathGraph,
+    x1: Float[Tensor, "batch1 *shape"],
+    x2: Float[Tensor, "batch2 *shape"] | None = None,
+    *,
+    per_input: bool = False,
+    output: int | None = None,
+) -> Float[Tensor, "batch1 batch2 *input"]:
+    r"""Number of paths from an input node that are active for both inputs of each pair.
+
+    .. math:: \Lambda(i, x, x') = |\{p : p \text{ starts at } i,\ A(x, p) = A(x', p) = 1\}|
+
+    With ``per_input`` the result has an entry for each input node; without it, the mean over the input nodes,
+    which for a fully connected network is the common value :math:`\Lambda(x, x') = \prod_l \langle G_l, G_l'
+    \rangle`. Paths from biases are not counted; soft gates give the sum of the sizes of activities.
+    Reference: P1 definition 2.2, P2 definition 4.2. Cost: one pass over the units for each pair, two with
+    ``per_input``.
+    Raises: OverflowError if a count passes the range of the dtype (``shared_paths`` gives logarithms);
+    otherwise as ``active_paths``.
+
+    >>> import neuralpath as npath
+    >>> x = torch.randn(3, 2)
+    >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=2), x[:1])
+    >>> gates = graph.gates(x).layers[0].float()
+    >>> bool(torch.equal(npath.path_overlap(graph, x), gates @ gates.T))
+    True
+    """
+    check_input("x1", x1, graph)
+    if x2 is not None:
+        check_input("x2", x2, graph)
+    unit = chosen_output(graph, output)
+
+    def count(gates1: Gates, gates2: Gates, pairs: int) -> Tensor:
+        ones = torch.ones(pairs, *graph.input_shape, dtype=torch.float64, device=x1.device, requires_grad=per_input)
+        sums = walk(graph, PathSums(graph.state, ones, gates=gates1, second=gates2, from_input_only=True))
+        mantissa = sums.mantissa.reshape(pairs, -1)[:, unit]
+        if per_input:
+            (mantissa,) = torch.autograd.grad(mantissa.sum(), ones, materialize_grads=True)
+        else:
+            mantissa = mantissa / math.prod(graph.input_shape)
+        return Scaled(mantissa.detach(), sums.exponent).values()
+
+    # The count by input node is a derivative, which an inference mode of the caller's would not allow.
+    with torch.inference_mode(False), torch.set_grad_enabled(per_input):
+        overlap = _over_pairs(graph, x1, x2, count).to(x1.dtype)
+    if not bool(torch.isfinite(overlap).all()):
+        raise OverflowError(
+            f"`path_overlap` passes the range of {str(x1.dtype).removeprefix('torch.')}: "
+            "`shared_paths` gives the logarithm of the number of shared paths."
+        )
+    return overlap
+
+
+def path_norm(graph: PathGraph, q: float = 1, *, log: bool = False) -> Float[Tensor, ""]:
+    r"""The path norm of a network.
+
+    .. math:: \Big( \sum_k \sum_{p \to k} \prod_{w \in p} |w|^q \Big)^{1/q}
+
+    over all outputs k and the paths that end there, constants (pooling factors, scales) counted as weights, gates
+    open, and every path of a max pool's window counted; biases are first weights. Differentiable in the
+    parameters, so it can be a penalty. Works for tied weights too. ``log=True`` gives its natural logarithm, for
+    networks whose norm passes the range of the dtype.
+    At a norm of 0 its gradient is taken to be 0.
+    Cost: one forward pass with |w|^q on one example, in double precision.
+    Raises: ValueError if ``q`` is not positive; OverflowError if the norm does not fit the dtype.
+
+    >>> import neuralpath as npath
+    >>> graph = npath.trace(npath.nets.FC(2, width=4, depth=2), torch.ones(1, 2))
+    >>> first, second = graph.params.values()
+    >>> by_hand = (second.abs() @ first.abs()).sum()
+    >>> bool(torch.allclose(npath.path_norm(graph), by_hand))
+    True
+    """
+    check_graph(graph)
+    if not isinstance(q, int | float) or isinstance(q, bool):
+        raise TypeError(f"`q` must be a positive number, got {describe(q)}.")
+    if not 0 < q <= LARGEST_POWER:
+        raise ValueError(f"`q` must be a positive finite number, at most {LARGEST_POWER}, got {q}.")
+    like = next(iter(graph.params.values()), torch.zeros(()))
+    ones = torch.ones(1, *graph.input_shape, dtype=torch.float64, device=like.device)
+    sums = walk(graph, PathSums(graph.state, ones, power=q))
+    total = Scaled(sums.mantissa.reshape(1, -1).sum(1), sums.exponent).rescaled()
+    if float(total.mantissa.detach()) == 0:
+        # No path has a weight. Neither root nor logarithm has a derivative there; 0 is one that harms no training.
+        return (0 * total.mantissa[0] + (-math.inf if log else 0.0)).to(like.dtype)
+    if log:
+        return (total.log()[0] / q).to(like.dtype)
+    norm = _root(total, q).values()[0].to(like.dtype)
+    if not bool(torch.isfinite(norm.detach())):
+        raise OverflowError(
+            f"the path norm is e^{float(total.log().detach()) / q:.1f}, past the range of {like.dtype}: "
+            "use `log=True` or a wider dtype."
+        )
+    return norm
+
+
+def _root(total: Scaled, q: float) -> Scaled:
+    """The q-th root of positive values; of the exponent, what is not whole goes to the mantissa."""
+    exponent = (total.exponent.double() / q).clamp(-(2.0**40), 2.0**40)
+    whole = exponent.floor()
+    return Scaled(total.mantissa ** (1 / q) * torch.exp2(exponent - whole), whole.long())
+
+
+def _count(graph: PathGraph, gates: Gates, second: Gates | None, pairs: int) -> Tensor:
+    ones = torch.ones(pairs, *graph.input_shape, dtype=torch.float64, device=_device(graph, gates))
+    return walk(graph, PathSums(graph.state, ones, gates=gates, second=second)).log()
+
+
+def _at_once(graph: PathGraph, gates: Gates) -> int:
+    """Pairs of examples that are walked at once: copies of their gates, and the values of a node and the next."""
+    of_gates = 2 * sum(layer.element_size() * layer[0].numel() for layer in gates.layers)
+    return max(1, CHUNK_BYTES // (of_gates + 2 * 8 * graph.widest))
+
+
+def _device(graph: PathGraph, gates: Gates) -> torch.device:
+    tensors = [*gates.layers, *graph.params.values(), torch.zeros(())]
+    return tensors[0].device
+
+
+def _over_pairs(
+    graph: PathGraph,
+    x1: Float[Tensor, "batch1 *shape"],
+    x2: Float[Tensor, "batch2 *shape"] | None,
+    count: Callable[[Gates, Gates, int], Tensor],
+) -> Tensor:
+    """A quantity of pairs of gates for all pairs of two batches; for one batch each pair once."""
+    gates1 = graph.gates(x1)
+    gates2 = gates1 if x2 is None else graph.gates(x2)
+    n1, n2 = len(x1), len(x1 if x2 is None else x2)
+    rows, columns = (
+        torch.triu_indices(n1, n1) if x2 is None else torch.cartesian_prod(torch.arange(n1), torch.arange(n2)).T
+    )
+    parts = []
+    chunk = _at_once(graph, gates1)
+    for start in range(0, len(rows), chunk):
+        one, two = rows[start : start + chunk], columns[start : start + chunk]
+        parts.append(count(gates1.batch(one), gates2.batch(two), len(one)))
+    values = torch.cat(parts)
+    result = values.new_empty(n1, n2, *values.shape[1:])
+    result[rows, columns] = values
+    if x2 is None:
+        result[columns, rows] = values
+    return result

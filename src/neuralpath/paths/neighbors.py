@@ -1,0 +1,196 @@
+"""The training examples that a network sees as most alike to others."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from difflib import get_close_matches
+from numbers import Integral
+from typing import Literal, get_args
+
+import torch
+from jaxtyping import Float, Int64
+from torch import Tensor
+
+from neuralpath._loops import overlaps
+from neuralpath._memory import memory_budget
+from neuralpath.graph import PathGraph, check_input, chosen_output
+from neuralpath.kernels import Cost, Plan, Tile, dense_chain, make_plan, path_kernel_tiles, refuse_overflow
+from neuralpath.paths.counts import active_paths, shared_paths
+
+By = Literal["kernel", "gates", "paths", "input"]
+
+SELF_BLOCK = {True: 32, False: 4}
+"""Examples whose kernel with themselves is computed at once: more of a dense chain, where a call costs most."""
+
+PAIRS = 2**20
+"""Pairs of a tile, at most."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Neighbors:
+    """The nearest examples of each query, the nearest first.
+
+    ``values`` are the cosine of the path features, the normalized number of shared active paths, its logarithm as it
+    is (minus infinity where none is shared), or the Euclidean distance.
+    """
+
+    by: str
+    indices: Int64[Tensor, "query k"]
+    values: Float[Tensor, "query k"]
+
+
+@torch.no_grad()
+def nearest(
+    graph: PathGraph,
+    x_query: Float[Tensor, "_query *shape"],
+    x_train: Float[Tensor, "_train *shape"],
+    k: int,
+    *,
+    by: str = "kernel",
+    output: int | None = None,
+    normalize: bool = False,
+    memory: int | None = None,
+) -> Neighbors:
+    r"""The training examples that the network sees as most alike to each query.
+
+    .. math:: \frac{H(x, x')}{\sqrt{H(x, x) H(x', x')}}, \qquad \frac{s(x, x')}{\sqrt{s(x, x) s(x', x')}}, \qquad
+        \log s(x, x'), \qquad \|x - x'\|, \qquad s(x, x') = \sum_p A(x, p) A(x', p)
+
+    are the measures ``"kernel"``, the cosine of the path features; ``"gates"``, the number of paths that are active for
+    both, normalized; ``"paths"``, that number itself; and ``"input"``, the distance of the inputs, which knows nothing
+    of the network. Path features are inputs times activities, so that ``"kernel"`` compares pixels as well as gates:
+    for a fully connected network without biases it is the cosine of the inputs times ``"gates"``. ``"paths"`` favors
+    examples that open many gates. The first two are 0 for an example without an active path.
+
+    ``output`` says whose paths are counted where the outputs have paths of their own, as in ``shared_paths``.
+    Of equally near examples the one that comes first is taken first. ``normalize`` is that of ``path_kernel``, for
+    networks whose kernel passes the range of its dtype; numbers of paths are kept as logarithms and need none.
+    ``memory`` is a budget in bytes.
+
+    Cost: for ``"kernel"`` the path kernel of all pairs, tile by tile, and of each example with itself; for ``"gates"``
+    and ``"paths"`` a population count of each pair's gates for a bias-free fully connected network, otherwise a pass
+    over the units for each pair. The k nearest so far are all that is kept.
+    Raises: ValueError if the inputs do not fit, for a number ``k`` that is not from 1 to that of the examples, or an
+    unknown measure; OverflowError as ``path_kernel``.
+
+    >>> import neuralpath as npath
+    >>> x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [-1.0, 0.5]])
+    >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=2), x[:1])
+    >>> nearest(graph, x[:1], x, 2, by="input").indices
+    tensor([[0, 1]])
+    """
+    check_input("x_query", x_query, graph)
+    check_input("x_train", x_train, graph)
+    if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= len(x_train):
+        raise ValueError(f"`k` must be from 1 to the {len(x_train):,} examples of `x_train`, got {k}.")
+    budget = memory_budget(memory)
+    if output is not None and by not in ("gates", "paths"):
+        raise ValueError(f"`output` says whose paths are counted, by 'gates' or by 'paths'; it has no use by {by!r}.")
+    if by == "kernel":
+        tiles = _cosines(graph, x_query, x_train, normalize, budget)
+    elif by in ("gates", "paths"):
+        tiles = _shared(graph, x_query, x_train, by == "gates", chosen_output(graph, output), budget)
+    elif by == "input":
+        tiles = _distances(x_query, x_train, budget)
+    else:
+        near = get_close_matches(str(by), get_args(By), n=1)
+        hint = f" Did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"`by` must be one of {', '.join(get_args(By))}, got {by!r}.{hint}")
+    indices, values = _largest(tiles, len(x_query), int(k))
+    return Neighbors(by, indices, (-values if by == "input" else values).to(x_query.dtype))
+
+
+Scores = Iterator[tuple[Tile, Float[Tensor, "_rows _columns"]]]
+
+
+def _largest(tiles: Scores, n_queries: int, k: int) -> tuple[Int64[Tensor, "query k"], Float[Tensor, "query k"]]:
+    """The k largest scores of each row, with tiles of a row coming from left to right."""
+    values, indices = torch.empty(n_queries, k, dtype=torch.float64), torch.empty(n_queries, k, dtype=torch.int64)
+    seen: dict[int, int] = {}
+    for tile, scores in tiles:
+        rows, n_before = tile.rows, min(seen.get(tile.rows.start, 0), k)
+        columns = torch.arange(tile.columns.start, tile.columns.stop).expand(len(scores), -1)
+        all_values = torch.cat([values[rows, :n_before], scores.cpu().double()], 1)
+        all_indices = torch.cat([indices[rows, :n_before], columns], 1)
+        # A stable sort: of equal scores the one before stays before, and that has the smaller index.
+        order = torch.sort(all_values, dim=1, descending=True, stable=True).indices[:, :k]
+        kept = order.shape[1]
+        values[rows, :kept], indices[rows, :kept] = all_values.gather(1, order), all_indices.gather(1, order)
+        seen[rows.start] = tile.columns.stop
+    return indices, values
+
+
+def _cosines(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalize: bool, budget: int) -> Scores:
+    lengths1, lengths2 = (_lengths(graph, x, normalize, budget) for x in (x_query, x_train))
+    for tile, values in path_kernel_tiles(graph, x_query, x_train, normalize=normalize, memory=budget):
+        refuse_overflow(values, "path kernel", "use `normalize=True`, or give the inputs in float64")
+        # One after the other: a product of lengths may pass the range of the dtype.
+        scores = values / lengths1[tile.rows, None] / lengths2[None, tile.columns]
+        yield tile, torch.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def _lengths(graph: PathGraph, x: Tensor, normalize: bool, budget: int) -> Float[Tensor, " batch"]:
+    """The length of each example's path features."""
+    tiles = path_kernel_tiles(graph, x, normalize=normalize, memory=budget)
+    side = min(SELF_BLOCK[dense_chain(graph) is not None], tiles.plan.block1)
+    parts = []
+    for start in range(0, len(x), side):
+        some = slice(start, min(start + side, len(x)))
+        parts.append(tiles.values(Tile(some, some)).diagonal().clone())
+    squares = torch.cat(parts)
+    refuse_overflow(squares[None], "path kernel", "use `normalize=True`, or give the inputs in float64")
+    return squares.clamp(min=0).sqrt()
+
+
+def _shared(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalized: bool, output: int, budget: int) -> Scores:
+    """Logarithms of the numbers of shared paths, or these numbers over the geometric mean of those with themselves."""
+    layers = graph.gates(x_query[:1]).layers
+    is_chain = dense_chain(graph) is not None and all(layer.dtype == torch.bool for layer in layers)
+    is_hard = not any(layer.dtype.is_floating_point for layer in layers)
+    gates = sum(node.n_units for node in graph.gate_nodes)
+    for tile in _plan(len(x_query), len(x_train), 32, 2 * gates, budget).tiles():
+        one, two = x_query[tile.rows], x_train[tile.columns]
+        logs = (_chain_counts(graph, one, two) if is_chain else shared_paths(graph, one, two, output=output)).double()
+        if normalized:
+            own1, own2 = (_own_counts(graph, x, output, is_chain, is_hard) for x in (one, two))
+            # Without an active path both logarithms are minus infinity, and their difference is no number.
+            logs = torch.nan_to_num((logs - 0.5 * (own1[:, None] + own2[None])).exp(), nan=0.0)
+        yield tile, logs
+
+
+def _own_counts(
+    graph: PathGraph, x: Float[Tensor, "batch *shape"], output: int, is_chain: bool, is_hard: bool
+) -> Float[Tensor, " batch"]:
+    """Logarithm of the number of paths that each example shares with itself: for soft gates, the sum of squares."""
+    if is_chain:
+        total = torch.full((len(x),), math.log(x[0].numel()), dtype=torch.float64, device=x.device)
+        for layer in graph.gates(x).layers:
+            total += layer.flatten(1).sum(1).double().log_()
+        return total
+    if is_hard:
+        return active_paths(graph, x, output=output).double()
+    side = SELF_BLOCK[False]
+    return torch.cat([shared_paths(graph, some, output=output).diagonal() for some in x.split(side)]).double()
+
+
+def _chain_counts(
+    graph: PathGraph, x1: Float[Tensor, "batch1 *shape"], x2: Float[Tensor, "batch2 *shape"]
+) -> Float[Tensor, "batch1 batch2"]:
+    """Shared paths of a fully connected network: inputs times the product of the layers' overlaps."""
+    total = torch.full((len(x1), len(x2)), math.log(x1[0].numel()), dtype=torch.float64, device=x1.device)
+    for layer1, layer2 in zip(graph.gates(x1).layers, graph.gates(x2).layers, strict=True):
+        total += overlaps(layer1, layer2, torch.float64).log_()
+    return total
+
+
+def _distances(x_query: Tensor, x_train: Tensor, budget: int) -> Scores:
+    """Minus the distance, so that the nearest is the largest."""
+    wide = torch.promote_types(x_query.dtype, torch.float32)  # torch has no distances in half precision
+    one, two = x_query.flatten(1).to(wide), x_train.flatten(1).to(wide)
+    for tile in _plan(len(one), len(two), 32, 0, budget).tiles():
+        # By differences: the fast way by inner products loses what matters between near ones.
+        yield tile, -torch.cdist(one[tile.rows], two[tile.columns], compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def _plan(n1: int, n2: int, pair_bytes: int, example_bytes: int, budget: int) -> Plan:
+    return make_plan(n1, n2, Cost(pair_bytes, example_bytes, PAIRS), budget, symmetric=False)

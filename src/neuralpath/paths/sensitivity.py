@@ -1,0 +1,260 @@
+r"""Sensitive gates and sensitive paths: what a small change of the weights would switch for an input.
+
+The activity of a path moves with the weights where one of its gates is about to flip and all its others are open (P0
+section 2.3). A gate is *sensitive* where its pre-activation is within a margin of 0, and *open* where its
+pre-activation is above 0, also if it is soft or leaky. For a soft gate ``factor * sigmoid(beta * q)``, to be within
+:math:`\tau` of half open is a margin of :math:`\log\frac{1/2 + \tau}{1/2 - \tau} / \beta`.
+
+The paper has no max pools. Here a place of a window is open where it is the picked one, and sensitive where it could
+cease to be that, or become it: where the largest other value, or else the picked one, is within the margin of its own.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from neuralpath.gates import LinearGate
+from neuralpath.graph import (
+    CHUNK_BYTES,
+    Forward,
+    PathGraph,
+    State,
+    Values,
+    check_input,
+    chosen_output,
+    linear_maps,
+    no_paths_through,
+    nodes as n,
+    walk,
+)
+from neuralpath.paths.counts import PathSums, Scaled
+
+Margin = float | Mapping[str, float]
+"""How close to 0 a pre-activation is sensitive: one number, or one for each gate node by its name."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatePicture:
+    """Which gates of a node are open and which are sensitive, for some examples.
+
+    For a max pool both have a last axis, the places of a window; ``positions`` are the input positions of these.
+    """
+
+    opened: Bool[Tensor, "batch ..."]
+    sensitive: Bool[Tensor, "batch ..."]
+    positions: Int[Tensor, "out window"] | None = None
+
+
+class _Pictures(Forward):
+    """The forward pass, with a picture of each gate node."""
+
+    def __init__(self, x: Values, state: State, margins: Mapping[str, float]) -> None:
+        super().__init__(x, state)
+        self._margins = margins
+        self.pictures: dict[str, GatePicture] = {}
+
+    def gate(self, node: n.GateNode, q: Values) -> Values:
+        never_closes = isinstance(node.gate, LinearGate)
+        opened, close = q > 0, q.abs() <= self._margins[node.name]
+        self.pictures[node.name] = GatePicture(opened | never_closes, close & (not never_closes))
+        return super().gate(node, q)
+
+    def max_pool(self, node: n.MaxPoolNode, z: Values) -> Values:
+        positions = linear_maps.window_positions(node.tables, node.in_space).to(z.device)
+        seen = _windows(z, positions, -torch.inf)
+        picked = linear_maps.max_positions(node, z).flatten(2).unsqueeze(-1) == positions
+        best = seen.amax(-1, keepdim=True)
+        second = seen.masked_fill(picked, -torch.inf).amax(-1, keepdim=True)
+        gap = best - torch.where(picked, second, seen)
+        self.pictures[node.name] = GatePicture(picked, gap <= self._margins[node.name], positions)
+        return super().max_pool(node, z)
+
+
+def _windows(values: Values, positions: Int[Tensor, "out window"], outside: float) -> Float[Tensor, "..."]:
+    """Values at each place of each window, with axes (batch, channel, window, place)."""
+    return values.flatten(2)[:, :, positions.clamp(min=0)].masked_fill(positions < 0, outside)
+
+
+Counts = tuple[Scaled, ...]
+"""Numbers of paths into each unit, of three kinds: all gates open and none sensitive; all open and some sensitive; one
+closed gate, which is sensitive, and all others open. The last two are sensitive. Nothing is ever taken off, so that no
+digits are lost."""
+
+
+class SensitivePaths:
+    """The reading that counts sensitive paths, for the pictures of some examples."""
+
+    def __init__(self, state: State, ones: Values, pictures: Mapping[str, GatePicture]) -> None:
+        self._sums = PathSums(state, ones)
+        self._pictures = pictures
+
+    def input(self, node: n.InputNode) -> Counts:
+        return _from_here(self._sums.input(node))
+
+    def constant(self, node: n.ConstantNode) -> Counts:
+        return _from_here(self._sums.constant(node))
+
+    def linear(self, node: n.LinearNode, counts: Counts) -> Counts:
+        return _each(self._sums.linear, node, counts)
+
+    def bias(self, node: n.BiasNode, counts: Counts) -> Counts:
+        return self._sums.bias(node, counts[0]), *counts[1:]  # a new path has no gate behind it
+
+    def gate(self, node: n.GateNode, counts: Counts) -> Counts:
+        return _through(self._pictures[node.name], counts)
+
+    def activation(self, node: n.ActivationNode, counts: Counts) -> Counts:
+        raise no_paths_through(node)
+
+    def scale(self, node: n.ScaleNode, counts: Counts) -> Counts:
+        return counts
+
+    def add(self, node: n.AddNode, *branches: Counts) -> Counts:
+        return _each(self._sums.add, node, *branches)
+
+    def concat(self, node: n.ConcatNode, *branches: Counts) -> Counts:
+        return _each(self._sums.concat, node, *branches)
+
+    def select(self, node: n.SelectNode, counts: Counts) -> Counts:
+        return _each(self._sums.select, node, counts)
+
+    def average_pool(self, node: n.AveragePoolNode, counts: Counts) -> Counts:
+        return _each(self._sums.average_pool, node, counts)
+
+    def max_pool(self, node: n.MaxPoolNode, counts: Counts) -> Counts:
+        picture = self._pictures[node.name]
+        assert picture.positions is not None
+        placed = tuple(Scaled(_windows(c.mantissa, picture.positions, 0.0), c.exponent) for c in counts)
+        passed = _through(picture, placed)
+        return tuple(Scaled(c.mantissa.sum(-1).reshape(-1, *node.shape), c.exponent) for c in passed)
+
+    def reshape(self, node: n.ReshapeNode, counts: Counts) -> Counts:
+        return _each(self._sums.reshape, node, counts)
+
+
+def _from_here(paths: Scaled) -> Counts:
+    none = Scaled(torch.zeros_like(paths.mantissa), paths.exponent)
+    return paths, none, none
+
+
+def _each(step: Callable[..., Scaled], node: n.Node, *branches: Counts) -> Counts:
+    return tuple(step(node, *kind) for kind in zip(*branches, strict=True))
+
+
+def _through(picture: GatePicture, counts: Counts) -> Counts:
+    """Open gates pass all kinds on; a closed gate, if it is sensitive, passes what had no closed gate before it."""
+    untouched, touched, closed = counts
+    opened, sensitive = picture.opened, picture.sensitive
+
+    def where(mask: Bool[Tensor, "batch ..."], paths: Scaled) -> Scaled:
+        return Scaled(paths.mantissa * mask, paths.exponent)
+
+    return (
+        where(opened & ~sensitive, untouched),
+        where(opened & sensitive, untouched).plus(where(opened, touched)),
+        where(~opened & sensitive, untouched.plus(touched)).plus(where(opened, closed)),
+    )
+
+
+@torch.no_grad()
+def sensitive_gates(
+    graph: PathGraph, x: Float[Tensor, "batch *shape"], margin: Margin
+) -> dict[str, Bool[Tensor, "batch ..."]]:
+    r"""The gates that are about to flip, for each example: pre-activations within a margin of 0.
+
+    .. math:: |q_{x}(l, i)| \le \epsilon
+
+    Symbols: :math:`\epsilon` is ``margin``, a number or one for each gate node, since layers differ in scale. By the
+    names of ``graph.gate_names``. A gate of a max pool is sensitive where the second largest value of its window is
+    within the margin of the largest.
+    Reference: P0 section 2.3, where they are the gates with a value near 1/2; see this module for the margin that
+    belongs to a soft gate's value.
+    Cost: one forward pass, in chunks.
+    Raises: ValueError if ``x`` does not fit, or for margins that are negative, not finite, or of other nodes.
+
+    >>> import neuralpath as npath
+    >>> model = torch.nn.Sequential(torch.nn.Linear(1, 2, bias=False), torch.nn.ReLU())
+    >>> model[0].weight.data = torch.tensor([[1.0], [-0.1]])
+    >>> sensitive_gates(npath.trace(model, torch.ones(1, 1)), torch.ones(1, 1), 0.2)
+    {'1': tensor([[False,  True]])}
+    """
+    check_input("x", x, graph)
+    margins = _margins(graph, margin)
+    parts: dict[str, list[Tensor]] = {name: [] for name in graph.gate_names}
+    for chunk in x.split(_at_once(graph)):
+        pictures = _pictures(graph, chunk, margins)
+        for node in graph.gate_nodes:
+            picture = pictures[node.name]
+            touched = picture.sensitive
+            if isinstance(node, n.MaxPoolNode):
+                touched = (picture.opened & touched).any(-1).reshape(-1, *node.shape)
+            parts[node.name].append(touched)
+    return {name: torch.cat(chunks) for name, chunks in parts.items()}
+
+
+@torch.no_grad()
+def sensitive_paths(
+    graph: PathGraph, x: Float[Tensor, "batch *shape"], margin: Margin, *, output: int | None = None
+) -> Float[Tensor, " batch"]:
+    r"""Natural logarithm of the number of sensitive paths of each example.
+
+    .. math:: \log |\{p : \exists l,\ |q_x(l, p)| \le \epsilon \text{ and } G_x(l', p) = 1 \ \forall l' \ne l\}|
+
+    Symbols: :math:`q_x(l, p)` and :math:`G_x(l, p)` are the pre-activation and the gate that the path :math:`p` meets
+    in layer :math:`l`; :math:`\epsilon` is ``margin``, as in ``sensitive_gates``. A path may have more than one
+    sensitive gate, as long as all but one of its gates are open. Paths from biases count. Minus infinity where no path
+    is sensitive.
+    Reference: P0 section 2.3 (the sensitive sub-network).
+    Cost: a forward pass and three counts of paths, linear in the batch; no path is listed, and no count overflows.
+    Raises: as ``sensitive_gates``; ValueError if the outputs do not share their paths and ``output`` is not given, or
+    for an activation that is not a gate.
+
+    >>> import neuralpath as npath
+    >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1, bias=False))
+    >>> x = torch.randn(2, 3)
+    >>> close = (model[0](x).abs() <= 0.3).sum(1)
+    >>> bool(torch.allclose(sensitive_paths(npath.trace(model, x[:1]), x, 0.3).exp(), 4.0 * close))
+    True
+    """
+    check_input("x", x, graph)
+    margins, unit = _margins(graph, margin), chosen_output(graph, output)
+    logs = []
+    for chunk in x.split(_at_once(graph)):
+        ones = torch.ones(chunk.shape, dtype=torch.float64, device=x.device)
+        counts = walk(graph, SensitivePaths(graph.state, ones, _pictures(graph, chunk, margins)))
+        logs.append(counts[1].plus(counts[2]).log().reshape(len(chunk), -1)[:, unit])
+    return torch.cat(logs).to(x.dtype)
+
+
+def _pictures(graph: PathGraph, x: Values, margins: Mapping[str, float]) -> dict[str, GatePicture]:
+    reading = _Pictures(x, graph.state, margins)
+    walk(graph, reading)
+    return reading.pictures
+
+
+def _margins(graph: PathGraph, margin: Margin) -> dict[str, float]:
+    names = graph.gate_names
+    if isinstance(margin, Mapping) and set(margin) != set(names):
+        raise ValueError(
+            f"`margin` must have a number for each gate node ({', '.join(names)}), got {', '.join(margin) or 'none'}."
+        )
+    margins = {name: float(margin[name] if isinstance(margin, Mapping) else margin) for name in names}
+    wrong = sorted({value for value in margins.values() if not 0 <= value < float("inf")})
+    if wrong:
+        raise ValueError(f"`margin` must be 0 or a positive finite number, got {', '.join(map(str, wrong))}.")
+    return margins
+
+
+def _at_once(graph: PathGraph) -> int:
+    """Examples whose pictures are held at once, with three counts of a node and the next, windows written out."""
+    places = {
+        node.name: linear_maps.window_positions(node.tables, node.in_space).shape[1]
+        for node in graph.gate_nodes
+        if isinstance(node, n.MaxPoolNode)
+    }
+    of_pictures = sum(2 * node.n_units * places.get(node.name, 1) for node in graph.gate_nodes)
+    largest = max(node.n_units * places.get(node.name, 1) for node in graph.nodes)
+    return max(1, CHUNK_BYTES // (of_pictures + 2 * 3 * 8 * largest))

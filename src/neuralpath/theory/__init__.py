@@ -1,1 +1,0 @@
-"""What kernels and gates say about training: dynamics, switching, concentration, conditioning."""

@@ -1,0 +1,23 @@
+from .checkpoints import CheckpointError as CheckpointError, CheckpointWarning as CheckpointWarning
+from .config import SGD as SGD, Adam as Adam, RMSprop as RMSprop, TrainingConfig as TrainingConfig
+from .information import GatingInformation as GatingInformation, gating_information as gating_information
+from .interrupts import Terminated as Terminated
+from .loop import train as train
+from .metrics import EpochMetrics as EpochMetrics, Measurement as Measurement
+from .records import (
+    SaveEvery as SaveEvery,
+    TrainingDiverged as TrainingDiverged,
+    TrainingMoment as TrainingMoment,
+    TrainingResult as TrainingResult,
+)
+from .schedules import Constant as Constant, Cosine as Cosine, PiecewiseLinear as PiecewiseLinear, Steps as Steps
+from .snapshot import load_weights as load_weights
+
+# isort: split
+# Used by other folders of the package; not public.
+from .config import ADDED as ADDED, Precision as Precision, as_json as as_json
+from .identity import weights_digest as weights_digest
+from .label_energies import ENERGY_JITTER as ENERGY_JITTER, gates_energy as gates_energy
+from .records import Hook as Hook
+from .seeds import derive_seed as derive_seed
+from .surroundings import threads_kept as threads_kept

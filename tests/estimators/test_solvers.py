@@ -1,0 +1,263 @@
+"""The exact and the iterative solver against numpy, against each other, and under small budgets."""
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, strategies as st
+from sklearn.exceptions import ConvergenceWarning
+
+from estimators.random_data import F64, exponential, graph, kernels, rows, tiled
+from neuralpath.estimators import cholesky, kernel_tiles
+from neuralpath.estimators.cholesky import SingularKernel, factorize
+from neuralpath.estimators.kernel_products import dense_kernel, kernel_times
+from neuralpath.estimators.kernel_tiles import as_kernel_tiles, held
+from neuralpath.estimators.nystrom import nystrom
+from neuralpath.estimators.regressor import KernelRegressor
+from neuralpath.estimators.solving import SolverOptions, solve
+
+
+def _options(**changes):
+    settings = {"solver": "auto", "tol": 1e-10, "max_iter": 500, "rank": None, "budget": 10**9, "seed": 0}
+    return SolverOptions(**{**settings, **changes})
+
+
+@given(n=st.integers(1, 40), ridge=st.sampled_from([0.0, 1e-6, 2.0]), seed=st.integers(0, 10**6))
+def test_everything_of_a_factor_equals_numpy(n, ridge, seed):
+    kernel, _, _ = kernels(n, 1, seed=seed)
+    y = rows(n, 3, seed=seed + 1)
+    factor = factorize(kernel.copy(), ridge)
+    inverse = np.linalg.inv(kernel + ridge * np.eye(n))
+    rounding = 1e-14 * np.linalg.cond(kernel + ridge * np.eye(n))
+    np.testing.assert_allclose(factor.solve(y), inverse @ y, rtol=0, atol=rounding * np.abs(inverse @ y).max())
+    np.testing.assert_allclose(factor.inverse_diagonal(), np.diagonal(inverse), rtol=rounding)
+    half = factor.half_solve(y)
+    np.testing.assert_allclose(
+        half.T @ half, y.T @ inverse @ y, rtol=0, atol=rounding * np.abs(y.T @ inverse @ y).max()
+    )
+    np.testing.assert_allclose(factor.kernel_times(y), kernel @ y, rtol=0, atol=1e-13 * n * np.abs(kernel).max())
+    np.testing.assert_array_equal(factor.kernel(), kernel)
+
+
+def test_a_factor_in_many_blocks_is_the_same(monkeypatch):
+    kernel, _, _ = kernels(23, 1)
+    whole = factorize(kernel.copy(), 0.1)
+    monkeypatch.setattr(cholesky, "COLUMNS", 5)
+    blocked = factorize(kernel.copy(), 0.1)
+    np.testing.assert_allclose(blocked.inverse_diagonal(), whole.inverse_diagonal(), rtol=1e-12)
+    np.testing.assert_array_equal(blocked.kernel(), kernel)
+
+
+@given(
+    n=st.integers(2, 30), lost=st.integers(1, 10), scale=st.sampled_from([1e-8, 1.0, 1e6]), seed=st.integers(0, 10**6)
+)
+def test_a_singular_kernel_is_refused_with_the_smallest_ridge_that_works(n, lost, scale, seed):
+    kernel, _, _ = kernels(n, 1, rank=max(1, n - lost), seed=seed)
+    kernel *= scale
+    with pytest.raises(SingularKernel, match="singular to working precision") as caught:
+        factorize(kernel.copy(), 0.0)
+    text = str(caught.value)
+    named = float(text.split("is ridge=")[1].split(". ")[0])
+    assert factorize(kernel.copy(), named * 1.001).ridge > 0  # printed with three digits
+    with pytest.raises(SingularKernel):
+        factorize(kernel.copy(), named / 10.1)
+
+
+def test_duplicates_make_a_kernel_singular_and_a_ridge_mends_it():
+    x = rows(15)
+    x[7] = x[3]
+    y = rows(15, 1, seed=1)[:, 0]
+    with pytest.raises(ValueError, match="remove duplicate inputs"):
+        KernelRegressor(exponential, 0.0).fit(x, y)
+    assert KernelRegressor(exponential, 1e-6).fit(x, y).report_.residuals.max() < 1e-8
+
+
+def test_a_kernel_that_is_negative_somewhere_is_refused_with_a_ridge_that_lifts_it():
+    kernel = np.array([[1.0, 4.0], [4.0, 1.0]])  # eigenvalues 5 and -3
+    with pytest.raises(SingularKernel, match=r"negative in some direction.*is ridge=10\."):
+        factorize(kernel.copy(), 0.0)
+    assert factorize(kernel.copy(), 10.0).ridge == 10
+    with pytest.raises(SingularKernel, match="Are the inputs all 0"):
+        factorize(kernel - 5 * np.eye(2), 0.0)
+    with pytest.raises(SingularKernel, match="Are the inputs all 0"):
+        KernelRegressor(ridge=0.0).fit(np.zeros((3, 2)), [1.0, 2.0, 3.0])
+
+
+SOURCES = {
+    "array": lambda kernel: as_kernel_tiles(kernel),
+    "read-only array": lambda kernel: as_kernel_tiles(_read_only(kernel)),
+    "half in tiles": lambda kernel: as_kernel_tiles(tiled(kernel, 9, symmetric=True)),
+    "all tiles": lambda kernel: as_kernel_tiles(tiled(kernel, 9, symmetric=False)),
+    "kept": lambda kernel: held(as_kernel_tiles(tiled(kernel, 9, symmetric=True))),
+}
+
+
+def _read_only(kernel):
+    copy = kernel.copy()
+    copy.setflags(write=False)
+    return copy
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_products_and_whole_kernels_from_tiles(source, monkeypatch):
+    monkeypatch.setattr(kernel_tiles, "ARRAY_TILE", 100)
+    kernel, _, _ = kernels(40, 1)
+    tiles = SOURCES[source](kernel)
+    vectors = rows(40, 3, seed=1)
+    for _ in range(2):
+        np.testing.assert_allclose(kernel_times(tiles, vectors), kernel @ vectors, rtol=1e-12, atol=1e-12)
+    np.testing.assert_array_equal(dense_kernel(tiles), kernel)
+
+
+def test_kept_tiles_are_computed_once():
+    kernel, _, _ = kernels(20, 1)
+    computed = []
+    source = tiled(kernel, 6, symmetric=True)
+    counted = type(source)(
+        "counted", source.plan, lambda tile: computed.append(tile) or source.compute(tile), F64, source.device
+    )
+    kept = held(as_kernel_tiles(counted))
+    first, second = (kernel_times(kept, np.eye(20)) for _ in range(2))
+    assert torch.equal(first, second)
+    assert len(computed) == len(list(source.plan.tiles())) > 5
+
+
+def test_float32_tiles_are_summed_in_float64():
+    kernel, _, _ = kernels(50, 1)
+    tiles = as_kernel_tiles(tiled(kernel, 7, symmetric=True, dtype=torch.float32))
+    exact = kernel.astype(np.float32).astype(np.float64) @ np.ones((50, 1))
+    np.testing.assert_allclose(kernel_times(tiles, np.ones((50, 1))), exact, rtol=1e-14)
+
+
+@pytest.mark.parametrize("rank", [0, 5, 40, None])
+@pytest.mark.parametrize("source", ["array", "half in tiles", "all tiles"])
+def test_conjugate_gradients_equal_cholesky_to_their_tolerance(source, rank):
+    x = rows(120, 3)
+    kernel, y = exponential(x, x), np.column_stack([rows(120, 3, seed=1), np.zeros(120)])
+    exact = solve(as_kernel_tiles(kernel), y, 0.05, _options(solver="cholesky"))
+    for tol in (1e-3, 1e-7, 1e-11):
+        found = solve(SOURCES[source](kernel), y, 0.05, _options(solver="cg", rank=rank, tol=tol))
+        report = found.report
+        assert report.converged
+        assert report.solver == "cg"
+        norms = np.linalg.norm(y, axis=0)
+        true = np.linalg.norm(y - kernel @ found.coefficients - 0.05 * found.coefficients, axis=0)
+        np.testing.assert_allclose(report.residuals * norms, true, rtol=1e-3, atol=1e-13)
+        # ||a - a*|| <= ||(K + ridge I)^-1|| ||residual||, and the first factor is at most 1 / ridge.
+        error = np.linalg.norm(found.coefficients - exact.coefficients, axis=0)
+        assert (error <= 1.01 * tol * norms / 0.05).all()
+        assert not found.coefficients[:, 3].any()
+
+
+def test_the_preconditioner_saves_iterations():
+    x = rows(200, 2)
+    kernel, y = exponential(x, x), rows(200, 2, seed=1)
+    plain, helped = (
+        solve(as_kernel_tiles(kernel), y, 1e-3, _options(solver="cg", rank=rank)).report for rank in (0, 50)
+    )
+    assert plain.converged
+    assert helped.converged
+    assert helped.iterations < plain.iterations / 4
+
+
+def test_a_nystrom_approximation_of_full_rank_is_the_kernel():
+    kernel, _, _ = kernels(30, 1, rank=6)
+    found = nystrom(as_kernel_tiles(kernel), 12, seed=1)
+    assert len(found.eigenvalues) == 6
+    again = found.eigenvectors @ torch.diag(found.eigenvalues) @ found.eigenvectors.T
+    np.testing.assert_allclose(again, kernel, rtol=0, atol=1e-12 * np.abs(kernel).max())
+    exact = np.linalg.inv(kernel + 0.3 * np.eye(30)) * (float(found.eigenvalues[-1]) + 0.3)
+    inside = found.eigenvectors
+    np.testing.assert_allclose(found.precondition(inside, 0.3), exact @ inside.numpy(), rtol=1e-9, atol=1e-11)
+
+
+def test_a_small_budget_takes_conjugate_gradients_and_says_why():
+    x, y = rows(400), rows(400, 2, seed=1)
+    machine = KernelRegressor("path", 1.0, model=graph(), tol=1e-10)
+    exact = machine.fit(x, y)
+    assert exact.report_.solver == "cholesky"
+    assert "budget" in exact.report_.choice
+    expected = exact.predict(x)
+    # The matrix takes 8 * 400 * 400 bytes, half of it in float64 tiles about half of that.
+    for memory, origin in ((1_250_000, "kept in memory"), (900_000, "computed anew")):
+        small = KernelRegressor("path", 1.0, model=graph(), tol=1e-10, memory=memory, rank=8).fit(x, y)
+        assert small.report_.solver == "cg"
+        assert origin in small.report_.kernel
+        assert small.factor_ is None
+        assert "of a budget of" in str(small.report_)
+        np.testing.assert_allclose(small.predict(x), expected, rtol=1e-6, atol=1e-7)
+
+
+def test_too_little_memory_is_refused_with_what_would_do():
+    x, y = rows(300), rows(300, 1, seed=1)[:, 0]
+    with pytest.raises(MemoryError, match=r"exact solver needs .* for 300 examples.*solver='cg'") as caught:
+        KernelRegressor(ridge=1.0, solver="cholesky", memory=500_000).fit(x, y)
+    enough = int(str(caught.value).split("give memory=")[1].split(" ")[0])
+    assert KernelRegressor(ridge=1.0, solver="cholesky", memory=enough).fit(x, y).report_.converged
+    kernel, _, _ = kernels(300, 1)
+    with pytest.raises(MemoryError, match=r"conjugate gradients need .*rank 37") as caught:
+        KernelRegressor("precomputed", solver="cg", memory=100_000).fit(tiled(kernel, 40, symmetric=True), y)
+    enough = int(str(caught.value).split("give memory=")[1].split(" ")[0])
+    assert KernelRegressor("precomputed", solver="cg", memory=enough).fit(tiled(kernel, 40, symmetric=True), y)
+
+
+def test_what_does_not_converge_is_said_with_its_residual():
+    x = rows(80, 2)
+    kernel, y = exponential(x, x), rows(80, 1, seed=1)[:, 0]
+    with pytest.warns(
+        ConvergenceWarning, match=r"stopped after 3 iterations .*residual is .*`tol` is 1e-10.*`max_iter`"
+    ):
+        machine = KernelRegressor("precomputed", 1e-4, solver="cg", tol=1e-10, max_iter=3, rank=0).fit(kernel, y)
+    assert not machine.report_.converged
+    assert machine.report_.iterations == 3
+    assert "NOT converged" in str(machine.report_)
+    assert np.isfinite(machine.predict(kernel)).all()
+
+
+def test_a_tolerance_below_rounding_ends_with_a_warning():
+    x = rows(60, 1)
+    kernel, y = exponential(x, x), rows(60, 1, seed=1)[:, 0]
+    with pytest.warns(ConvergenceWarning, match="raise `ridge`"):
+        machine = KernelRegressor("precomputed", 1e-8, solver="cg", tol=1e-15, max_iter=5000).fit(kernel, y)
+    assert machine.report_.iterations < 5000
+
+
+def test_a_negative_direction_stops_conjugate_gradients_with_the_ridge_that_works():
+    kernel, _, _ = kernels(40, 1)
+    shifted = kernel - 2.0 * np.eye(40)
+    y = rows(40, 1, seed=1)[:, 0]
+    with pytest.raises(SingularKernel, match=r"not positive definite: .*or more") as caught:
+        KernelRegressor("precomputed", 0.5, solver="cg", rank=0).fit(shifted, y)
+    named = float(str(caught.value).split("The ridge must be ")[1].split(" ")[0])
+    lowest = np.linalg.eigvalsh(shifted)[0]
+    assert -lowest < named < -1.05 * lowest
+    assert KernelRegressor("precomputed", named, solver="cg", tol=1e-4).fit(shifted, y).report_.converged
+
+
+@pytest.mark.parametrize("rank", [0, None, 30])
+def test_conjugate_gradients_refuse_a_singular_kernel_and_name_the_ridge_that_works(rank):
+    kernel, _, _ = kernels(40, 1, rank=5)
+    y = rows(40, 2, seed=1)
+    with pytest.raises(SingularKernel, match=r"`ridge`=0 is not positive definite: .*or more") as caught:
+        KernelRegressor("precomputed", 0.0, solver="cg", rank=rank).fit(kernel, y)
+    named = float(str(caught.value).split("The ridge must be ")[1].split(" ")[0])
+    assert KernelRegressor("precomputed", named, solver="cg", rank=rank).fit(kernel, y).report_.converged
+    with pytest.warns(ConvergenceWarning, match="The residual no longer falls: raise `ridge`"):
+        KernelRegressor("precomputed", named / 1e5, solver="cg", rank=rank).fit(kernel, y)
+    with pytest.raises(SingularKernel, match="Are the inputs all 0"):
+        KernelRegressor("precomputed", 0.0, solver="cg").fit(np.zeros((9, 9)), y[:9])
+    assert (
+        not KernelRegressor("precomputed", 1.0, solver="cg")
+        .fit(np.zeros((9, 9)), y[:9])
+        .predict(np.zeros((1, 9)))
+        .any()
+    )
+
+
+def test_progress_is_in_the_log(caplog):
+    kernel, _, _ = kernels(30, 1)
+    with caplog.at_level(logging.INFO, "neuralpath"):
+        report = KernelRegressor("precomputed", solver="cg").fit(kernel, rows(30, 1)[:, 0]).report_
+    lines = [record.getMessage() for record in caplog.records if "conjugate gradients" in record.getMessage()]
+    assert len(lines) == report.iterations > 0

@@ -1,0 +1,32 @@
+from dataclasses import replace
+
+from neuralpath.papers.experiments import NAMES, get
+from neuralpath.papers.experiments.shown import Table
+from neuralpath.papers.experiments.sweeps import read_sweeps
+
+
+def test_every_experiment_is_a_module_with_a_run(tmp_path):
+    for name in NAMES:
+        experiment = get(name)
+        assert experiment.name == name
+        assert experiment.works(experiment.presets["paper"])
+
+
+def test_run_does_the_works_and_gives_what_they_show(tmp_path):
+    from neuralpath.papers.experiments import base_kernels
+
+    config = base_kernels.EXPERIMENT.presets["smoke"]
+    shown = base_kernels.run(config, tmp_path, progress=False)
+    assert any(isinstance(item, Table) for item in shown)
+    [sweep], problems = read_sweeps(tmp_path)
+    assert sweep.config == config
+    assert sweep.preset == "smoke"
+    assert not problems
+
+
+def test_a_config_has_the_name_of_its_preset():
+    experiment = get("regimes")
+    for name, preset in experiment.presets.items():
+        assert experiment.preset_of(preset) == name
+        assert experiment.preset_of(replace(preset, only=(preset.parts[0].name,))) == name
+        assert experiment.preset_of(replace(preset, beta=3.5)) == ""

@@ -1,0 +1,119 @@
+"""The page of a folder in which files are damaged, and the accuracy of the weights that it shows."""
+
+import json
+import shutil
+
+import pytest
+import torch
+
+from neuralpath.cli import main
+from neuralpath.papers.report.contents import read_contents
+from neuralpath.papers.report.network import ExplorerNetwork, NoNetwork, export, find_network
+from neuralpath.papers.report.page import page_html
+from neuralpath.papers.runs.store import Store
+from neuralpath.papers.runs.work import with_needs
+from papers.report.small_runs import about, made_up_result, small_sweep, write_made_up
+
+
+@pytest.mark.parametrize(
+    "content", ["[]", "3", '{"versions": [1, 2]}', '{"versions": {"torch": ["2"]}}', '{"versions": 1}', "\xff", "{"]
+)
+def test_what_is_kept_of_the_machine_may_be_damaged(tmp_path, content):
+    sweep = small_sweep()
+    store = write_made_up(tmp_path, sweep)
+    path = tmp_path / with_needs(sweep.works)[0].name / "about.json"
+    path.write_bytes(content.encode("latin-1"))
+    contents = read_contents(store)
+    assert contents.problems == (f"{path} is damaged: how and when its run was done is not shown",)
+    assert contents.sweeps[0].n_finished == len(contents.sweeps[0].runs)
+    assert "how and when its run was done is not shown" in page_html(contents, NoNetwork("no run"), "")
+
+
+def test_odd_values_about_the_machine_are_shown_as_they_are(tmp_path):
+    sweep = small_sweep()
+    store = write_made_up(tmp_path, sweep)
+    for number, work in enumerate(with_needs(sweep.works)):
+        odd = {**about(), "seconds": "long", "python": number % 2, "started": None, "command": [1], "cpus": {}}
+        (tmp_path / work.name / "about.json").write_text(json.dumps(odd))
+    source = page_html(read_contents(store), NoNetwork("no run"), "")
+    assert "versions (set 2): python 1" in source
+    assert "command: [1]" in source
+
+
+def test_damaged_weights_are_not_shown(runs, tmp_path, capsys):
+    copy = shutil.copytree(runs, tmp_path / "runs")
+    store = Store(copy, copy)
+    shown = find_network(read_contents(store).sweeps, store)
+    last, best = (copy / shown.name / "weights" / f"{which}.safetensors" for which in ("last", "best"))
+    last.write_bytes(last.read_bytes()[:500])
+    other = find_network(read_contents(store).sweeps, store)
+    assert "at its best epoch" in other.about
+    best.write_bytes(bytes(2000) + best.read_bytes()[2000:])
+    none = find_network(read_contents(store).sweeps, store)
+    assert isinstance(none, NoNetwork)
+    assert f"{last} is damaged: its checksum is wrong" in none.reason
+    assert f"{best} is damaged: its checksum is wrong" in none.reason
+    assert main(["report", str(copy), "--no-figures"]) == 0
+    assert "last.safetensors is damaged" in (copy / "report.html").read_text()
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def with_two_networks(tmp_path):
+    """Two networks: the first is better at its best epoch, the second after its last."""
+    sweep = small_sweep(n_seeds=2)
+    store = write_made_up(tmp_path, sweep, n_finished=0)
+    networks = [work for work in with_needs(sweep.works) if type(work).__name__ == "TrainNetwork"]
+    networks = [work for work in networks if work.data.variant == "true"]
+    for work, (best, last) in zip(networks, ((0.9, 0.5), (0.8, 0.7)), strict=True):
+        result = made_up_result(0)
+        epochs = [{**result["last"], "test_accuracy": accuracy} for accuracy in (best, last)]
+        store.begin(work)
+        place = store.place(work)
+        for which in ("best", "last"):
+            place.save_weights(which, work.make().state_dict())
+        store.finish(work, {**result, "best": epochs[0], "last": epochs[1]}, about())
+    return store, networks
+
+
+def test_networks_are_compared_and_described_by_the_epoch_of_their_weights(tmp_path):
+    store, (first, second) = with_two_networks(tmp_path)
+    sweeps = read_contents(store).sweeps
+    shown = find_network(sweeps, store)
+    assert isinstance(shown, ExplorerNetwork)
+    assert (shown.name, shown.test_accuracy) == (second.name, 0.7)
+    assert "after its last epoch" in shown.about
+    for work in (first, second):
+        (store.out / work.name / "weights" / "last.safetensors").unlink()
+    shown = find_network(sweeps, store)
+    assert (shown.name, shown.test_accuracy) == (first.name, 0.9)
+    assert "at its best epoch" in shown.about
+    assert export(shown)["testAccuracy"] == 0.9
+
+
+def test_the_accuracy_is_that_of_the_network_on_the_page(runs, tmp_path):
+    """Trained anew: the weights of the best epoch have the accuracy that is said of them."""
+    copy = shutil.copytree(runs, tmp_path / "runs")
+    store = Store(copy, copy)
+    contents = read_contents(store)
+    for which in ("last", "best"):
+        shown = find_network(contents.sweeps, store)
+        work = next(run.work for run in contents.sweeps[0].runs if run.work.name == shown.name)
+        test = work.data.load().test
+        with torch.no_grad():
+            share = float((shown.after(test.images).argmax(1) == test.labels).double().mean())
+        assert share == pytest.approx(shown.test_accuracy, abs=1e-9)
+        (copy / shown.name / "weights" / f"{which}.safetensors").unlink()
+
+
+def test_a_run_whose_record_is_damaged_is_called_so(tmp_path):
+    sweep = small_sweep()
+    store = write_made_up(tmp_path, sweep)
+    first = with_needs(sweep.works)[0]
+    (tmp_path / first.name / "record.json").write_text("{")
+    contents = read_contents(Store(tmp_path, tmp_path))
+    states = {run.work.name: run.state for run in contents.sweeps[0].runs}
+    assert states.pop(first.name) == "damaged"
+    assert set(states.values()) == {"finished"}
+    source = page_html(contents, NoNetwork("no run"), "")
+    assert ", 1 damaged. Its tables and figures show these only." in source
+    assert store.result(with_needs(sweep.works)[1]) is not None
