@@ -7,15 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from neuralpath._configs import UnreadableConfig, from_json, to_json
 from neuralpath.cli import main
 from neuralpath.papers.commands.results import _row
-from neuralpath.papers.experiments.configs import UnreadableConfig, from_json
 from neuralpath.papers.experiments.experiment import PRESETS
 from neuralpath.papers.experiments.kernel_fits import FitKernel
 from neuralpath.papers.experiments.registry import NAMES, get
 from neuralpath.papers.experiments.sweeps import Sweep, read_sweeps
 from neuralpath.papers.experiments.widened import WidenValue
-from neuralpath.training.config import as_json
 
 SMALL = ["--parts.0.seeds", "0", "--parts.0.regimes", "ReLU", "FL", "--parts.0.sources", "true", "--only", "digits-fc"]
 
@@ -195,14 +194,14 @@ def test_a_preset_that_does_not_fit_the_memory_says_so_before_it_starts(tmp_path
 def test_every_config_survives_its_json(name, preset):
     experiment = get(name)
     config = experiment.presets[preset]
-    again = from_json(experiment.config, json.loads(json.dumps(as_json(config))))
+    again = from_json(experiment.config, json.loads(json.dumps(to_json(config))))
     assert again == config
     assert [work.name for work in experiment.works(again)] == [work.name for work in experiment.works(config)]
 
 
 def test_a_config_of_another_version_names_the_field():
     experiment = get("regimes")
-    kept = as_json(experiment.presets["smoke"])
+    kept = to_json(experiment.presets["smoke"])
     with pytest.raises(UnreadableConfig, match=r"unknown fields \[color\]"):
         from_json(experiment.config, {**kept, "color": "red"})
     with pytest.raises(UnreadableConfig, match=r"Config.beta must be float, got 'steep'"):

@@ -11,8 +11,8 @@ import torch
 import tyro
 from hypothesis import given, strategies as st
 
+from neuralpath._configs import to_json
 from neuralpath.training import SGD, Adam, Cosine, PiecewiseLinear, RMSprop, SaveEvery, Steps, TrainingConfig
-from neuralpath.training.config import as_json
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_integers_of_numpy_and_torch_become_plain_ones(without_type_checks):
         config = TrainingConfig(**{name: make(value) for name, value in settings.items()})
         assert config == plain
         assert all(type(getattr(config, name)) is int for name in settings)
-        assert json.dumps(as_json(config)) == json.dumps(as_json(plain))
+        assert json.dumps(to_json(config)) == json.dumps(to_json(plain))
     for other in (3.0, np.float64(3.0), True, "3", None):
         with pytest.raises(ValueError, match="`epochs` must be an integer of at least 0, got"):
             TrainingConfig(epochs=other)
@@ -114,8 +114,8 @@ def test_settings_load_without_torch():
 
 
 def test_records_as_json():
-    assert as_json(SGD()) == {"kind": "SGD", "rate": 0.1, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
-    assert as_json({"a": (Cosine(),)}) == {"a": [{"kind": "Cosine", "floor": 0.0, "warmup": 0.0}]}
+    assert to_json(SGD()) == {"kind": "SGD", "rate": 0.1, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
+    assert to_json({"a": (Cosine(),)}) == {"a": [{"kind": "Cosine", "floor": 0.0, "warmup": 0.0}]}
 
 
 def test_configs_are_hashable_and_compare():

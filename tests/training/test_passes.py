@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from neuralpath import nets
+from neuralpath._configs import to_json
 from neuralpath.gating.regimes import decouple
 from neuralpath.training import TrainingConfig, train
 from neuralpath.training.batches import Batch
-from neuralpath.training.config import as_json
 from neuralpath.training.passes import forward_of
 from neuralpath.training.setting_up import check_task, make_sources
 
@@ -156,5 +156,5 @@ def test_double_precision_cannot_be_rounded(blobs, rounded):
 
 
 def test_records_of_full_precision_are_as_they_were_before_there_was_another(rounded):
-    assert "precision" not in as_json(TrainingConfig())
-    assert as_json(rounded)["precision"] == "bfloat16"
+    assert "precision" not in to_json(TrainingConfig())
+    assert to_json(rounded)["precision"] == "bfloat16"

@@ -15,7 +15,7 @@ from .snapshot import load_weights as load_weights
 
 # isort: split
 # Used by other folders of the package; not public.
-from .config import ADDED as ADDED, Precision as Precision, as_json as as_json
+from .config import Precision as Precision
 from .identity import weights_digest as weights_digest
 from .label_energies import ENERGY_JITTER as ENERGY_JITTER, gates_energy as gates_energy
 from .records import Hook as Hook

@@ -2,9 +2,10 @@
 
 import operator
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
+from neuralpath._configs import ADDED_LATER
 from neuralpath.training.schedules import Constant, Schedule
 
 
@@ -79,9 +80,6 @@ Optimiser = Adam | SGD | RMSprop
 
 Precision = Literal["full", "bfloat16"]
 
-ADDED = {"added": True}
-"""Metadata of fields that came after records had been written."""
-
 
 @dataclass(frozen=True)
 class TrainingConfig:
@@ -118,7 +116,7 @@ class TrainingConfig:
     gate_memory: int | None = None
     """Bytes that fixed gates may take; by default half of what is free. Gates that do not fit are computed
     anew for each batch, which may round a pre-activation near 0 to the other side."""
-    precision: Precision = field(default="full", metadata=ADDED)
+    precision: Precision = field(default="full", metadata=ADDED_LATER)
     """Of the passes that a float32 network is trained by: full, or with products rounded to bfloat16 (torch's
     autocast), an epoch 1.6 times as fast for convolutions on processors with instructions for it. Weights, steps,
     fixed gates and all that is measured are full in both; the training loss and accuracy of ``running`` are those of
@@ -142,22 +140,6 @@ class TrainingConfig:
             _check_plain("stop_at_train_accuracy", target)
             if not 0 < target <= 1:
                 raise ValueError(f"`stop_at_train_accuracy` is a share above 0 and up to 1, got {target!r}.")
-
-
-def as_json(value: Any) -> Any:
-    """A record as plain JSON values; of two kinds of record with equal fields, the name tells which it is.
-
-    A field that a record got later, ``field(default=..., metadata=ADDED)``, is left out while it has its default:
-    what was made before it was there stays the same.
-    """
-    if is_dataclass(value) and not isinstance(value, type):
-        kept = (f for f in fields(value) if f.metadata != ADDED or getattr(value, f.name) != f.default)
-        return {"kind": type(value).__name__, **{f.name: as_json(getattr(value, f.name)) for f in kept}}
-    if isinstance(value, dict):
-        return {str(key): as_json(entry) for key, entry in value.items()}
-    if isinstance(value, tuple | list):
-        return [as_json(entry) for entry in value]
-    return value
 
 
 def _check_common(rate: float, weight_decay: float) -> None:

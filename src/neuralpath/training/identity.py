@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from neuralpath._configs import to_json
 from neuralpath.training.batches import Augment
 from neuralpath.training.checkpoints import CheckpointError
-from neuralpath.training.config import TrainingConfig, as_json
+from neuralpath.training.config import TrainingConfig
 from neuralpath.training.setting_up import Task, describe_data
 from neuralpath.training.snapshot import differences, fingerprint
 
@@ -29,13 +30,13 @@ def describe_run(
     Weights are not part of it: those of a run that is taken up come from its checkpoint, so that the model may be made
     anew, with other random weights. Nor are what a model or a callable object does not print.
     """
-    given = as_json(dict(identity or {}))
+    given = to_json(dict(identity or {}))
     try:
         json.dumps(given, allow_nan=False)
     except (TypeError, ValueError) as error:
         raise TypeError(f"`identity` must hold plain JSON values, such as numbers and strings: {error}.") from error
     about = {
-        "config": as_json(config),
+        "config": to_json(config),
         "identity": given,
         "augment": None if augment is None else getattr(augment, "__qualname__", type(augment).__qualname__),
         "augmentation": None if augment is None else describe_callable(augment),

@@ -2,10 +2,11 @@ from dataclasses import dataclass, field
 
 import pytest
 
+from neuralpath._configs import ADDED_LATER, to_json
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.runs.work import Weights, with_needs
-from neuralpath.training.config import ADDED, TrainingConfig, as_json
+from neuralpath.training.config import TrainingConfig
 from papers.runs.small_works import Counting
 
 
@@ -35,10 +36,10 @@ def test_a_field_that_came_later_leaves_old_fingerprints_alone():
     @dataclass(frozen=True)
     class Settings:
         size: int = 1
-        late: str = field(default="no", metadata=ADDED)
+        late: str = field(default="no", metadata=ADDED_LATER)
 
-    assert as_json(Settings(2)) == {"kind": "Settings", "size": 2}
-    assert as_json(Settings(2, "yes")) == {"kind": "Settings", "size": 2, "late": "yes"}
+    assert to_json(Settings(2)) == {"kind": "Settings", "size": 2}
+    assert to_json(Settings(2, "yes")) == {"kind": "Settings", "size": 2, "late": "yes"}
 
 
 def test_needs_come_before_what_needs_them_and_once():

@@ -157,11 +157,11 @@ def _finished(folder: Path, store: "Store") -> "Iterator[tuple[str, Work, dict[s
 
 
 def _row(experiments: str, work: "Work", result: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    from neuralpath.training import as_json
+    from neuralpath._configs import to_json
 
     yield "experiment", experiments
     yield "run", work.name
-    yield from _flat("", as_json(work))
+    yield from _flat("", to_json(work))
     # Settings and results may have one name: a kernel by its name, and its accuracy.
     yield from _flat("result.", {name: value for name, value in result.items() if not isinstance(value, list)})
 

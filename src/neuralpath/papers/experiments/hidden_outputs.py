@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from neuralpath._configs import ADDED_LATER
 from neuralpath.papers.experiments.accuracy_tables import Seeds, accuracy, beside, comparisons, finished
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.grey import pack_images, unpack_images
@@ -14,7 +15,6 @@ from neuralpath.papers.experiments.shown import Cell, Pictures, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork, ValueInputName
 from neuralpath.papers.runs import Weights, Work
-from neuralpath.training import ADDED
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -127,10 +127,10 @@ class Config:
     """Test images whose hidden layers are shown, for the first seed."""
     n_channels: int = 4
     """Filters of each layer that are shown."""
-    source_accuracy: float | None = field(default=None, metadata=ADDED)
+    source_accuracy: float | None = field(default=None, metadata=ADDED_LATER)
     """The ReLU network is trained until it fits this share of its labels, at most for its epochs; its gates are then
     those of its last epoch."""
-    measured_every: int = field(default=1, metadata=ADDED)
+    measured_every: int = field(default=1, metadata=ADDED_LATER)
     """Epochs of such a network between measurements, as in `label-noise`."""
 
     def __post_init__(self) -> None:

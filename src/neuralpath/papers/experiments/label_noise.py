@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from neuralpath._configs import ADDED_LATER
 from neuralpath.papers.experiments import over_seeds
 from neuralpath.papers.experiments.accuracy_tables import (
     Seeds,
@@ -22,7 +23,6 @@ from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.runs import Weights, Work
-from neuralpath.training import ADDED
 
 Model = Literal["M1", "M2", "M3 upstream", "M3", "M4", "M5"]
 MODELS: tuple[Model, ...] = ("M1", "M2", "M3 upstream", "M3", "M4", "M5")
@@ -51,7 +51,7 @@ class Part:
     """Upstream training ends when this share of its own, noisy labels is fitted."""
     clean_accuracy: float = 0.95
     """The same for M1 without noise; a higher share where the true labels are fitted within an epoch or two."""
-    measured_every: int = field(default=1, metadata=ADDED)
+    measured_every: int = field(default=1, metadata=ADDED_LATER)
     """Epochs upstream between measurements of the test data. Beyond 1 the share that is fitted is that of the epoch's
     own passes, which takes a convolutional network half the time of measuring all data after each epoch."""
 

@@ -3,8 +3,9 @@
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
+from neuralpath._configs import ADDED_LATER
 from neuralpath.papers.experiments.specs import DataSpec
-from neuralpath.training import ADDED, SGD, Adam, Precision, TrainingConfig
+from neuralpath.training import SGD, Adam, Precision, TrainingConfig
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Recipe:
     rate: float = 3e-4
     batch_size: int = 32
     epochs: int = 40
-    precision: Precision = field(default="full", metadata=ADDED)
+    precision: Precision = field(default="full", metadata=ADDED_LATER)
     """The papers' is full; bfloat16 makes an epoch of convolutions 1.6 times as fast (`benchmarks/precision.py`)."""
 
     def __post_init__(self) -> None:

@@ -9,15 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from neuralpath import __version__
+from neuralpath._configs import from_json, to_json
 from neuralpath._files import write_atomically
-from neuralpath.papers.experiments.configs import from_json
 from neuralpath.papers.experiments.experiment import Experiment
 from neuralpath.papers.experiments.parts import is_part_of
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.settings import check_seeds
 from neuralpath.papers.experiments.shown import Shown
 from neuralpath.papers.runs import RunError, Store, Work, canonical, perform, results_of
-from neuralpath.training import as_json
 
 SWEEPS = "sweeps"
 
@@ -52,7 +51,7 @@ class Sweep:
     @property
     def name(self) -> str:
         """Name of the sweep's file: the experiment, and a part of the hash of its config."""
-        return f"{self.experiment.name}-{hashlib.sha256(canonical(as_json(self.config))).hexdigest()[:10]}"
+        return f"{self.experiment.name}-{hashlib.sha256(canonical(to_json(self.config))).hexdigest()[:10]}"
 
     @property
     def whole(self) -> "Sweep":
@@ -99,7 +98,7 @@ class Sweep:
         path = folder / SWEEPS / f"{self.name}.json"
         kept = self._kept(path)
         content = {
-            "experiment": self.experiment.name, "preset": self.preset or kept.preset, "config": as_json(self.config),
+            "experiment": self.experiment.name, "preset": self.preset or kept.preset, "config": to_json(self.config),
             "command": self.command or kept.command, "version": self.version,
         }  # fmt: skip
         try:

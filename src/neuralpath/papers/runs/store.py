@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from neuralpath._configs import to_json
 from neuralpath._files import write_atomically
 from neuralpath.papers.runs.errors import RunError as RunError  # which is part of what a store offers
 from neuralpath.papers.runs.locks import locked
 from neuralpath.papers.runs.place import METRICS, WEIGHTS, Place
 from neuralpath.papers.runs.tensors import DamagedTensors, damage
 from neuralpath.papers.runs.work import FORMAT, Weights, Work, canonical
-from neuralpath.training import as_json
 
 RECORD = "record.json"
 CONFIG = "config.json"
@@ -228,7 +228,7 @@ def read_about(path: Path) -> dict[str, Any] | None:
 
 
 def _identity(work: Work) -> dict[str, Any]:
-    return {"format": FORMAT, "name": work.name, "fingerprint": work.fingerprint, "work": as_json(work)}
+    return {"format": FORMAT, "name": work.name, "fingerprint": work.fingerprint, "work": to_json(work)}
 
 
 def _damage(folder: Path, work: Work) -> str | None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from neuralpath.training import as_json
+from neuralpath._configs import to_json
 
 if TYPE_CHECKING:
     from neuralpath.papers.runs.calibration import Calibration
@@ -64,7 +64,7 @@ class Work(ABC):
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of everything that the result depends on."""
-        return hashlib.sha256(canonical({"format": FORMAT, "work": as_json(self)})).hexdigest()
+        return hashlib.sha256(canonical({"format": FORMAT, "work": to_json(self)})).hexdigest()
 
     @cached_property
     def name(self) -> str:
