@@ -4,15 +4,15 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: help demo test test-slow lint format docs clean
+.PHONY: help demo test test-all test-papers test-slow lint format docs clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo       train a small network on the digits, show its paths and kernels, and write a page"
-	@echo "make test       lint, types and the test suite: ten to fifteen minutes on two cores"
-	@echo "make test-slow  the long checks"
+	@echo "make test       lint, types and the library's tests: about six minutes on two cores"
+	@echo "make test-all   everything: make test, the reproduction of the papers, the manual, and the slow tests"
 	@echo "make docs       build the manual into build/site"
-	@echo "make format     let ruff put the code in order"
+	@echo "make format     format the code with ruff"
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -39,14 +39,22 @@ format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-# Two processes with one thread each: most of a test is the interpreter's, and threads that wait for each other on a
-# core that is taken cost more than they bring.
-test: lint
-	OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile
+# What is not the library itself: the reproduction of the papers, the manual and the examples.
+BEYOND := tests/papers tests/docs tests/examples src/neuralpath/papers
+# Two processes with one thread each: the tests are small, and threads of two processes would compete for two cores.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -m "not slow" --numprocesses 2 --dist loadfile
 
-# One process: these use the whole machine by themselves.
+test: lint
+	$(PYTEST) $(addprefix --ignore=,$(BEYOND))
+
+test-papers: $(VENV)/.dev
+	$(PYTEST) $(BEYOND)
+
+# One process: these tests use the whole machine by themselves.
 test-slow: $(VENV)/.dev
 	$(BIN)/pytest -m slow
+
+test-all: test test-papers test-slow
 
 # The manual has no remote parts; the variable keeps mkdocs-material from advertising.
 docs: $(VENV)/.dev
