@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all."""
+"""Atomic file writes: a reader sees the whole file or none of it."""
 
 import os
 import threading
@@ -6,8 +6,14 @@ from pathlib import Path
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Put a file in its place whole, and return when it is on the disk."""
-    # A name of its own for each writer: two processes may write the same file at once, and the later one stays.
+    """Write a file under its final name only once all its bytes are on the disk.
+
+    Args:
+        path: File to create or replace. Its folder must exist.
+        data: The whole contents.
+
+    """
+    # Each writer has a temporary name of its own: two processes may write one file at once, and the last one wins.
     part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
         with part.open("wb") as file:
@@ -20,6 +26,6 @@ def write_atomically(path: Path, data: bytes) -> None:
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
-        os.fsync(folder)  # else the name may be lost where the power fails
+        os.fsync(folder)  # without this, a power failure may lose the new name
     finally:
         os.close(folder)

@@ -1,31 +1,34 @@
-"""How much memory may be used."""
+"""Free memory, memory budgets, and sizes as text."""
 
-import os
 import re
 from numbers import Real
 
+import psutil
+
 DEFAULT_SHARE = 0.5
-"""Share of the free memory that a computation takes unless told otherwise."""
+"""Share of the free memory that a computation uses by default."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
 def available_memory() -> int:
-    """Bytes of main memory that are free for use now."""
-    try:
-        with open("/proc/meminfo") as lines:
-            for line in lines:
-                if line.startswith("MemAvailable:"):
-                    return int(line.split()[1]) * 1024
-    except OSError:
-        pass  # not Linux: fall through to what the standard library knows
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2
+    """Bytes of memory that new allocations can use without swapping.
+
+    This is the machine's figure. Limits of a container or of `ulimit` are not part of it: pass `memory` there.
+    """
+    return int(psutil.virtual_memory().available)
 
 
 def memory_budget(memory: int | None = None) -> int:
-    """The budget in bytes: the given one, or a share of what is free.
+    """The memory budget in bytes.
 
-    Raises: TypeError if it is no number; ValueError if it is not positive.
+    Args:
+        memory: Number of bytes; None: half of the free memory.
+
+    Raises:
+        TypeError: `memory` is not a number.
+        ValueError: `memory` is not positive.
+
     """
     if memory is None:
         return int(DEFAULT_SHARE * available_memory())
@@ -46,12 +49,12 @@ def parse_memory(text: str) -> int:
     """
     match = re.fullmatch(r"\s*([0-9]+\.?[0-9]*|\.[0-9]+)\s*([kmg]i?)?b?\s*", text.lower())
     if match is None:
-        raise ValueError(f"a size of memory is a number with a unit, such as 8GiB or 500MB; got {text!r}.")
+        raise ValueError(f"a memory size is a number with a unit, such as 8GiB or 500MB; got {text!r}.")
     return int(float(match[1]) * _UNITS[match[2] or ""])
 
 
 def format_memory(size: float) -> str:
-    """Bytes for people.
+    """A number of bytes as text.
 
     >>> format_memory(3 * 2**30)
     '3.0 GiB'

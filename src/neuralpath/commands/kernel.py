@@ -185,7 +185,8 @@ def _say(message: str) -> None:
 def _write_npy(tiled: "TiledKernel", part: Path, name: str) -> None:
     import numpy as np
 
-    from neuralpath.kernels import WAY_OUT, progress_bar, refuse_overflow
+    from neuralpath._progress import progress_bar
+    from neuralpath.kernels import WAY_OUT, refuse_overflow
 
     plan = tiled.plan
     part.parent.mkdir(parents=True, exist_ok=True)

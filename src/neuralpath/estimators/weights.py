@@ -5,8 +5,9 @@ from typing import Any
 
 from torch import nn
 
+from neuralpath._hashing import tensor_digest
 from neuralpath.graph import PathGraph
-from neuralpath.kernels import Fingerprint, tensor_digest
+from neuralpath.kernels import Fingerprint
 
 Weights = Mapping[str, str] | None
 

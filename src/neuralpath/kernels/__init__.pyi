@@ -42,7 +42,6 @@ from .storage.store import StoredKernel as StoredKernel, open_kernel as open_ker
 from .stored_kernels import store_kernel as store_kernel, verify_kernel as verify_kernel
 from .tangent.parts import TangentParts as TangentParts, tangent_parts as tangent_parts
 from .tangent.tangent_kernel import tangent_kernel as tangent_kernel, tangent_kernel_tiles as tangent_kernel_tiles
-from .tiling.fill import progress_bar as progress_bar
 from .tiling.plan import BudgetTooSmall as BudgetTooSmall, Tile as Tile
 from .tiling.tiled_kernel import TiledKernel as TiledKernel
 
@@ -54,7 +53,7 @@ from .path.chain import dense_chain as dense_chain
 from .path.images import image_chain as image_chain
 from .path.variances import weight_variances as weight_variances
 from .random_values import random_signs as random_signs
-from .storage.fingerprint import Fingerprint as Fingerprint, tensor_digest as tensor_digest
+from .storage.fingerprint import Fingerprint as Fingerprint
 from .storage.store import find_kernel as find_kernel
 from .storage.stored_tiles import WAY_OUT as WAY_OUT, check_threads as check_threads, pinned_threads as pinned_threads
 from .tiling.estimate import format_time as format_time

@@ -9,10 +9,11 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralpath._cluster import connect
+from neuralpath._hashing import repr_without_addresses, tensor_digest, text_digest
 from neuralpath.graph import PathGraph
 from neuralpath.kernels.named_kernels import check_kernel_name, named_tiles
 from neuralpath.kernels.storage.cluster_tiles import Cluster
-from neuralpath.kernels.storage.fingerprint import Fingerprint, tensor_digest, text_digest
+from neuralpath.kernels.storage.fingerprint import Fingerprint
 from neuralpath.kernels.storage.same_kernel import Say
 from neuralpath.kernels.storage.store import StoredKernel, open_kernel
 from neuralpath.kernels.storage.stored_tiles import Recipe, ThisMachine
@@ -116,7 +117,7 @@ def make_recipe(
     if name == "linear":
         model = None  # it reads the inputs alone
     elif module is not None:
-        parts["model"] = text_digest(repr(module))
+        parts["model"] = text_digest(repr_without_addresses(module))[:16]
         parts["weights"] = {key: tensor_digest(tensor) for key, tensor in module.named_parameters()}
         parts["buffers"] = {key: tensor_digest(tensor) for key, tensor in module.named_buffers()}
     make = partial(named_tiles, name, model, _alone(x1), None if x2 is None else _alone(x2), normalize=normalize)

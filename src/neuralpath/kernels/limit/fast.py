@@ -7,13 +7,13 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath._loops import n_threads
+from neuralpath._progress import Step
 from neuralpath.kernels.limit.chains import Chain, chain_of
 from neuralpath.kernels.limit.fused_chain import LimitChain, segments_of
 from neuralpath.kernels.limit.fused_dense import DenseStep, can_fuse
 from neuralpath.kernels.limit.fused_gram import Combination, dense_kernel, write_dense_kernel
 from neuralpath.kernels.limit.fused_images import PreparedImages, fused_image_kernels, prepare_images, workspace_bytes
 from neuralpath.kernels.limit.limit_tiles import Job
-from neuralpath.kernels.tiling.fill import Step
 from neuralpath.kernels.tiling.plan import Cost, Plan, Tile, make_plan
 
 DENSE_PAIRS = 512**2

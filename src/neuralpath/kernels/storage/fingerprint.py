@@ -1,13 +1,9 @@
 """What tells one computation from another: a digest of each thing that the result depends on."""
 
-import hashlib
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import torch
-from jaxtyping import Shaped
-from torch import Tensor
+from neuralpath._hashing import text_digest
 
 Parts = Mapping[str, str | Mapping[str, str]]
 
@@ -23,7 +19,7 @@ class Fingerprint:
 
     def digest(self) -> str:
         """One digest of all parts."""
-        return _sha256(repr(sorted((name, _plain(part)) for name, part in self.parts.items())).encode())
+        return text_digest(repr(sorted((name, _plain(part)) for name, part in self.parts.items())))
 
     def differences(self, other: "Fingerprint") -> list[str]:
         """What differs, a phrase for each part: ``self`` is what was, ``other`` what is now."""
@@ -43,20 +39,3 @@ def _difference(name: str, was: str | Mapping[str, str], now: str | Mapping[str,
 
 def _plain(part: str | Mapping[str, str]) -> dict[str, str]:
     return {"": part} if isinstance(part, str) else dict(part)
-
-
-def tensor_digest(tensor: Shaped[Tensor, "..."]) -> str:
-    """Shape and dtype of a tensor in words, and a digest of its bytes."""
-    values = tensor.detach().cpu().contiguous()
-    shape = "x".join(map(str, values.shape)) or "scalar"
-    data = values.reshape(-1).view(torch.uint8).numpy().data
-    return f"{shape} {str(values.dtype).removeprefix('torch.')} {_sha256(data)[:16]}"
-
-
-def text_digest(text: str) -> str:
-    """A digest of a description, without the addresses of objects in it, which change from run to run."""
-    return _sha256(re.sub(r"0x[0-9a-f]+", "", text).encode())[:16]
-
-
-def _sha256(data: bytes | memoryview) -> str:
-    return hashlib.sha256(data).hexdigest()

@@ -1,24 +1,23 @@
 """Computing a kernel into a store: begun, stopped at any time, and gone on with."""
 
-import fcntl
 import math
-import os
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
 from torch import Tensor
 
+from neuralpath._locks import AlreadyLocked, exclusive_lock
 from neuralpath._memory import format_memory
+from neuralpath._progress import progress_bar
 from neuralpath.kernels.storage.description import Description
 from neuralpath.kernels.storage.same_kernel import Say, refuse_other_blocks, refuse_other_corners, refuse_other_kernel
 from neuralpath.kernels.storage.store import StoredKernel, StoreError, check_extra, create_kernel, find_kernel
 from neuralpath.kernels.storage.stored_tiles import Engine, Recipe, check_threads, pinned_threads, stored_plan
 from neuralpath.kernels.tiling.estimate import Estimate, format_time
-from neuralpath.kernels.tiling.fill import progress_bar
 from neuralpath.kernels.tiling.plan import Plan, Tile
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
 
@@ -84,18 +83,17 @@ def _held(folder: Path) -> Iterator[None]:
     is_new = not folder.exists()
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-    try:
+    with ExitStack() as stack:
         with _explained(folder):
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system lets go of it when the process ends
+            stack.enter_context(exclusive_lock(folder))
             for part in folder.rglob("*.part"):
                 part.unlink()
-        yield
-    finally:
-        if is_new:
-            with suppress(OSError):  # it is not empty
-                folder.rmdir()
-        os.close(handle)
+        try:
+            yield
+        finally:
+            if is_new:
+                with suppress(OSError):  # it is not empty
+                    folder.rmdir()
 
 
 @contextmanager
@@ -103,7 +101,7 @@ def _explained(folder: Path) -> Iterator[None]:
     """Errors of the file system with what to do about them."""
     try:
         yield
-    except BlockingIOError as error:
+    except AlreadyLocked as error:
         raise StoreError(f"another process is writing {folder}: wait for it, or give another name.") from error
     except FileExistsError as error:
         raise StoreError(f"{folder} is a file, not the folder of a stored kernel: give another name.") from error

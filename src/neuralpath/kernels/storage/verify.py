@@ -5,10 +5,10 @@ from pathlib import Path
 
 import torch
 
+from neuralpath._progress import progress_bar
 from neuralpath.kernels.storage.same_kernel import ROUNDING, refuse_other_kernel, relative_gap
 from neuralpath.kernels.storage.store import StoredKernel, StoreError
 from neuralpath.kernels.storage.stored_tiles import Recipe, pinned_threads, stored_tile
-from neuralpath.kernels.tiling.fill import progress_bar
 from neuralpath.kernels.tiling.plan import Tile
 
 

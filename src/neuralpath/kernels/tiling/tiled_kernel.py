@@ -13,8 +13,9 @@ from torch import Tensor
 
 from neuralpath._memory import available_memory, format_memory
 from neuralpath._precision import without_autocast
+from neuralpath._progress import Step, progress_bar
 from neuralpath.kernels.tiling.estimate import Estimate, may_be_long, sampled_seconds
-from neuralpath.kernels.tiling.fill import Step, fill, progress_bar
+from neuralpath.kernels.tiling.fill import fill
 from neuralpath.kernels.tiling.plan import Plan, Tile
 from neuralpath.kernels.tiling.workspace import large_empty
 
