@@ -83,7 +83,7 @@ def large(data_dir, size, n):
     rows = {}
     for name, kernel in kernels(network(size), network(size), images).items():
         if name == "NPK after training":
-            continue  # other weights, the same work
+            continue  # other weights, the same task
         kernel(images[:2], None)
         begun = time.perf_counter()
         matrix = kernel(images, None)

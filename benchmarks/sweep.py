@@ -13,7 +13,7 @@ from pathlib import Path
 
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.trained import TrainNetwork
-from neuralpath.papers.runs.sweep import perform
+from neuralpath.papers.runs.sweep import run_tasks
 from neuralpath.training.config import Adam, TrainingConfig
 
 RESULTS = Path(__file__).parent / "results" / "sweep.json"
@@ -24,11 +24,11 @@ def sweep(epochs):
     return [TrainNetwork(DataSpec("digits"), NetSpec(width=128, depth=6), training, seed=seed) for seed in range(8)]
 
 
-def timed(works, jobs):
+def timed(tasks, jobs):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
         begin = time.perf_counter()
-        perform(works, out, jobs=jobs, progress=False)
+        run_tasks(tasks, out, jobs=jobs, progress=False)
         seconds = time.perf_counter() - begin
         return seconds, {path.parent.name: path.read_bytes() for path in out.glob("*/record.json")}
 
@@ -38,12 +38,12 @@ def main():
     parser.add_argument("--epochs", type=int, default=300)
     parser.add_argument("--repeats", type=int, default=1)
     arguments = parser.parse_args()
-    works = sweep(arguments.epochs)
+    tasks = sweep(arguments.epochs)
     times = {1: [], 2: []}
     for _ in range(arguments.repeats):
         records = {}
         for jobs in times:
-            seconds, records[jobs] = timed(works, jobs)
+            seconds, records[jobs] = timed(tasks, jobs)
             times[jobs].append(seconds)
         assert records[1] == records[2], "one and two processes have written different records"
     one, two = min(times[1]), min(times[2])

@@ -44,15 +44,15 @@ def test_status_show_and_export(out, tmp_path, capsys):
 def test_settings_and_results_never_share_a_column():
     """A kernel is a setting of one kind of run, and an accuracy of another."""
     sweep = Sweep(get("kernels"), get("kernels").presets["smoke"])
-    fit = next(work for work in sweep.works if isinstance(work, FitKernel))
-    widened = next(work for work in sweep.works if isinstance(work, WidenValue))
+    fit = next(task for task in sweep.tasks if isinstance(task, FitKernel))
+    widened = next(task for task in sweep.tasks if isinstance(task, WidenValue))
     rows = [dict(_row("kernels", fit, {"test_accuracy": 0.5})), dict(_row("kernels", widened, {"kernel": 0.7}))]
     assert rows[0]["kernel"] == fit.kernel
     assert "kernel" not in rows[1]
     assert rows[1]["result.kernel"] == 0.7
     for name in NAMES:
-        works = get(name).works(get(name).presets["smoke"])
-        assert not [column for work in works for column, _ in _row(name, work, {}) if column.startswith("result")]
+        tasks = get(name).tasks(get(name).presets["smoke"])
+        assert not [column for task in tasks for column, _ in _row(name, task, {}) if column.startswith("result")]
 
 
 def test_a_run_of_several_sweeps_is_exported_once(out, tmp_path):
@@ -196,7 +196,7 @@ def test_every_config_survives_its_json(name, preset):
     config = experiment.presets[preset]
     again = from_json(experiment.config, json.loads(json.dumps(to_json(config))))
     assert again == config
-    assert [work.name for work in experiment.works(again)] == [work.name for work in experiment.works(config)]
+    assert [task.name for task in experiment.tasks(again)] == [task.name for task in experiment.tasks(config)]
 
 
 def test_a_config_of_another_version_names_the_field():

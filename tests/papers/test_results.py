@@ -16,7 +16,7 @@ from neuralpath.papers.experiments.collecting import LARGEST_WEIGHTS
 from neuralpath.papers.experiments.registry import NAMES
 from neuralpath.papers.experiments.sweeps import SWEEPS, read_sweeps
 from neuralpath.papers.runs.store import Store, read_record
-from neuralpath.papers.runs.work import canonical, with_needs
+from neuralpath.papers.runs.task import canonical, with_dependencies
 
 RESULTS = Path(__file__).parents[2] / "results"
 RECORDS = sorted(path for path in (RESULTS / "runs").glob("*.json") if not path.name.endswith(".about.json"))
@@ -39,13 +39,13 @@ def test_every_record_is_whole_and_is_what_its_name_says():
     for path in RECORDS:
         body = read_record(path)  # which checks the checksum
         assert path.name == f"{body['name']}.json"
-        identity = canonical({"format": body["format"], "work": body["work"]})
+        identity = canonical({"format": body["format"], "task": body["task"]})
         assert hashlib.sha256(identity).hexdigest() == body["fingerprint"], path.name
         assert body["name"].endswith(body["fingerprint"][:10])
 
 
 def test_every_record_belongs_to_an_experiment_and_says_how_it_was_made(sweeps):
-    known = {work.name for sweep in sweeps for work in with_needs(sweep.works)}
+    known = {task.name for sweep in sweeps for task in with_dependencies(sweep.tasks)}
     for path in RECORDS:
         assert path.stem in known, f"{path.name} is of no experiment in {SWEEPS}/"
         about = json.loads(path.with_suffix(".about.json").read_text())
@@ -74,7 +74,7 @@ def test_the_table_of_claims_is_what_the_records_give(found):
 def test_the_cost_of_everything_that_was_not_run_is_known(found):
     assert set(found.costs.papers) == set(NAMES)
     for name in NAMES:
-        assert {work.name for work in found.unfinished(name)} <= set(found.costs.seconds), name
+        assert {task.name for task in found.unfinished(name)} <= set(found.costs.seconds), name
 
 
 def test_where_ours_differs_there_is_an_analysis(found):

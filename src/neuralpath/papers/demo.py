@@ -50,9 +50,9 @@ def run(out: Path, seed: int) -> None:
     out.mkdir(parents=True, exist_ok=True)
     store, config = Store(out / "runs"), _config(seed)
     part = config.parts[0]
-    work = regimes.relu_network(part, part.nets[0], seed)
+    task = regimes.relu_network(part, part.nets[0], seed)
     digits = data.load("digits")
-    model = work.make()
+    model = task.make()
     graph = trace(model, digits.train.images[:1])
     console.print(f"[bold]A fully connected ReLU network[/bold] of width {WIDTH} and depth {DEPTH} on 8x8 digits\n")
     console.print(str(graph), highlight=False, soft_wrap=True)
@@ -64,8 +64,8 @@ def run(out: Path, seed: int) -> None:
     _show_paths(console, graph, x, y, "before training")
     before = path_kernel(graph, images)
     _run_sweeps(config, seed, store.out)
-    model.load_state_dict(store.place(work).weights_of(work, "last"))
-    accuracy = _accuracy(store, work)
+    model.load_state_dict(store.directory(task).weights_of(task, "last"))
+    accuracy = _accuracy(store, task)
     console.print(f"\nTrained for {RECIPE.epochs} epochs: test accuracy {accuracy:.1%}\n")
     _show_paths(console, graph, x, y, "after training")
     after = path_kernel(graph, images)
@@ -101,9 +101,9 @@ def _run_sweeps(config: regimes.Config, seed: int, folder: Path) -> None:
         run_sweep(Sweep(experiment, settings, command=command), folder, jobs=1)
 
 
-def _accuracy(store: Store, work: TrainGated | TrainNetwork) -> float:
+def _accuracy(store: Store, task: TrainGated | TrainNetwork) -> float:
     """Test accuracy after the last epoch."""
-    result = store.result(work)
+    result = store.result(task)
     assert result is not None
     return float(result["last"]["test_accuracy"])
 
@@ -123,10 +123,10 @@ def _regimes(
     part = config.parts[0]
     rows = regimes.rows_of(config, part, part.nets[0])
     for regime, gates in GATES.items():
-        work = rows[regime][seed]
-        assert isinstance(work, TrainGated)
-        energy = gates_energy(_trained_gated(store, work), some)
-        found.append((regime, gates, f"{_accuracy(store, work):.1%}", energy))
+        task = rows[regime][seed]
+        assert isinstance(task, TrainGated)
+        energy = gates_energy(_trained_gated(store, task), some)
+        found.append((regime, gates, f"{_accuracy(store, task):.1%}", energy))
     return Table(
         "The digits: test accuracy, and label energy of the gates' path kernel",
         ("regime", "gates", "accuracy", "label energy*"),
@@ -155,10 +155,10 @@ def _print_table(console: Console, table: Table) -> None:
     console.print(table.note, highlight=False)
 
 
-def _trained_gated(store: Store, work: TrainGated) -> GatedNetwork:
-    place = store.place(work)
-    network = work.make(place)
-    network.load_state_dict(place.weights_of(work, "last"))
+def _trained_gated(store: Store, task: TrainGated) -> GatedNetwork:
+    directory = store.directory(task)
+    network = task.make(directory)
+    network.load_state_dict(directory.weights_of(task, "last"))
     return network
 
 

@@ -17,35 +17,35 @@ from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.sweeps import Sweep
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.experiments.widened import WidenValue
-from neuralpath.papers.runs.work import with_needs
+from neuralpath.papers.runs.task import with_dependencies
 
 ACCURACIES = {"ReLU": 80.0, "DL": 78.5, "FL": 79.6, "FR-II": 67.0, "FR-DI": 67.1, "random-labels": 62.0,
               "random-pixels": 61.0, "DLGN": 78.0}  # fmt: skip
 
 
-def evidence(name, made, *, config=None, keep=lambda work: True):
+def evidence(name, made, *, config=None, keep=lambda task: True):
     """A sweep of an experiment at its cpu preset, with the result that ``made`` gives for each run that is kept."""
     experiment = get(name)
     config = experiment.presets["cpu"] if config is None else config
     sweep = Sweep(experiment, config, "cpu", f"neuralpath run {name} --preset cpu --out runs")
-    works = works_of(name, config)
-    results = {work: made(work) for work in works if keep(work)}
-    found = Found(sweep, {work: result for work, result in results.items() if result is not None}, works)
+    tasks = works_of(name, config)
+    results = {task: made(task) for task in tasks if keep(task)}
+    found = Found(sweep, {task: result for task, result in results.items() if result is not None}, tasks)
     return Evidence({name: (found,)}, {}, Costs())
 
 
 @cache
 def works_of(name, config):
-    return with_needs(get(name).works(config))
+    return with_dependencies(get(name).tasks(config))
 
 
 def together(*several):
     return Evidence({name: found for one in several for name, found in one.found.items()}, {}, Costs())
 
 
-def wobble(work):
+def wobble(task):
     """What seeds change, a tenth of a point, the same in every run for the same regime and seed."""
-    return 0.05 * math.sin(1 + getattr(work, "seed", 0) + len(work.label))
+    return 0.05 * math.sin(1 + getattr(task, "seed", 0) + len(task.label))
 
 
 def trained(best, last=None, train=99.0):
@@ -57,47 +57,47 @@ def trained(best, last=None, train=99.0):
             "n_steps": 2}  # fmt: skip
 
 
-def kind_of(work):
+def kind_of(task):
     """The row of a table that a run belongs to."""
-    if isinstance(work, TrainLinearGated):
+    if isinstance(task, TrainLinearGated):
         return "DLGN"
-    if isinstance(work, TrainNetwork):
-        return "ReLU" if work.data.variant == "true" else "source"
-    source = work.gates.work.data.variant if work.regime == "FL" else "true"
-    return work.regime if source == "true" else source
+    if isinstance(task, TrainNetwork):
+        return "ReLU" if task.data.variant == "true" else "source"
+    source = task.gates.work.data.variant if task.regime == "FL" else "true"
+    return task.regime if source == "true" else source
 
 
-def accuracies(changes=None, *, fitted=95.0, where=lambda work: True):
+def accuracies(changes=None, *, fitted=95.0, where=lambda task: True):
     """Runs of networks by regime; ``changes`` are other accuracies, for the runs that ``where`` chooses."""
 
-    def made(work):
-        if not isinstance(work, TrainNetwork | TrainGated | TrainLinearGated):
+    def made(task):
+        if not isinstance(task, TrainNetwork | TrainGated | TrainLinearGated):
             return {"images": []}
-        kind = kind_of(work)
+        kind = kind_of(task)
         if kind == "source":
             return trained(10.0, train=fitted)
-        values = {**ACCURACIES, **(changes or {})} if where(work) else ACCURACIES
-        return trained(values[kind] + wobble(work))
+        values = {**ACCURACIES, **(changes or {})} if where(task) else ACCURACIES
+        return trained(values[kind] + wobble(task))
 
     return made
 
 
 def by_stage(accuracy):
-    def made(work):
-        if isinstance(work, TrainNetwork):
+    def made(task):
+        if isinstance(task, TrainNetwork):
             return trained(80.0)
-        return trained(accuracy(int(work.gates.which.removeprefix("epoch-"))))
+        return trained(accuracy(int(task.gates.which.removeprefix("epoch-"))))
 
     return made
 
 
 def moved_gates(penalty):
-    """Accuracy behind gates in some order, with some input, shifted or tiled, as ``penalty(work)`` says."""
+    """Accuracy behind gates in some order, with some input, shifted or tiled, as ``penalty(task)`` says."""
 
-    def made(work):
-        if isinstance(work, TrainNetwork):
+    def made(task):
+        if isinstance(task, TrainNetwork):
             return trained(80.0)
-        return trained(ACCURACIES[work.regime] + wobble(work) - penalty(work)) if isinstance(work, TrainGated) else {}
+        return trained(ACCURACIES[task.regime] + wobble(task) - penalty(task)) if isinstance(task, TrainGated) else {}
 
     return made
 
@@ -105,19 +105,19 @@ def moved_gates(penalty):
 def noisy(part, values):
     """Of `label-noise`: (best, last) accuracies by model; a number stands for both."""
     by_work = {
-        work: (noise, model)
+        task: (noise, model)
         for noise in part.noises
         for seed in part.seeds
-        for model, work in label_noise.models(part, noise, seed).items()
+        for model, task in label_noise.models(part, noise, seed).items()
     }
 
-    def made(work):
-        if work not in by_work:
+    def made(task):
+        if task not in by_work:
             return None
-        noise, model = by_work[work]
+        noise, model = by_work[task]
         value = values(model, noise)
         best, last = value if isinstance(value, tuple) else (value, value)
-        return trained(best + wobble(work), last + wobble(work))
+        return trained(best + wobble(task), last + wobble(task))
 
     return made
 
@@ -130,9 +130,9 @@ def only_part(name, part_name):
 def parts(ratio, cross=0.0, fixed=0.0):
     """Of `kernel-parts`."""
 
-    def made(work):
-        assert isinstance(work, TraceKernelParts)
-        feature = ratio * (1 + 0.01 * work.seed) if work.regime == "DL" else fixed
+    def made(task):
+        assert isinstance(task, TraceKernelParts)
+        feature = ratio * (1 + 0.01 * task.seed) if task.regime == "DL" else fixed
         sizes = {"value": 1.0, "feature": feature, "cross": cross}
         point = {name: {"trace": size, "frobenius": size} for name, size in sizes.items()}
         return {"measured": [{"epoch": epoch, **point} for epoch in range(3)], **trained(97.0)}
@@ -141,43 +141,43 @@ def parts(ratio, cross=0.0, fixed=0.0):
 
 
 def energies(first, last):
-    def made(work):
-        assert isinstance(work, TraceLabelEnergy)
-        factor = 1 + 0.05 * work.seed
+    def made(task):
+        assert isinstance(task, TraceLabelEnergy)
+        factor = 1 + 0.05 * task.seed
         return {"measured": [{"epoch": 0, "energy": first * factor}, {"epoch": 50, "energy": last * factor**2}]}
 
     return made
 
 
-def regressions(accuracy, distance=lambda work: 1 / work.repeats, gap=0.0, spread=0.0):
+def regressions(accuracy, distance=lambda task: 1 / task.repeats, gap=0.0, spread=0.0):
     """Of `kernels`: accuracies in per cent by kind, and the distance of widened networks from their kernel."""
 
-    def made(work):
-        if isinstance(work, FitKernel):
-            return {"test_accuracy": (accuracy[work.kernel] + wobble(work)) / 100, "train_accuracy": 1.0, "ridge": 0.1}
-        if isinstance(work, WidenValue):
-            return {"diverged": False, "network": 0.9 + (gap + spread * (work.seed - 1)) / 100, "kernel": 0.9,
-                    "distance": distance(work) * (1 + 0.05 * work.seed)}  # fmt: skip
-        return trained(accuracy[kind_of(work)] + wobble(work))
+    def made(task):
+        if isinstance(task, FitKernel):
+            return {"test_accuracy": (accuracy[task.kernel] + wobble(task)) / 100, "train_accuracy": 1.0, "ridge": 0.1}
+        if isinstance(task, WidenValue):
+            return {"diverged": False, "network": 0.9 + (gap + spread * (task.seed - 1)) / 100, "kernel": 0.9,
+                    "distance": distance(task) * (1 + 0.05 * task.seed)}  # fmt: skip
+        return trained(accuracy[kind_of(task)] + wobble(task))
 
     return made
 
 
-def drawn(distance, approach=lambda work: 2 / math.sqrt(work.width), power=-0.5, off=0.7):
+def drawn(distance, approach=lambda task: 2 / math.sqrt(task.width), power=-0.5, off=0.7):
     """Of `theorem`."""
 
-    def made(work):
-        factor = 1 + 0.02 * work.seed
-        if isinstance(work, DrawKernels):
-            return {"distance": distance(work) * factor, "distances": [], "eigenvalue_ratios": [0.9, 1.1],
+    def made(task):
+        factor = 1 + 0.02 * task.seed
+        if isinstance(task, DrawKernels):
+            return {"distance": distance(task) * factor, "distances": [], "eigenvalue_ratios": [0.9, 1.1],
                     "mean_off_in_errors": off * factor}  # fmt: skip
-        if isinstance(work, ApproachLimits):
-            own, other = approach(work) * factor, 0.5 * factor
+        if isinstance(task, ApproachLimits):
+            own, other = approach(task) * factor, 0.5 * factor
             return {"distance": {"dependent": {"dependent": own, "independent": other},
                                  "independent": {"dependent": other, "independent": own}},
                     "distances": {"dependent": [own], "independent": [own]}, "between_limits": 0.5}  # fmt: skip
-        assert isinstance(work, TrainLazily)
-        values = [work.width**power * (1 + 0.02 * (k + work.seed)) for k in range(3)]
+        assert isinstance(task, TrainLazily)
+        values = [task.width**power * (1 + 0.02 * (k + task.seed)) for k in range(3)]
         return {"flips": values, "kernel": values, "prediction": values, "loss": values}
 
     return made
@@ -186,10 +186,10 @@ def drawn(distance, approach=lambda work: 2 / math.sqrt(work.width), power=-0.5,
 def overlapping(off, last=0.47):
     """Of `base-kernels`: the deviation from the angle's overlap by width, and the last layer's overlap."""
 
-    def made(work):
-        factor = 1 + 0.02 * work.seed
-        layers = [{"overlap": overlap, "off_the_angle": off(work.width) * factor}
-                  for overlap in (0.3, 0.4, last - 1e-3 * work.seed)]  # fmt: skip
+    def made(task):
+        factor = 1 + 0.02 * task.seed
+        layers = [{"overlap": overlap, "off_the_angle": off(task.width) * factor}
+                  for overlap in (0.3, 0.4, last - 1e-3 * task.seed)]  # fmt: skip
         return {"layers": layers}
 
     return made
@@ -201,19 +201,19 @@ def memorised(steps, diagonal=1.0, suppression=lambda depth: 0.9**depth, ratio=1
     The errors that are left differ by depth, but only as rounding does.
     """
 
-    def made(work):
-        if isinstance(work, FitPair):
-            return {"outputs": [0.4, 0.2], "loss": losses[work.bias]}
-        factor = 1 + 0.02 * work.seed
-        limit = suppression(work.depth)
-        count = steps(work.width, work.depth)
+    def made(task):
+        if isinstance(task, FitPair):
+            return {"outputs": [0.4, 0.2], "loss": losses[task.bias]}
+        factor = 1 + 0.02 * task.seed
+        limit = suppression(task.depth)
+        count = steps(task.width, task.depth)
         count = None if count is None else round(count * factor)
         return {
             "entries": {
-                "diagonal_mean": diagonal, "diagonal_deviation": factor / math.sqrt(work.width), "pairs_mean": 0.1,
+                "diagonal_mean": diagonal, "diagonal_deviation": factor / math.sqrt(task.width), "pairs_mean": 0.1,
                 "suppression": ratio * limit * factor, "suppression_in_the_limit": limit,
             },
-            "errors": [1.0, 1e-7 * work.depth * factor], "diverged": diverged and count is None,
+            "errors": [1.0, 1e-7 * task.depth * factor], "diverged": diverged and count is None,
             "reached": {"0.5": None if count is None else max(1, count // 3), "0.1": count},
         }  # fmt: skip
 

@@ -1,8 +1,8 @@
-"""Perform works and what they need, in this process; results of all of them."""
+"""Run tasks and their dependencies, in this process; results of all of them."""
 
 from neuralpath.papers.runs import sweep
-from neuralpath.papers.runs.work import with_needs
+from neuralpath.papers.runs.task import with_dependencies
 
 
-def perform(works, folder):
-    return sweep.perform(with_needs(tuple(works)), folder, progress=False)
+def run_tasks(tasks, folder):
+    return sweep.run_tasks(with_dependencies(tuple(tasks)), folder, progress=False)

@@ -10,20 +10,20 @@ from neuralpath import nets
 from neuralpath.gating.regimes import decouple
 from neuralpath.graph.tracing import trace
 from neuralpath.kernels.limit.limit_kernel import limit_path_kernel
-from neuralpath.papers.experiments.base_kernels import EXPERIMENT, GateOverlaps, gates_and_inputs, shown, works
+from neuralpath.papers.experiments.base_kernels import EXPERIMENT, GateOverlaps, gates_and_inputs, shown, tasks
 from neuralpath.papers.experiments.random_overlaps import cosines_of, overlaps_in_the_limit
-from neuralpath.papers.experiments.shown import Curves, Table
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.statistics import paired
+from neuralpath.papers.experiments.summary_items import Curves, Table
 from neuralpath.paths.gate_statistics import base_kernels
-from papers.experiments.serial import perform
+from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return perform(works(SMOKE), tmp_path_factory.mktemp("base-kernels"))
+    return run_tasks(tasks(SMOKE), tmp_path_factory.mktemp("base-kernels"))
 
 
 @pytest.mark.parametrize("linear", [False, True])
@@ -39,10 +39,10 @@ def test_products_of_limit_overlaps_are_the_limit_path_kernel(linear):
 
 
 def test_gates_are_those_of_the_library():
-    work = GateOverlaps(DataSpec("digits"), "relu", 10, 16, 3, seed=4)
+    task = GateOverlaps(DataSpec("digits"), "relu", 10, 16, 3, seed=4)
     x = torch.rand(6, 1, 8, 8, generator=torch.Generator().manual_seed(1))
     model = nets.FC((1, 8, 8), 16, 4)
-    layers = work.make()
+    layers = task.make()
     model.layers.load_state_dict(layers.state_dict())
     kernels = base_kernels(trace(model, x[:1]), x)
     walked = gates_and_inputs(layers, x, False)
@@ -56,14 +56,14 @@ def test_gates_are_those_of_the_library():
 
 def test_each_run_has_all_layers_and_consistent_means(results):
     assert len(results) == 2 * 2 * 3
-    for work, result in results.items():
+    for task, result in results.items():
         assert len(result["layers"]) == SMOKE.n_layers
         first = result["layers"][0]
         assert first["product"] == pytest.approx(2 * first["overlap"], rel=1e-12)
         assert first["by_angle"] == pytest.approx(first["limit"], abs=1e-6)  # the inputs' angles are no estimate
         for layer in result["layers"]:
             assert 0 <= layer["least"] <= layer["overlap"] <= layer["opened"] <= 1
-            if work.features == "linear":
+            if task.features == "linear":
                 assert layer["limit"] == pytest.approx(first["limit"], rel=1e-12)
 
 
@@ -98,4 +98,4 @@ def test_tables_and_figures_from_any_part_of_the_runs(results):
 
 
 def test_presets_expand():
-    assert [len(works(preset)) for preset in (CPU, PAPER)] == [2 * 3 * 5] * 2
+    assert [len(tasks(preset)) for preset in (CPU, PAPER)] == [2 * 3 * 5] * 2

@@ -12,7 +12,7 @@ from neuralpath.papers.experiments.memorising import Memorise
 from neuralpath.papers.experiments.specs import DataSpec
 from papers.experiments import claim_results as made_up
 from papers.experiments.claim_results import evidence
-from papers.experiments.serial import perform
+from papers.experiments.serial import run_tasks
 
 (C15,) = (claim for claim in CLAIMS if claim.number == "C15")
 
@@ -40,11 +40,11 @@ def test_steps_of_runs():
 
 def test_steps_of_real_runs(tmp_path):
     short, long = (Memorise(DataSpec("digits"), "sphere", 10, 64, 2, n_steps_trained=n, rate=0.1) for n in (2, 120))
-    for work, is_there in ((short, False), (long, True)):
-        result = perform((work,), tmp_path / str(work.n_steps_trained))[work]
-        found = Steps.to(0.1, {0: result}, work.n_steps_trained)
+    for task, is_there in ((short, False), (long, True)):
+        result = run_tasks((task,), tmp_path / str(task.n_steps_trained))[task]
+        found = Steps.to(0.1, {0: result}, task.n_steps_trained)
         assert (found.unfinished == frozenset()) == is_there
-        assert 1 <= found.counts[0] <= work.n_steps_trained
+        assert 1 <= found.counts[0] <= task.n_steps_trained
         if is_there:
             before = [e for m, e in zip(result["moments"], result["errors"], strict=True) if m < found.counts[0]]
             after = [e for m, e in zip(result["moments"], result["errors"], strict=True) if m >= found.counts[0]]
@@ -105,10 +105,10 @@ def test_every_decision_has_a_standard_error():
 
 
 def test_the_least_depth_is_no_worse_by_chance():
-    def made(work):
-        result = made_up.memorised(lambda w, d: 50 if d == 2 else 54)(work)
-        if isinstance(work, Memorise) and work.depth > 2:  # each seed has another depth that is faster
-            result["reached"]["0.1"] += (-14, 12, 5)[(work.seed + work.depth) % 3]
+    def made(task):
+        result = made_up.memorised(lambda w, d: 50 if d == 2 else 54)(task)
+        if isinstance(task, Memorise) and task.depth > 2:  # each seed has another depth that is faster
+            result["reached"]["0.1"] += (-14, 12, 5)[(task.seed + task.depth) % 3]
         return result
 
     judged = judge(C15, evidence("memorisation", made))

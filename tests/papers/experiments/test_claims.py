@@ -24,10 +24,10 @@ from neuralpath.papers.experiments.sweeps import Sweep
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.runs.calibration import Calibration
 from neuralpath.papers.runs.store import RunError, Store
-from neuralpath.papers.runs.work import with_needs
+from neuralpath.papers.runs.task import with_dependencies
 from papers.experiments import claim_results as made_up
 from papers.experiments.claim_results import accuracies, evidence
-from papers.experiments.serial import perform
+from papers.experiments.serial import run_tasks
 
 ROOT = Path(__file__).parents[3]
 BY_NUMBER = {claim.number: claim for claim in CLAIMS}
@@ -187,7 +187,7 @@ def _memorised(**options):
     return evidence("memorisation", made_up.memorised(lambda w, d: 40 + 30 * math.log2(d / 4) ** 2, **options))
 
 
-def _theorem(distance=lambda work: (work.depth / work.width) ** 0.5, **options):
+def _theorem(distance=lambda task: (task.depth / task.width) ** 0.5, **options):
     return evidence("theorem", made_up.drawn(distance, **options))
 
 
@@ -195,7 +195,7 @@ CASES = {
     "C2 holds": ("C2", lambda: _memorised(), "holds"),
     "C2 is broken": ("C2", lambda: _memorised(losses=(1.0, 0.0)), "holds in part"),
     "C4 holds": ("C4", lambda: _theorem(), "holds"),
-    "C4 with draws that stay away": ("C4", lambda: _theorem(lambda work: 0.3), "holds in part"),
+    "C4 with draws that stay away": ("C4", lambda: _theorem(lambda task: 0.3), "holds in part"),
     "C4 with another mean": ("C4", lambda: _theorem(off=20.0), "holds in part"),
     "C6 holds": ("C6", lambda: evidence("kernel-parts", made_up.parts(2.0)), "holds"),
     "C6 with a cross part": ("C6", lambda: evidence("kernel-parts", made_up.parts(2.0, cross=1e-9)), "holds in part"),
@@ -207,7 +207,7 @@ CASES = {
     "C9 holds": ("C9", lambda: _regimes(), "holds"),
     "C9 two points off": ("C9", lambda: _regimes({"FL": 70.0}), "does not hold"),
     "C9 on MNIST only": (
-        "C9", lambda: _regimes({"FL": 70.0}, where=lambda work: work.data.name == "cifar10"), "holds in part"),
+        "C9", lambda: _regimes({"FL": 70.0}, where=lambda task: task.data.name == "cifar10"), "holds in part"),
     "C10 holds": ("C10", lambda: _regimes(), "holds"),
     "C10 apart": ("C10", lambda: _regimes({"FR-DI": 60.0}), "does not hold"),
     "C14 holds": ("C14", lambda: _regimes(), "holds"),
@@ -233,9 +233,9 @@ CASES = {
     "C16 off the product": ("C16", lambda: _memorised(ratio=1.5), "holds in part"),
     "C16 off the diagonal": ("C16", lambda: _memorised(diagonal=1.2), "holds in part"),
     "C17 holds": ("C17", lambda: _theorem(), "holds"),
-    "C17 far from the limit": ("C17", lambda: _theorem(approach=lambda work: 0.4), "holds in part"),
+    "C17 far from the limit": ("C17", lambda: _theorem(approach=lambda task: 0.4), "holds in part"),
     "C22 holds": ("C22", lambda: _theorem(), "holds"),
-    "C22 with draws that go away": ("C22", lambda: _theorem(lambda work: work.width / 1e4), "holds in part"),
+    "C22 with draws that go away": ("C22", lambda: _theorem(lambda task: task.width / 1e4), "holds in part"),
     "C27 holds": ("C27", lambda: _regimes(), "holds"),
     "C27 five points off": ("C27", lambda: _regimes({"DL": 75.0}), "does not hold"),
     "C12 holds": ("C12", lambda: evidence("label-energy", made_up.energies(10.0, 3.0)), "holds"),
@@ -270,12 +270,12 @@ CASES = {
     "C34 holds": ("C34", lambda: evidence("linear-gating", accuracies()), "holds"),
     "C34 loses": ("C34", lambda: evidence("linear-gating", accuracies({"DLGN": 70.0})), "does not hold"),
     "C35 holds": ("C35", lambda: _theorem(), "holds"),
-    "C35 nearer the other": ("C35", lambda: _theorem(approach=lambda work: 0.9), "does not hold"),
+    "C35 nearer the other": ("C35", lambda: _theorem(approach=lambda task: 0.9), "does not hold"),
     "C36 holds": ("C36", lambda: _theorem(), "holds"),
     "C36 falls too slowly": ("C36", lambda: _theorem(power=-0.1), "does not hold"),
     "C37 holds": ("C37", lambda: _kernels(_GOOD_KERNELS), "holds"),
     "C37 never comes near": ("C37", lambda: evidence("kernels", made_up.regressions(
-        {"linear": 1.0, "path": 1.0, "limit-path": 1.0, **_GOOD_KERNELS}, lambda work: float(work.repeats), gap=20.0)),
+        {"linear": 1.0, "path": 1.0, "limit-path": 1.0, **_GOOD_KERNELS}, lambda task: float(task.repeats), gap=20.0)),
         "does not hold"),
 }  # fmt: skip
 
@@ -301,7 +301,7 @@ def test_every_rule_has_been_tried_in_both_directions():
 
 def test_what_is_in_doubt_is_named_and_keeps_a_claim_from_holding():
     """Learnt gates 2.5 points below one seed on CIFAR-10: too far for the claim, too little for one seed to refute."""
-    found = _regimes({"FL": 77.5}, where=lambda work: work.data.name == "cifar10")
+    found = _regimes({"FL": 77.5}, where=lambda task: task.data.name == "cifar10")
     judged = judge(BY_NUMBER["C9"], found)
     assert judged.verdict == "holds in part"
     assert judged.differs
@@ -347,7 +347,7 @@ def test_the_printed_rise_stands_beside_the_papers_own_stages_only():
 
 
 def _order_costs(points):
-    return made_up.moved_gates(lambda work: points if work.gate_order == (3, 2, 1, 0) else 0.0)
+    return made_up.moved_gates(lambda task: points if task.gate_order == (3, 2, 1, 0) else 0.0)
 
 
 def test_orders_that_matter_and_those_that_do_not():
@@ -358,17 +358,17 @@ def test_orders_that_matter_and_those_that_do_not():
     fc = made_up.only_part("gate-orders", "fc")
     assert verdict("C23", evidence("gate-orders", _order_costs(0.0), config=fc)) == "holds"
     some = evidence("gate-orders", _order_costs(20.0), config=fc,
-                    keep=lambda work: getattr(work, "gate_order", None) in (None, (3, 2, 1, 0)))  # fmt: skip
+                    keep=lambda task: getattr(task, "gate_order", None) in (None, (3, 2, 1, 0)))  # fmt: skip
     judged = judge(BY_NUMBER["C23"], some)
     assert "2 orders of the 6 that are needed" in judged.reason
-    one = evidence("gate-orders", _order_costs(0.0), config=fc, keep=lambda work: work.seed == 0)
+    one = evidence("gate-orders", _order_costs(0.0), config=fc, keep=lambda task: task.seed == 0)
     assert all("over seeds 0.50 assumed of one)" in check.ours
                for aspect in judge(BY_NUMBER["C23"], one).aspects[1:5] for check in aspect.checks[:2])  # fmt: skip
     assert not any(aspect.outcomes for aspect in judged.aspects[1:])
 
 
 def test_the_mean_of_both_inputs_stands_beside_the_papers_mean_of_both():
-    dear = made_up.moved_gates(lambda work: 5.0 if work.value_input == "ones" else 0.0)
+    dear = made_up.moved_gates(lambda task: 5.0 if task.value_input == "ones" else 0.0)
     fc = made_up.only_part("gate-orders", "fc")
     judged = judge(BY_NUMBER["C23"], evidence("gate-orders", dear, config=fc))
     for aspect, figure in zip(judged.aspects[1:5], (98.6, 94.1, 94.1, 98.1), strict=True):
@@ -379,14 +379,14 @@ def test_the_mean_of_both_inputs_stands_beside_the_papers_mean_of_both():
         assert float(both.difference) == pytest.approx(both.value - figure, abs=0.006)
         assert not both.decides
     # With an order that has one input only, the mean would be nearer to the other.
-    half = evidence("gate-orders", dear, config=fc, keep=lambda work: not (
-        getattr(work, "value_input", "") == "ones" and work.gate_order == (3, 2, 1, 0)))  # fmt: skip
+    half = evidence("gate-orders", dear, config=fc, keep=lambda task: not (
+        getattr(task, "value_input", "") == "ones" and task.gate_order == (3, 2, 1, 0)))  # fmt: skip
     assert [len(aspect.checks) for aspect in judge(BY_NUMBER["C23"], half).aspects[1:5]] == [2] * 4
 
 
 def test_orders_of_one_seed_are_compared_with_the_own_order_over_seeds():
     fc = made_up.only_part("gate-orders", "fc")
-    moved = made_up.moved_gates(lambda work: 3.0 if work.gate_order else 0.0)
+    moved = made_up.moved_gates(lambda task: 3.0 if task.gate_order else 0.0)
     judged = judge(BY_NUMBER["C23"], evidence("gate-orders", moved, config=fc))
     seeds = judged.aspects[5:]
     assert [aspect.name for aspect in seeds] == [
@@ -396,11 +396,11 @@ def test_orders_of_one_seed_are_compared_with_the_own_order_over_seeds():
     check = seeds[0].checks[0]
     assert check.value == pytest.approx(-3.0, abs=0.1)
     # What the seed adds to all other orders alike is not averaged out by their number: 2/3 of its variance is left.
-    spread = made_up.moved_gates(lambda work: (0.0, 1.0, 2.0)[work.seed])
+    spread = made_up.moved_gates(lambda task: (0.0, 1.0, 2.0)[task.seed])
     first = judge(BY_NUMBER["C23"], evidence("gate-orders", spread, config=fc)).aspects[5].checks[0]
     assert float(first.ours.split("±")[1].split()[0]) == pytest.approx((2 / 3) ** 0.5, abs=0.05)
     assert check.ours.endswith("(3 seeds), 23 orders of seed 0")
-    one = evidence("gate-orders", moved, config=fc, keep=lambda work: work.seed == 0)
+    one = evidence("gate-orders", moved, config=fc, keep=lambda task: task.seed == 0)
     judged = judge(BY_NUMBER["C23"], one)
     assert {check.aside for aspect in judged.aspects[5:] for check in aspect.checks} == {
         "1 seed of the 3 that are needed"
@@ -410,7 +410,7 @@ def test_orders_of_one_seed_are_compared_with_the_own_order_over_seeds():
 def test_ones_are_paired_by_order_and_by_seed():
     fc = made_up.only_part("gate-orders", "fc")
     # In the layers' own order ones cost much with other seeds than the first.
-    dear = made_up.moved_gates(lambda work: 6.0 + work.seed if work.seed and work.value_input == "ones" else 0.0)
+    dear = made_up.moved_gates(lambda task: 6.0 + task.seed if task.seed and task.value_input == "ones" else 0.0)
     judged = judge(BY_NUMBER["C24"], evidence("gate-orders", dear, config=fc))
     for aspect in judged.aspects:
         orders, seeds = aspect.checks
@@ -420,14 +420,14 @@ def test_ones_are_paired_by_order_and_by_seed():
         assert "(3 seeds)" in seeds.ours
         assert seeds.decides is (seeds.outcome in ("yes", "no"))
         assert seeds.value == pytest.approx(-5.0, abs=0.1)  # the mean of 0, 7 and 8
-    always = made_up.moved_gates(lambda work: 6.0 if work.value_input == "ones" else 0.0)
+    always = made_up.moved_gates(lambda task: 6.0 if task.value_input == "ones" else 0.0)
     judged = judge(BY_NUMBER["C24"], evidence("gate-orders", always, config=fc))
     assert all(check.outcome == "no" for aspect in judged.aspects for check in aspect.checks)
 
 
-def _hardly_trained(work):
-    result = accuracies()(work)
-    return result if "images" in result else made_up.trained(80.0, train=43.2 if work.label.count("relu") else 47.8)
+def _hardly_trained(task):
+    result = accuracies()(task)
+    return result if "images" in result else made_up.trained(80.0, train=43.2 if task.label.count("relu") else 47.8)
 
 
 def test_a_network_that_has_hardly_been_trained_is_no_mark_to_reach():
@@ -441,15 +441,15 @@ def test_a_network_that_has_hardly_been_trained_is_no_mark_to_reach():
     assert judged.verdict == "not tested here"
     assert all("fitted less than 90 %" in check.aside for check in judged.aspects[0].checks)
     regimes = evidence(
-        "regimes", lambda work: _hardly_trained(work) if work.data.name == "cifar10" else accuracies()(work)
+        "regimes", lambda task: _hardly_trained(task) if task.data.name == "cifar10" else accuracies()(task)
     )
     for number in ("C9", "C27"):
         checks = judge(BY_NUMBER[number], regimes).aspects[0].checks
         assert {bool(check.aside) for check in checks if "cifar10" in check.where} == {True}
         assert all("ReLU fitted" in check.ours for check in checks)
         assert verdict(number, regimes) == "holds"  # by the networks on MNIST
-    on_cifar = evidence("linear-gating", lambda work: (
-        _hardly_trained if work.data.name == "cifar10" else accuracies({"DLGN": 70.0}))(work))  # fmt: skip
+    on_cifar = evidence("linear-gating", lambda task: (
+        _hardly_trained if task.data.name == "cifar10" else accuracies({"DLGN": 70.0}))(task))  # fmt: skip
     assert verdict("C34", on_cifar) == "does not hold"
 
 
@@ -497,9 +497,9 @@ def test_a_network_as_near_its_bound_as_chance_does_not_decide():
 
 
 def test_ones_in_place_of_the_image():
-    free = made_up.moved_gates(lambda work: 0.0)
+    free = made_up.moved_gates(lambda task: 0.0)
     assert verdict("C24", evidence("gate-orders", free)) == "holds"
-    dear = made_up.moved_gates(lambda work: 5.0 if work.value_input == "ones" else 0.0)
+    dear = made_up.moved_gates(lambda task: 5.0 if task.value_input == "ones" else 0.0)
     assert verdict("C24", evidence("gate-orders", dear)) == "does not hold"
     assert verdict("C28", evidence("residual", dear)) == "holds in part"
     cnn = made_up.only_part("gate-orders", "cnn")
@@ -511,7 +511,7 @@ def test_ones_in_place_of_the_image():
 def test_masks_that_are_rotated_and_tiled():
     def costs(rotated, tiled):
         return evidence("tilings", made_up.moved_gates(
-            lambda work: (rotated if work.shift else 0.0) + (tiled if work.value_channels else 0.0)
+            lambda task: (rotated if task.shift else 0.0) + (tiled if task.value_channels else 0.0)
         ))  # fmt: skip
 
     assert verdict("C30", costs(1.0, 1.0)) == "holds"
@@ -520,7 +520,7 @@ def test_masks_that_are_rotated_and_tiled():
 
 
 def test_too_few_seeds_are_shown_and_do_not_decide():
-    one_seed = evidence("regimes", accuracies(), keep=lambda work: work.data.name == "mnist" and work.seed == 0)
+    one_seed = evidence("regimes", accuracies(), keep=lambda task: task.data.name == "mnist" and task.seed == 0)
     judged = judge(BY_NUMBER["C9"], one_seed)
     assert judged.verdict == "not tested here"
     assert "Not tested, FL - ReLU: 1 seed of the 3 that are needed." in judged.reason
@@ -540,7 +540,7 @@ def test_figures_stand_beside_the_papers():
 
 
 def test_cells_say_which_figures_do_not_decide():
-    cifar = evidence("regimes", accuracies(), keep=lambda work: work.data.name == "cifar10")
+    cifar = evidence("regimes", accuracies(), keep=lambda task: task.data.name == "cifar10")
     judged = judge(BY_NUMBER["C9"], cifar)
     assert [check.outcome for check in judged.aspects[0].checks] == ["open", "open"]  # 0.4 below, with 0.7 of error
     assert judged.row.ours.count("; open]") == 2
@@ -558,7 +558,7 @@ def test_what_chance_leaves_open_is_named_beside_what_does_not_decide(tmp_path):
 
 
 def test_one_seed_of_mnist_decides_nothing():
-    one_seed = evidence("regimes", accuracies(), keep=lambda work: work.data.name == "mnist" and work.seed == 0)
+    one_seed = evidence("regimes", accuracies(), keep=lambda task: task.data.name == "mnist" and task.seed == 0)
     for number in ("C8", "C9", "C10", "C27"):
         for aspect in judge(BY_NUMBER[number], one_seed).aspects:
             assert aspect.checks
@@ -582,7 +582,7 @@ def test_cells_say_what_a_ratio_is():
 
 def _n_runs(name):
     """Of an experiment with its preset cpu."""
-    return len(with_needs(get(name).works(get(name).presets["cpu"])))
+    return len(with_dependencies(get(name).tasks(get(name).presets["cpu"])))
 
 
 def test_without_runs_exact_claims_hold_and_others_are_not_tested(tmp_path):
@@ -623,16 +623,16 @@ class _Unit(Calibration):
 
 def test_costs_are_estimated_once_and_kept(tmp_path):
     config = replace(get("memorisation").presets["cpu"], n_examples=100, n_steps=500)
-    works = get("memorisation").works(config)[:3]
-    costs = Costs().with_measured(works, {"memorisation": works[:1]}, _Unit())
-    assert costs.seconds[works[0].name] == pytest.approx(works[0].seconds(_Unit()), rel=1e-2)
-    assert costs.of(works) == "about 25 min on one core"
+    tasks = get("memorisation").tasks(config)[:3]
+    costs = Costs().with_measured(tasks, {"memorisation": tasks[:1]}, _Unit())
+    assert costs.seconds[tasks[0].name] == pytest.approx(tasks[0].seconds(_Unit()), rel=1e-2)
+    assert costs.of(tasks) == "about 25 min on one core"
     assert costs.of_paper("memorisation") == "8 min"
     assert costs.of_paper("theorem") == "not estimated"
     costs.write(tmp_path)
     assert Costs.read(tmp_path) == costs
-    known = Costs({works[0].name: 5.0}).with_measured(works[:1], {}, _Unit())
-    assert known.seconds == {works[0].name: 5.0}
+    known = Costs({tasks[0].name: 5.0}).with_measured(tasks[:1], {}, _Unit())
+    assert known.seconds == {tasks[0].name: 5.0}
     (tmp_path / "costs.json").write_text("{}")
     with pytest.raises(RunError, match=r"costs.json cannot be read"):
         Costs.read(tmp_path)
@@ -649,16 +649,16 @@ def runs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("claims")
     store = Store(folder / "runs")
     store.make()
-    for work, result in perform(sweep.works, folder / "serial").items():
-        store.begin(work)
-        store.finish(work, result, {})
+    for task, result in run_tasks(sweep.tasks, folder / "serial").items():
+        store.begin(task)
+        store.finish(task, result, {})
     sweep.write(folder / "runs")
     return folder / "runs"
 
 
 def test_no_claim_holds_while_runs_are_missing():
     [claim] = [claim for claim in CLAIMS if claim.number == "C9"]
-    on_mnist = evidence("regimes", accuracies(None), keep=lambda work: work.data.name == "mnist")
+    on_mnist = evidence("regimes", accuracies(None), keep=lambda task: task.data.name == "mnist")
     judged = judge(claim, on_mnist)
     assert judged.verdict == "holds in part"
     assert {outcome for aspect in judged.aspects for outcome in aspect.outcomes} == {"yes"}
@@ -666,7 +666,7 @@ def test_no_claim_holds_while_runs_are_missing():
 
 
 def test_no_claim_is_refuted_while_runs_are_missing():
-    on_mnist = evidence("regimes", accuracies({"FL": 70.0}), keep=lambda work: work.data.name == "mnist")
+    on_mnist = evidence("regimes", accuracies({"FL": 70.0}), keep=lambda task: task.data.name == "mnist")
     judged = judge(BY_NUMBER["C9"], on_mnist)
     assert judged.verdict == "not tested here"
     assert judged.differs
@@ -739,7 +739,7 @@ def test_smoke_settings_never_count_however_they_were_started(tmp_path):
     found = gather([sweep, other], Store(tmp_path), Costs())
     assert [one.sweep for one in found.of("base-kernels")] == [other]
     page = claims_markdown(judge_all(found), found)
-    assert f"- `base-kernels` with settings of its own, run from Python: 0 of {len(other.works)} runs are" in page
+    assert f"- `base-kernels` with settings of its own, run from Python: 0 of {len(other.tasks)} runs are" in page
     assert "--preset --out" not in page
 
 
@@ -779,13 +779,13 @@ def _fits(invented, real):
 
 def test_made_up_results_of_networks_have_the_form_of_real_ones(runs):
     (found,) = gather(_read(runs), Store(runs, runs), Costs()).of("regimes")
-    for work, result in found.results.items():
-        assert isinstance(work, TrainNetwork | TrainGated)
+    for task, result in found.results.items():
+        assert isinstance(task, TrainNetwork | TrainGated)
         assert _fits(made_up.trained(80.0), result)
 
 
 FORMS = {
-    "theorem": made_up.drawn(lambda work: 0.1),
+    "theorem": made_up.drawn(lambda task: 0.1),
     "memorisation": made_up.memorised(lambda width, depth: None),  # so few steps get nowhere
     "base-kernels": made_up.overlapping(lambda width: 0.1),
     "kernel-parts": made_up.parts(0.5, 0.5, 0.5),
@@ -797,8 +797,8 @@ FORMS = {
 @pytest.mark.parametrize("name", FORMS)
 def test_made_up_results_of_other_runs_have_the_form_of_real_ones(name, tmp_path):
     first = {}
-    for work in get(name).works(get(name).presets["smoke"]):
-        if not work.needs and not isinstance(work, TrainNetwork):  # one of each kind that needs no other run
-            first.setdefault(type(work), work)
-    for kind, work in first.items():
-        assert _fits(FORMS[name](work), perform((work,), tmp_path / kind.__name__)[work]), kind
+    for task in get(name).tasks(get(name).presets["smoke"]):
+        if not task.dependencies and not isinstance(task, TrainNetwork):  # one of each kind that needs no other run
+            first.setdefault(type(task), task)
+    for kind, task in first.items():
+        assert _fits(FORMS[name](task), run_tasks((task,), tmp_path / kind.__name__)[task]), kind

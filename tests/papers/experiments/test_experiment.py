@@ -1,7 +1,7 @@
 from dataclasses import replace
 
 from neuralpath.papers.experiments import NAMES, get
-from neuralpath.papers.experiments.shown import Table
+from neuralpath.papers.experiments.summary_items import Table
 from neuralpath.papers.experiments.sweeps import read_sweeps
 
 
@@ -9,7 +9,7 @@ def test_every_experiment_is_a_module_with_a_run(tmp_path):
     for name in NAMES:
         experiment = get(name)
         assert experiment.name == name
-        assert experiment.works(experiment.presets["paper"])
+        assert experiment.tasks(experiment.presets["paper"])
 
 
 def test_run_does_the_works_and_gives_what_they_show(tmp_path):

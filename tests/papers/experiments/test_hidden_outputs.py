@@ -9,33 +9,33 @@ from safetensors.torch import load_file
 
 from neuralpath.papers.experiments import hidden_outputs, label_noise
 from neuralpath.papers.experiments.grey import pack_images
-from neuralpath.papers.experiments.shown import Pictures, Table
 from neuralpath.papers.experiments.statistics import Spread
-from neuralpath.papers.runs.work import with_needs
-from papers.experiments.serial import perform
+from neuralpath.papers.experiments.summary_items import Pictures, Table
+from neuralpath.papers.runs.task import with_dependencies
+from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (hidden_outputs.EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
 ROWS = hidden_outputs.rows_of(SMOKE)
-DRAWING = hidden_outputs.works(SMOKE)[-1]
+DRAWING = hidden_outputs.tasks(SMOKE)[-1]
 
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("hidden-outputs")
-    return folder, perform(hidden_outputs.works(SMOKE), folder)
+    return folder, run_tasks(hidden_outputs.tasks(SMOKE), folder)
 
 
-def trained(folder, work):
-    model = work.make()
-    model.load_state_dict(load_file(folder / work.name / "weights" / "best.safetensors"))
+def trained(folder, task):
+    model = task.make()
+    model.load_state_dict(load_file(folder / task.name / "weights" / "best.safetensors"))
     return model.eval()
 
 
 def test_gates_are_reversed_and_the_image_is_hidden_from_the_weights(finished):
     folder, _ = finished
-    work = ROWS[hidden_outputs.REVERSED][0]
-    network, relu = trained(folder, work), trained(folder, work.gates.work)
-    x = work.data.load().test.images[:3]
+    task = ROWS[hidden_outputs.REVERSED][0]
+    network, relu = trained(folder, task), trained(folder, task.gates.work)
+    x = task.data.load().test.images[:3]
     own = ROWS["FL"][0]
     gates = trained(folder, own).gates(x).layers
     assert all(torch.equal(a, b) for a, b in zip(network.gates(x).layers, reversed(gates), strict=True))
@@ -54,9 +54,9 @@ def test_gates_are_reversed_and_the_image_is_hidden_from_the_weights(finished):
 def test_pictures_are_the_layers(finished):
     folder, results = finished
     found = results[DRAWING]["images"]
-    work = ROWS[hidden_outputs.REVERSED][0]
-    network, relu = trained(folder, work), trained(folder, work.gates.work)
-    x = work.data.load().test.images[:2]
+    task = ROWS[hidden_outputs.REVERSED][0]
+    network, relu = trained(folder, task), trained(folder, task.gates.work)
+    x = task.data.load().test.images[:2]
     gates = network.gates(x).layers
     with torch.no_grad():
         z, seen = x, network.value_input(x)
@@ -73,16 +73,16 @@ def test_pictures_are_the_layers(finished):
 
 def test_one_network_for_all(finished):
     _, results = finished
-    works = hidden_outputs.works(SMOKE)
-    assert len(works) == len(with_needs(works)) == len(results) == 3 * 4 + 1
-    assert set(DRAWING.needs) == {ROWS["ReLU"][0], ROWS[hidden_outputs.REVERSED][0]}
+    tasks = hidden_outputs.tasks(SMOKE)
+    assert len(tasks) == len(with_dependencies(tasks)) == len(results) == 3 * 4 + 1
+    assert set(DRAWING.dependencies) == {ROWS["ReLU"][0], ROWS[hidden_outputs.REVERSED][0]}
 
 
 def test_tables_and_pictures(finished):
     _, results = finished
-    table, compared, *pictures = hidden_outputs.shown(SMOKE, results)
+    table, compared, *pictures = hidden_outputs.summary(SMOKE, results)
     assert [row[0] for row in table.rows] == list(ROWS)
-    fitted = [100 * results[work]["last"]["train_accuracy"] for work in ROWS["ReLU"].values()]
+    fitted = [100 * results[task]["last"]["train_accuracy"] for task in ROWS["ReLU"].values()]
     assert table.rows[0][table.columns.index("training %")] == Spread.of(fitted)
     assert len(compared.rows) == 3
     assert [type(one) for one in pictures] == [Pictures, Pictures]
@@ -96,23 +96,23 @@ def test_tables_and_pictures(finished):
 def test_shown_works_with_none_and_some_of_the_runs(finished):
     _, results = finished
     for part in ({}, dict(list(results.items())[:6])):
-        assert [type(one) for one in hidden_outputs.shown(SMOKE, part)] == [Table, Table]
+        assert [type(one) for one in hidden_outputs.summary(SMOKE, part)] == [Table, Table]
 
 
 def test_presets():
-    works = hidden_outputs.works(CPU)
-    assert len(works) == 4 + 1
+    tasks = hidden_outputs.tasks(CPU)
+    assert len(tasks) == 4 + 1
     # M1 and M2 without noise: a network that has fitted its labels, and weights behind its gates as they are.
     (cnn,) = (part for part in label_noise.EXPERIMENT.presets["cpu"].parts if part.name == "cifar10-cnn")
     models = label_noise.models(cnn, 0.0, 0)
     rows = hidden_outputs.rows_of(CPU)
     assert (rows["ReLU"][0], rows["FL"][0]) == (models["M1"], models["M2"])
-    assert {weights.which for work in works[1:4] for weights in work.weights_read} == {"last"}
-    assert len(hidden_outputs.works(PAPER)) == 5 * 4 + 1
-    figures = [row[2] for row in hidden_outputs.shown(PAPER, {})[0].rows]
+    assert {weights.which for task in tasks[1:4] for weights in task.weights_read} == {"last"}
+    assert len(hidden_outputs.tasks(PAPER)) == 5 * 4 + 1
+    figures = [row[2] for row in hidden_outputs.summary(PAPER, {})[0].rows]
     assert figures == ["80.40", None, None, "80.00"]
-    assert works[-1].seconds(None) > 0
-    assert works[-1].memory() > 0
+    assert tasks[-1].seconds(None) > 0
+    assert tasks[-1].memory() > 0
 
 
 def test_layers_of_unequal_shape_are_refused():

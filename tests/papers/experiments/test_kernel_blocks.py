@@ -6,32 +6,32 @@ import torch
 from neuralpath.papers.experiments.kernel_fits import _kept
 from neuralpath.papers.runs.store import Store
 from neuralpath.training.checkpoints import CheckpointWarning
-from papers.runs.small_works import Counting
+from papers.runs.small_tasks import Counting
 
 BLOCK = torch.arange(600.0, dtype=torch.float64).reshape(20, 30)
 
 
 @pytest.fixture
-def place(tmp_path):
-    store, work = Store(tmp_path), Counting("blocks")
+def directory(tmp_path):
+    store, task = Store(tmp_path), Counting("blocks")
     store.make()
-    store.begin(work)
-    return store.place(work)
+    store.begin(task)
+    return store.directory(task)
 
 
 def never():
     raise AssertionError("it was kept")
 
 
-def test_a_block_is_computed_once(place):
-    assert torch.equal(_kept(place, "own-0", lambda: BLOCK), BLOCK)
-    assert torch.equal(_kept(place, "own-0", never), BLOCK)
+def test_a_block_is_computed_once(directory):
+    assert torch.equal(_kept(directory, "own-0", lambda: BLOCK), BLOCK)
+    assert torch.equal(_kept(directory, "own-0", never), BLOCK)
 
 
-def test_a_block_from_before_there_were_checksums_is_taken(place):
-    _kept(place, "own-0", lambda: BLOCK)
-    (place.checkpoints / "own-0.safetensors.sha256").unlink()
-    assert torch.equal(_kept(place, "own-0", never), BLOCK)
+def test_a_block_from_before_there_were_checksums_is_taken(directory):
+    _kept(directory, "own-0", lambda: BLOCK)
+    (directory.checkpoints / "own-0.safetensors.sha256").unlink()
+    assert torch.equal(_kept(directory, "own-0", never), BLOCK)
 
 
 def overwritten(data):
@@ -49,12 +49,12 @@ def emptied(data):
 @pytest.mark.parametrize(
     ("damaged", "has_sum"), [(overwritten, True), (cut, True), (emptied, True), (cut, False), (emptied, False)]
 )
-def test_a_damaged_block_is_named_and_computed_anew(place, damaged, has_sum):
-    _kept(place, "own-0", lambda: BLOCK)
-    file = place.checkpoints / "own-0.safetensors"
+def test_a_damaged_block_is_named_and_computed_anew(directory, damaged, has_sum):
+    _kept(directory, "own-0", lambda: BLOCK)
+    file = directory.checkpoints / "own-0.safetensors"
     file.write_bytes(damaged(file.read_bytes()))
     if not has_sum:
-        (place.checkpoints / "own-0.safetensors.sha256").unlink()
+        (directory.checkpoints / "own-0.safetensors.sha256").unlink()
     with pytest.warns(CheckpointWarning, match=r"own-0\.safetensors is damaged: .* It is computed anew\."):
-        assert torch.equal(_kept(place, "own-0", lambda: BLOCK), BLOCK)
-    assert torch.equal(_kept(place, "own-0", never), BLOCK)
+        assert torch.equal(_kept(directory, "own-0", lambda: BLOCK), BLOCK)
+    assert torch.equal(_kept(directory, "own-0", never), BLOCK)

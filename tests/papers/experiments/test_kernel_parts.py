@@ -4,21 +4,21 @@ import pytest
 import torch
 
 from neuralpath.kernels.tangent.tangent_kernel import tangent_kernel
-from neuralpath.papers.experiments.kernel_parts import EXPERIMENT, shown, works
-from neuralpath.papers.experiments.shown import Curves, Table
+from neuralpath.papers.experiments.kernel_parts import EXPERIMENT, shown, tasks
 from neuralpath.papers.experiments.statistics import Spread
-from papers.experiments.serial import perform
+from neuralpath.papers.experiments.summary_items import Curves, Table
+from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return perform(works(SMOKE), tmp_path_factory.mktemp("kernel-parts"))
+    return run_tasks(tasks(SMOKE), tmp_path_factory.mktemp("kernel-parts"))
 
 
 def runs(results, regime):
-    return {work.seed: result for work, result in results.items() if work.regime == regime}
+    return {task.seed: result for task, result in results.items() if task.regime == regime}
 
 
 def test_learnt_gates_have_a_feature_part_and_fixed_gates_have_none(results):
@@ -36,10 +36,10 @@ def test_learnt_gates_have_a_feature_part_and_fixed_gates_have_none(results):
 
 
 def test_the_parts_before_training_sum_to_the_tangent_kernel_of_the_logits(results):
-    work = next(work for work in results if work.regime == "DL")
-    x = work.measured()
-    kernel = tangent_kernel(work.trained().make().eval(), x, progress=False)
-    first = results[work]["measured"][0]
+    task = next(task for task in results if task.regime == "DL")
+    x = task.measured()
+    kernel = tangent_kernel(task.trained().make().eval(), x, progress=False)
+    first = results[task]["measured"][0]
     total = first["value"]["trace"] + first["feature"]["trace"]
     # A float32 sum over all parameters, whose terms on the diagonal are positive.
     assert total == pytest.approx(float(kernel.trace()), rel=1e-4)
@@ -72,7 +72,7 @@ def test_tables_and_figures_from_any_part_of_the_runs(results):
 
 
 def test_presets_have_the_runs_of_the_papers():
-    assert [len(works(preset)) for preset in (CPU, PAPER)] == [2 * 5] * 2
+    assert [len(tasks(preset)) for preset in (CPU, PAPER)] == [2 * 5] * 2
     for preset in (CPU, PAPER):
         assert (preset.net.width, preset.net.depth, preset.data.name) == (128, 6, "mnist")
         assert (preset.training.epochs, preset.training.batch_size, preset.training.optimiser.rate) == (60, 32, 1e-2)

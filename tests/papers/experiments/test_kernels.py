@@ -11,15 +11,15 @@ from neuralpath.graph.tracing import trace
 from neuralpath.kernels.path.path_kernel import path_kernel
 from neuralpath.papers.experiments import kernels
 from neuralpath.papers.experiments.kernel_fits import ROWS, FitKernel
-from neuralpath.papers.experiments.kernels import EXPERIMENT, shown, works
-from neuralpath.papers.experiments.shown import Curves, Table
+from neuralpath.papers.experiments.kernels import EXPERIMENT, shown, tasks
 from neuralpath.papers.experiments.specs import NetSpec
 from neuralpath.papers.experiments.statistics import Spread
+from neuralpath.papers.experiments.summary_items import Curves, Table
 from neuralpath.papers.experiments.trained import TrainNetwork
 from neuralpath.papers.experiments.widened import WidenValue
-from neuralpath.papers.runs.place import Place
-from neuralpath.papers.runs.work import with_needs
-from papers.experiments.serial import perform
+from neuralpath.papers.runs.run_directory import RunDirectory
+from neuralpath.papers.runs.task import with_dependencies
+from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
 
@@ -27,7 +27,7 @@ SMOKE, CPU, PAPER = (EXPERIMENT.presets[name] for name in ("smoke", "cpu", "pape
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kernels")
-    return folder, perform(works(SMOKE), folder)
+    return folder, run_tasks(tasks(SMOKE), folder)
 
 
 def test_learnt_gates_are_those_of_one_network_for_kernel_and_fl():
@@ -36,7 +36,7 @@ def test_learnt_gates_are_those_of_one_network_for_kernel_and_fl():
             network = kernels.network(SMOKE, part, seed)
             assert kernels.gated(SMOKE, part, "FL", seed).gates.work == network
             assert kernels.regression(SMOKE, part, "path-learnt", seed).gates.work == network
-    trained = [work for work in with_needs(works(SMOKE)) if isinstance(work, TrainNetwork)]
+    trained = [task for task in with_dependencies(tasks(SMOKE)) if isinstance(task, TrainNetwork)]
     assert len(trained) == 3 * 3  # of each part and seed one
 
 
@@ -44,15 +44,15 @@ def test_predictions_are_those_of_kernel_ridge_regression(finished):
     """Against scikit-learn on a kernel that is computed in one piece, with the ridge that was chosen."""
     folder, results = finished
     for name in ("path-learnt", "linear"):
-        work = kernels.regression(SMOKE, "dense", name, 1)
-        result, examples = results[work], work.data.load()
+        task = kernels.regression(SMOKE, "dense", name, 1)
+        result, examples = results[task], task.data.load()
         assert len(examples.train.labels) > ROWS  # more than one block
         x, x_test = examples.train.images.double(), examples.test.images.double()
         if name == "linear":
             own, cross = (z.flatten(1) @ x.flatten(1).T for z in (x, x_test))
         else:
-            file = folder / work.gates.work.name / "weights" / "last.safetensors"
-            model = work.make(Place(folder, lambda needed, which, file=file: file))
+            file = folder / task.gates.work.name / "weights" / "last.safetensors"
+            model = task.make(RunDirectory(folder, lambda needed, which, file=file: file))
             graph = trace(model, x[:1])
             own, cross = path_kernel(graph, x, normalize=True), path_kernel(graph, x_test, x, normalize=True)
         scale = own.diagonal().mean()
@@ -63,8 +63,8 @@ def test_predictions_are_those_of_kernel_ridge_regression(finished):
 
 
 def test_the_ridge_has_the_least_error_of_examples_left_out(finished):
-    for work, result in finished[1].items():
-        if isinstance(work, FitKernel):
+    for task, result in finished[1].items():
+        if isinstance(task, FitKernel):
             left_out = result["left_out"]
             assert result["ridge"] == left_out["ridges"][int(np.argmin(left_out["squared_errors"]))]
             assert result["converged"]
@@ -72,14 +72,14 @@ def test_the_ridge_has_the_least_error_of_examples_left_out(finished):
 
 
 def test_a_run_that_goes_on_computes_only_what_is_missing(finished, tmp_path):
-    work = kernels.regression(SMOKE, "dense", "linear", 0)
-    place = Place(tmp_path, lambda needed, which: tmp_path)
-    assert work.perform(place) == finished[1][work]
-    blocks = sorted(place.checkpoints.glob("*.safetensors"))
-    assert len(blocks) == work.n_steps == 3
+    task = kernels.regression(SMOKE, "dense", "linear", 0)
+    directory = RunDirectory(tmp_path, lambda needed, which: tmp_path)
+    assert task.run(directory) == finished[1][task]
+    blocks = sorted(directory.checkpoints.glob("*.safetensors"))
+    assert len(blocks) == task.n_steps == 3
     times = {block: block.stat().st_mtime_ns for block in blocks}
     blocks[0].unlink()
-    assert work.perform(place) == finished[1][work]
+    assert task.run(directory) == finished[1][task]
     assert all(block.stat().st_mtime_ns == times[block] for block in blocks[1:])
 
 
@@ -94,10 +94,10 @@ def test_learnt_gates_make_a_better_path_kernel_than_random_ones(finished):
 
 
 def test_repeated_gates_leave_the_expected_kernel_as_it_is():
-    work = kernels.widened(SMOKE, "random", 1, 0)
-    x = work.data.load().train.images[:6]
-    own, cross = work.expected(work.make(), x, x)
-    wide = replace(work, repeats=8)
+    task = kernels.widened(SMOKE, "random", 1, 0)
+    x = task.data.load().train.images[:6]
+    own, cross = task.expected(task.make(), x, x)
+    wide = replace(task, repeats=8)
     again, _ = wide.expected(wide.make(), x, x)
     assert torch.equal(own, again)
     assert torch.equal(own, cross)
@@ -106,7 +106,7 @@ def test_repeated_gates_leave_the_expected_kernel_as_it_is():
     gates = network.gates(x)
     graph = trace(network.value.double(), x[:1].double())
     repeated = path_kernel(graph, x.double(), gates1=gates, progress=False)
-    depth, width = work.net.depth, 8 * work.net.width
+    depth, width = task.net.depth, 8 * task.net.width
     assert torch.allclose(depth * (2 / width) ** (depth - 1) * repeated, own, rtol=1e-12)
 
 
@@ -141,6 +141,6 @@ def test_tables_and_figures_from_any_part_of_the_runs(finished):
 def test_presets_have_the_examples_that_are_asked_for():
     assert CPU.dense_data.n_train == 10_000
     assert (CPU.image_data.n_train, CPU.image_data.n_test, CPU.image_data.size) == (1000, 1000, 16)
-    assert len(works(CPU)) == 3 * (3 + 5) + 3 * (3 + 4) + 2 * 6 * 3
-    assert len(works(PAPER)) == 5 * (3 + 5) + 5 * (3 + 4) + 2 * 7 * 5
-    assert len(works(replace(CPU, only=("widened",)))) == 36
+    assert len(tasks(CPU)) == 3 * (3 + 5) + 3 * (3 + 4) + 2 * 6 * 3
+    assert len(tasks(PAPER)) == 5 * (3 + 5) + 5 * (3 + 4) + 2 * 7 * 5
+    assert len(tasks(replace(CPU, only=("widened",)))) == 36

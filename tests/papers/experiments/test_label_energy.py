@@ -9,20 +9,20 @@ import torch
 from neuralpath.graph.tracing import trace
 from neuralpath.kernels.diagnostics import label_energy
 from neuralpath.kernels.path.path_kernel import path_kernel
-from neuralpath.papers.experiments.label_energy import EXPERIMENT, LEADING, shown, works
-from neuralpath.papers.experiments.shown import Curves, HeatMaps, Table
-from papers.experiments.serial import perform
+from neuralpath.papers.experiments.label_energy import EXPERIMENT, LEADING, shown, tasks
+from neuralpath.papers.experiments.summary_items import Curves, HeatMaps, Table
+from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return perform(works(SMOKE), tmp_path_factory.mktemp("label-energy"))
+    return run_tasks(tasks(SMOKE), tmp_path_factory.mktemp("label-energy"))
 
 
 def test_it_measures_before_training_every_second_epoch_and_at_the_end(results):
-    assert {work.seed for work in results} == {0, 1, 2}
+    assert {task.seed for task in results} == {0, 1, 2}
     for result in results.values():
         assert [point["epoch"] for point in result["measured"]] == [0, 2, 4, 6, 8]
         assert len(result["epochs"]) == SMOKE.training.epochs
@@ -30,9 +30,9 @@ def test_it_measures_before_training_every_second_epoch_and_at_the_end(results):
 
 
 def test_the_first_energy_is_that_of_the_path_kernel_before_training(results):
-    work = works(SMOKE)[0]
-    examples = work.measured()
-    model = work.make().double()
+    task = tasks(SMOKE)[0]
+    examples = task.measured()
+    model = task.make().double()
     x, y = examples.images.double(), examples.labels.double()
     assert sorted(y.tolist()) == [-1.0] * SMOKE.n_per_class + [1.0] * SMOKE.n_per_class
     kernel = path_kernel(trace(model, x[:1]), x)
@@ -40,7 +40,7 @@ def test_the_first_energy_is_that_of_the_path_kernel_before_training(results):
     # The condition number of the kernel, times the rounding of its entries.
     values = torch.linalg.eigvalsh(kernel)
     error = 100 * float(values[-1] / values[0]) * torch.finfo(torch.float64).eps
-    assert results[work]["measured"][0]["energy"] == pytest.approx(expected, rel=error)
+    assert results[task]["measured"][0]["energy"] == pytest.approx(expected, rel=error)
 
 
 def test_the_split_over_eigenvectors_sums_to_the_energy(results):
@@ -76,8 +76,8 @@ def test_training_changes_the_kernel(results):
 
 
 def test_equal_works_give_equal_results(results, tmp_path):
-    work = works(SMOKE)[1]
-    assert perform((work,), tmp_path)[work] == results[work]
+    task = tasks(SMOKE)[1]
+    assert run_tasks((task,), tmp_path)[task] == results[task]
 
 
 def test_tables_and_figures_from_any_part_of_the_runs(results):
@@ -92,7 +92,7 @@ def test_tables_and_figures_from_any_part_of_the_runs(results):
 
 
 def test_presets_have_the_runs_of_the_papers():
-    assert [len(works(preset)) for preset in (CPU, PAPER)] == [2 * 5] * 2
+    assert [len(tasks(preset)) for preset in (CPU, PAPER)] == [2 * 5] * 2
     for preset in (CPU, PAPER):
         assert (preset.net.width, preset.depths, preset.net.bias, preset.net.init) == (
             100,

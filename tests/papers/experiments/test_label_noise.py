@@ -7,11 +7,11 @@ import torch
 from safetensors.torch import load_file
 
 from neuralpath.papers.experiments import label_noise
-from neuralpath.papers.experiments.shown import Curves, Table
 from neuralpath.papers.experiments.statistics import Spread
-from neuralpath.papers.runs.place import Place
-from neuralpath.papers.runs.work import with_needs
-from papers.experiments.serial import perform
+from neuralpath.papers.experiments.summary_items import Curves, Table
+from neuralpath.papers.runs.run_directory import RunDirectory
+from neuralpath.papers.runs.task import with_dependencies
+from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (label_noise.EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
 (PART,) = SMOKE.parts
@@ -20,19 +20,19 @@ SMOKE, CPU, PAPER = (label_noise.EXPERIMENT.presets[name] for name in ("smoke", 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("label-noise")
-    return folder, perform(label_noise.works(SMOKE), folder)
+    return folder, run_tasks(label_noise.tasks(SMOKE), folder)
 
 
-def weights(folder, work, which="last"):
-    return load_file(folder / work.name / "weights" / f"{which}.safetensors")
+def weights(folder, task, which="last"):
+    return load_file(folder / task.name / "weights" / f"{which}.safetensors")
 
 
 def test_every_model_is_there_and_only_with_noise_m4_and_m5():
     assert set(label_noise.runs_of(PART, 0.0)) == {"M1", "M2", "M3 upstream", "M3"}
     assert set(label_noise.runs_of(PART, 0.5)) == set(label_noise.MODELS)
-    works = label_noise.works(SMOKE)
-    assert len(works) == 3 * (4 + 6)
-    assert set(with_needs(works)) == set(works)
+    tasks = label_noise.tasks(SMOKE)
+    assert len(tasks) == 3 * (4 + 6)
+    assert set(with_dependencies(tasks)) == set(tasks)
 
 
 def test_each_model_sees_the_labels_it_should():
@@ -63,10 +63,10 @@ def test_gates_come_from_where_the_paper_says_and_stay(finished):
 
 def test_downstream_goes_on_where_upstream_ended(finished):
     folder, _ = finished
-    place = Place(folder, lambda work, which: folder / work.name / "weights" / f"{which}.safetensors")
+    directory = RunDirectory(folder, lambda task, which: folder / task.name / "weights" / f"{which}.safetensors")
     found = label_noise.models(PART, 0.5, seed=2)
     for later, earlier in (("M4", "M1"), ("M3", "M3 upstream")):
-        start, end = found[later].make(place).state_dict(), weights(folder, found[earlier])
+        start, end = found[later].make(directory).state_dict(), weights(folder, found[earlier])
         assert set(start) == set(end)
         assert all(torch.equal(start[name], end[name]) for name in start)
 
@@ -77,10 +77,10 @@ def test_upstream_may_be_measured_seldom(tmp_path):
     assert found["M1"].training.train_metrics == found["M3 upstream"].training.train_metrics == "running"
     assert often["M1"].training.train_metrics == "evaluated"
     assert found["M4"].training == often["M4"].training  # downstream is measured after each epoch
-    (m1,) = perform((found["M1"],), tmp_path).values()
+    (m1,) = run_tasks((found["M1"],), tmp_path).values()
     assert [epoch["epoch"] for epoch in m1["epochs"] if "test_accuracy" in epoch] == [3, 6, 7]
     config = label_noise.Config((seldom,))
-    table = label_noise.shown(config, {found["M1"]: m1})[1]
+    table = label_noise.summary(config, {found["M1"]: m1})[1]
     assert "Fitted in its own passes, tested every 3 epochs." in table.note
     with pytest.raises(ValueError, match="measured_every"):
         replace(PART, measured_every=0)
@@ -89,8 +89,8 @@ def test_upstream_may_be_measured_seldom(tmp_path):
 def test_upstream_ends_at_its_goal(finished):
     _, results = finished
     for noise, goal in ((0.0, 0.8), (0.5, 0.5)):
-        for work in label_noise.runs_of(PART, noise)["M1"].values():
-            result = results[work]
+        for task in label_noise.runs_of(PART, noise)["M1"].values():
+            result = results[task]
             assert all(epoch["train_accuracy"] < goal for epoch in result["epochs"][:-1])
             assert result["stopped_early"] == (result["last"]["train_accuracy"] >= goal)
             assert result["stopped_early"] or result["last"]["epoch"] == PART.upstream_epochs
@@ -98,14 +98,14 @@ def test_upstream_ends_at_its_goal(finished):
 
 def test_tables_show_best_and_last(finished):
     _, results = finished
-    table, upstream, pairs, up, *down = label_noise.shown(SMOKE, results)
+    table, upstream, pairs, up, *down = label_noise.summary(SMOKE, results)
     assert [row[:2] for row in table.rows] == [
         ("0 %", "M1"), ("0 %", "M2"), ("0 %", "M3"),
         ("50 %", "M1"), ("50 %", "M2"), ("50 %", "M3"), ("50 %", "M4"), ("50 %", "M5"),
     ]  # fmt: skip
     m4 = label_noise.runs_of(PART, 0.5)["M4"].values()
-    assert table.rows[6][2] == Spread.of([100 * results[work]["best"]["test_accuracy"] for work in m4])
-    assert table.rows[6][5] == Spread.of([100 * results[work]["last"]["test_accuracy"] for work in m4])
+    assert table.rows[6][2] == Spread.of([100 * results[task]["best"]["test_accuracy"] for task in m4])
+    assert table.rows[6][5] == Spread.of([100 * results[task]["last"]["test_accuracy"] for task in m4])
     assert len(upstream.rows) == 4
     assert [row[0] for row in pairs.rows] == [
         "M3 - M2, noise 0 %", "M2 - M1, noise 0 %", "M3 - M2, noise 50 %", "M2 - M1, noise 50 %",
@@ -119,23 +119,23 @@ def test_tables_show_best_and_last(finished):
 def test_shown_works_with_none_and_some_of_the_runs(finished):
     _, results = finished
     for part in ({}, dict(list(results.items())[:7])):
-        assert [type(one) for one in label_noise.shown(SMOKE, part)] == [Table, Table, Table, Curves, Curves, Curves]
+        assert [type(one) for one in label_noise.summary(SMOKE, part)] == [Table, Table, Table, Curves, Curves, Curves]
 
 
 def test_presets_have_the_runs_that_are_asked_for():
-    works = label_noise.works(CPU)
-    mnist = [work for work in works if work.data.name == "mnist"]
+    tasks = label_noise.tasks(CPU)
+    mnist = [task for task in tasks if task.data.name == "mnist"]
     assert len(mnist) == 3 * (4 + 3 * 6)
-    assert len(works) - len(mnist) == 4 + 6
+    assert len(tasks) - len(mnist) == 4 + 6
     (cifar,) = (part for part in CPU.parts if part.data.name == "cifar10")
     assert cifar.data.shape == (3, 16, 16)
     assert cifar.upstream_accuracy == cifar.clean_accuracy == 0.95
-    assert len(label_noise.works(PAPER)) == 2 * 5 * (4 + 3 * 6)
-    assert label_noise.works(replace(CPU, only=("mnist-fc",))) == tuple(mnist)
+    assert len(label_noise.tasks(PAPER)) == 2 * 5 * (4 + 3 * 6)
+    assert label_noise.tasks(replace(CPU, only=("mnist-fc",))) == tuple(mnist)
 
 
 def test_papers_figures_stand_beside_ours():
-    table, other = (one for one in label_noise.shown(PAPER, {}) if one.title.startswith("Label noise:"))
+    table, other = (one for one in label_noise.summary(PAPER, {}) if one.title.startswith("Label noise:"))
     found = {row[:2]: (row[3], row[6]) for row in table.rows}
     assert found["25 %", "M1"] == ("76.10 ± 0.60", "63.10 ± 0.70")
     assert found["75 %", "M5"] == ("67.70 ± 0.60", None)

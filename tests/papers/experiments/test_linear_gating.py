@@ -11,11 +11,11 @@ from neuralpath.gating.hyperplanes import gate_hyperplanes
 from neuralpath.papers.experiments import gate_orders, linear_gating
 from neuralpath.papers.experiments.accuracy_tables import accuracies
 from neuralpath.papers.experiments.grey import unpack_images
-from neuralpath.papers.experiments.shown import Curves, Pictures, Table
 from neuralpath.papers.experiments.specs import NetSpec
 from neuralpath.papers.experiments.statistics import Spread
+from neuralpath.papers.experiments.summary_items import Curves, Pictures, Table
 from neuralpath.papers.runs.calibration import Calibration
-from papers.experiments.serial import perform
+from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (linear_gating.EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
 FC, CNN = SMOKE.parts
@@ -25,29 +25,29 @@ ROWS = linear_gating.rows_of(SMOKE, FC)
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("linear-gating")
-    return folder, perform(linear_gating.works(SMOKE), folder)
+    return folder, run_tasks(linear_gating.tasks(SMOKE), folder)
 
 
-def trained(folder, work):
-    model = work.make()
-    model.load_state_dict(load_file(folder / work.name / "weights" / "last.safetensors"))
+def trained(folder, task):
+    model = task.make()
+    model.load_state_dict(load_file(folder / task.name / "weights" / "last.safetensors"))
     return model.eval()
 
 
 def test_gates_are_trained_and_stay_linear(finished):
     folder, _ = finished
-    for work in (ROWS["DLGN"][1], linear_gating.rows_of(SMOKE, CNN)["DLGN"][0]):
-        model, start = trained(folder, work), work.make().state_dict()
+    for task in (ROWS["DLGN"][1], linear_gating.rows_of(SMOKE, CNN)["DLGN"][0]):
+        model, start = trained(folder, task), task.make().state_dict()
         assert all(not torch.equal(start[name], tensor) for name, tensor in model.state_dict().items())
-        planes = gate_hyperplanes(model, work.data.load().test.images[:4])  # refuses gates that are not linear
-        assert len(planes) == (3 if work.net.family == "fc" else 2)
+        planes = gate_hyperplanes(model, task.data.load().test.images[:4])  # refuses gates that are not linear
+        assert len(planes) == (3 if task.net.family == "fc" else 2)
 
 
 def test_pictures_are_the_normals(finished):
     folder, results = finished
-    work = ROWS["DLGN"][0]
-    planes = gate_hyperplanes(trained(folder, work), work.data.load().test.images[:4])
-    kept = results[work]["hyperplanes"]
+    task = ROWS["DLGN"][0]
+    planes = gate_hyperplanes(trained(folder, task), task.data.load().test.images[:4])
+    kept = results[task]["hyperplanes"]
     assert list(kept) == [plane.gate for plane in planes]
     for plane in planes:
         normals = plane.normals[:8, 0].double().numpy()
@@ -58,7 +58,7 @@ def test_pictures_are_the_normals(finished):
 
 def test_tables_pictures_and_curves(finished):
     _, results = finished
-    shown = linear_gating.shown(SMOKE, results)
+    shown = linear_gating.summary(SMOKE, results)
     assert [type(one) for one in shown] == [Table, Table, Curves, Pictures] * 2
     assert shown[0].rows[2][:2] == ("DLGN", Spread.of(list(accuracies(ROWS["DLGN"], results).values())))
     assert {name: len(row) for name, row in shown[3].rows.items()} == {f"layers.relu{n}": 8 for n in (1, 2, 3)}
@@ -68,7 +68,7 @@ def test_tables_pictures_and_curves(finished):
 def test_shown_works_with_none_and_some_of_the_runs(finished):
     _, results = finished
     for part in ({}, dict(list(results.items())[:5])):
-        assert [type(one) for one in linear_gating.shown(SMOKE, part)] == [Table, Table, Curves] * 2
+        assert [type(one) for one in linear_gating.summary(SMOKE, part)] == [Table, Table, Curves] * 2
 
 
 def test_linear_gates_learn(finished):
@@ -78,27 +78,27 @@ def test_linear_gates_learn(finished):
 
 
 def test_presets():
-    works = linear_gating.works(CPU)
-    assert len(works) == 3 * 3 + 3
-    shared = set(works) & set(gate_orders.works(gate_orders.EXPERIMENT.presets["cpu"]))
+    tasks = linear_gating.tasks(CPU)
+    assert len(tasks) == 3 * 3 + 3
+    shared = set(tasks) & set(gate_orders.tasks(gate_orders.EXPERIMENT.presets["cpu"]))
     assert shared == {linear_gating.rows_of(CPU, CPU.parts[0])["ReLU"][0]}  # the CNN there is trained in bfloat16
-    assert len(linear_gating.works(PAPER)) == 2 * 3 * 5
-    assert len(linear_gating.works(replace(CPU, only=("cnn",)))) == 3
-    table = linear_gating.shown(PAPER, {})[0]
+    assert len(linear_gating.tasks(PAPER)) == 2 * 3 * 5
+    assert len(linear_gating.tasks(replace(CPU, only=("cnn",)))) == 3
+    table = linear_gating.summary(PAPER, {})[0]
     # The papers' 98.1 for DL is a mean over orders of the gates and two inputs: not what stands here.
     assert [row[2] for row in table.rows] == ["98.50", None, None]
     assert "for DL only the mean over 24 orders of the gates and both inputs" in table.note
 
 
 def test_costs_are_estimated():
-    work = ROWS["DLGN"][0]
+    task = ROWS["DLGN"][0]
     calibration = Calibration(None)
     four, eight, twelve = (
-        replace(work, training=replace(work.training, epochs=epochs)).seconds(calibration) for epochs in (4, 8, 12)
+        replace(task, training=replace(task.training, epochs=epochs)).seconds(calibration) for epochs in (4, 8, 12)
     )
     assert 0 < four < eight < 100
     assert twelve - eight == pytest.approx(eight - four)
-    assert work.memory() > work.data.n_bytes
+    assert task.memory() > task.data.n_bytes
 
 
 def test_networks_with_max_pools_are_refused():

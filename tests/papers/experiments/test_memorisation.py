@@ -6,27 +6,27 @@ import pytest
 import torch
 
 from neuralpath.papers.experiments import memorisation
-from neuralpath.papers.experiments.memorisation import EXPERIMENT, shown, works
+from neuralpath.papers.experiments.memorisation import EXPERIMENT, shown, tasks
 from neuralpath.papers.experiments.memorising import FitPair, Memorise
-from neuralpath.papers.experiments.shown import Curves, Table
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.statistics import Spread
-from neuralpath.papers.runs.place import Place
-from papers.experiments.serial import perform
+from neuralpath.papers.experiments.summary_items import Curves, Table
+from neuralpath.papers.runs.run_directory import RunDirectory
+from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return perform(works(SMOKE), tmp_path_factory.mktemp("memorisation"))
+    return run_tasks(tasks(SMOKE), tmp_path_factory.mktemp("memorisation"))
 
 
 def chosen(results, kind, **wanted):
     return {
-        work.seed: result
-        for work, result in results.items()
-        if isinstance(work, kind) and all(getattr(work, name) == value for name, value in wanted.items())
+        task.seed: result
+        for task, result in results.items()
+        if isinstance(task, kind) and all(getattr(task, name) == value for name, value in wanted.items())
     }
 
 
@@ -52,8 +52,8 @@ def test_first_step_of_training_is_what_the_drawn_kernel_says(results):
 
 def test_small_steps_follow_the_drawn_kernel(tmp_path):
     """With steps a hundred times smaller the second order is a hundred times smaller too."""
-    work = Memorise(DataSpec("digits"), "sphere", 10, 64, 3, n_steps_trained=5, rate=1e-3)
-    result = work.perform(Place(tmp_path, lambda needed, which: tmp_path))
+    task = Memorise(DataSpec("digits"), "sphere", 10, 64, 3, n_steps_trained=5, rate=1e-3)
+    result = task.run(RunDirectory(tmp_path, lambda needed, which: tmp_path))
     falls = [(1 - e, 1 - t) for e, t in zip(result["errors"], result["told_by"]["drawn"], strict=True)][1:]
     assert all(fallen == pytest.approx(told, rel=0.03) for fallen, told in falls)
 
@@ -88,21 +88,21 @@ def test_spectra_are_of_positive_semidefinite_kernels_with_the_trace_of_the_diag
 
 
 def test_a_run_that_diverges_says_so(tmp_path):
-    work = Memorise(DataSpec("digits"), "sphere", 10, 8, 3, n_steps_trained=200, rate=50.0)
-    result = work.perform(Place(tmp_path, lambda needed, which: tmp_path))
+    task = Memorise(DataSpec("digits"), "sphere", 10, 8, 3, n_steps_trained=200, rate=50.0)
+    result = task.run(RunDirectory(tmp_path, lambda needed, which: tmp_path))
     assert result["diverged"]
     assert result["errors"][-1] is None
-    shown(SMOKE, {works(SMOKE)[0]: result})
+    shown(SMOKE, {tasks(SMOKE)[0]: result})
 
 
 def test_equal_works_give_equal_results(results, tmp_path):
-    work = works(SMOKE)[-1]
-    again = works(SMOKE)[0]
-    assert perform((work, again), tmp_path) == {work: results[work], again: results[again]}
+    task = tasks(SMOKE)[-1]
+    again = tasks(SMOKE)[0]
+    assert run_tasks((task, again), tmp_path) == {task: results[task], again: results[again]}
 
 
 def test_tables_and_figures_from_any_part_of_the_runs(results):
-    total = len(works(SMOKE))
+    total = len(tasks(SMOKE))
     for some in ({}, dict(list(results.items())[:1]), results):
         parts = shown(SMOKE, some)
         assert f"{len(some)} of {total} runs" in parts[0].note
@@ -130,10 +130,10 @@ def test_steps_to_both_shares_are_told_with_the_runs_that_never_got_there(result
 
 
 def test_presets_expand_and_inputs_have_length_one(tmp_path):
-    assert len(works(SMOKE)) == 2 * 2 * 3 + 2 * 3
+    assert len(tasks(SMOKE)) == 2 * 2 * 3 + 2 * 3
     assert CPU == PAPER
-    assert len(works(PAPER)) == 2 * 3 * 8 * 5 + 2 * 5
-    points = works(SMOKE)[0].points()
+    assert len(tasks(PAPER)) == 2 * 3 * 8 * 5 + 2 * 5
+    points = tasks(SMOKE)[0].points()
     assert torch.allclose(points.flatten(1).norm(dim=1), torch.ones(SMOKE.n_examples))
 
 

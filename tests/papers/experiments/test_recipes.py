@@ -8,14 +8,14 @@ from neuralpath.papers.experiments import NAMES, get
 from neuralpath.papers.experiments.recipes import Recipe
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.trained import TrainNetwork
-from neuralpath.papers.runs.work import with_needs
+from neuralpath.papers.runs.task import with_dependencies
 
 
 def precisions(name, preset):
     """Of all runs that train a network."""
     experiment = get(name)
-    works = with_needs(experiment.works(experiment.presets[preset]))
-    return {work.training.precision for work in works if hasattr(work, "training")}
+    tasks = with_dependencies(experiment.tasks(experiment.presets[preset]))
+    return {task.training.precision for task in tasks if hasattr(task, "training")}
 
 
 def test_a_precision_is_part_of_a_run_and_of_its_name():

@@ -12,9 +12,9 @@ from neuralpath.papers.runs.store import read_record
 RECORDS = Path(__file__).parents[3] / "results" / "runs"
 
 
-def fitted(work):
+def fitted(task):
     """Per cent of its training labels after the last epoch, of a run that is kept."""
-    return 100 * read_record(RECORDS / f"{work.name}.json")["result"]["last"]["train_accuracy"]
+    return 100 * read_record(RECORDS / f"{task.name}.json")["result"]["last"]["train_accuracy"]
 
 
 @pytest.mark.parametrize("name", ["gate-orders", "tilings", "linear-gating"])

@@ -5,11 +5,11 @@ import torch
 from safetensors.torch import load_file
 
 from neuralpath.papers.experiments import residual
-from neuralpath.papers.experiments.shown import Curves, Table
 from neuralpath.papers.experiments.specs import DataSpec
-from neuralpath.papers.runs.place import Place
-from neuralpath.papers.runs.work import with_needs
-from papers.experiments.serial import perform
+from neuralpath.papers.experiments.summary_items import Curves, Table
+from neuralpath.papers.runs.run_directory import RunDirectory
+from neuralpath.papers.runs.task import with_dependencies
+from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (residual.EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
 ROWS = residual.rows_of(SMOKE)
@@ -18,7 +18,7 @@ ROWS = residual.rows_of(SMOKE)
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("residual")
-    return folder, perform(residual.works(SMOKE), folder)
+    return folder, run_tasks(residual.tasks(SMOKE), folder)
 
 
 def test_digits_are_enlarged_by_repeating_pixels():
@@ -32,18 +32,20 @@ def test_digits_are_enlarged_by_repeating_pixels():
 def test_fixed_gates_stay_with_all_statistics_of_batch_norm(finished):
     folder, _ = finished
     for (regime, _), runs in ROWS.items():
-        for work in runs.values():
+        for task in runs.values():
             if regime == "ReLU":
                 continue
-            trained = load_file(folder / work.name / "weights" / "last.safetensors")
-            place = Place(folder, lambda work, which: folder / work.name / "weights" / f"{which}.safetensors")
-            start = work.make(place).state_dict()
+            trained = load_file(folder / task.name / "weights" / "last.safetensors")
+            directory = RunDirectory(
+                folder, lambda task, which: folder / task.name / "weights" / f"{which}.safetensors"
+            )
+            start = task.make(directory).state_dict()
             same = [torch.equal(trained[name], start[name]) for name in start if name.startswith("feature")]
             assert all(same) == (regime != "DL")
             assert not torch.equal(trained["value.prep.conv.weight"], start["value.prep.conv.weight"])
             assert not torch.equal(trained["value.prep.norm.running_mean"], start["value.prep.norm.running_mean"])
             if regime == "FL":
-                source = load_file(folder / work.gates.work.name / "weights" / "best.safetensors")
+                source = load_file(folder / task.gates.work.name / "weights" / "best.safetensors")
                 assert all(torch.equal(trained[f"feature.{name}"], tensor) for name, tensor in source.items())
 
 
@@ -63,20 +65,20 @@ def test_ones_hide_the_image_from_the_weights():
 
 def test_tables_with_all_some_and_none_of_the_runs(finished):
     _, results = finished
-    assert set(results) == set(with_needs(residual.works(SMOKE)))
+    assert set(results) == set(with_dependencies(residual.tasks(SMOKE)))
     for part in (results, {}, dict(list(results.items())[:8])):
-        shown = residual.shown(SMOKE, part)
+        shown = residual.summary(SMOKE, part)
         assert [type(one) for one in shown] == [Table, Table, Curves]
         assert f"{len(part)} of 27 runs" in shown[0].note
         assert [row[:2] for row in shown[0].rows] == list(ROWS)
-    assert [row[0] for row in residual.shown(SMOKE, {})[1].rows][:2] == [
+    assert [row[0] for row in residual.summary(SMOKE, {})[1].rows][:2] == [
         "FL ones - FL image",
         "FR-II ones - FR-II image",
     ]
 
 
 def test_presets():
-    assert len(residual.works(CPU)) == 1 + 4 * 2
-    assert {work.net.width for work in residual.works(CPU)} == {16}
-    assert len(residual.works(PAPER)) == 5 * (1 + 4 * 2)
-    assert {work.training.batch_size for work in residual.works(PAPER)} == {256}
+    assert len(residual.tasks(CPU)) == 1 + 4 * 2
+    assert {task.net.width for task in residual.tasks(CPU)} == {16}
+    assert len(residual.tasks(PAPER)) == 5 * (1 + 4 * 2)
+    assert {task.training.batch_size for task in residual.tasks(PAPER)} == {256}

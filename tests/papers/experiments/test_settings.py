@@ -95,7 +95,7 @@ def test_the_sizes_of_classes_are_those_of_the_data():
 @pytest.mark.parametrize("preset", PRESETS)
 def test_presets_pass_the_checks_of_sweeps(name, preset):
     experiment = get(name)
-    assert Sweep(experiment, experiment.presets[preset], preset).works
+    assert Sweep(experiment, experiment.presets[preset], preset).tasks
 
 
 def test_names_of_works_are_what_they_were():
@@ -151,7 +151,7 @@ def test_numbers_that_mean_nothing_are_refused_before_any_run_by_the_name_of_the
         is_whole = isinstance(value[0] if isinstance(value, tuple) else value, int)
         for bad in (-1,) if is_whole else (-1.0, math.nan):
             with pytest.raises(ValueError, match=path[-1]):
-                _ = Sweep(experiment, _with(config, path, bad)).works
+                _ = Sweep(experiment, _with(config, path, bad)).tasks
 
 
 def test_numbers_that_are_checked():

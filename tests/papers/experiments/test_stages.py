@@ -8,10 +8,10 @@ from safetensors.torch import load_file
 
 from neuralpath.papers.experiments import regimes, stages
 from neuralpath.papers.experiments.accuracy_tables import accuracies
-from neuralpath.papers.experiments.shown import Curves, Table
 from neuralpath.papers.experiments.statistics import Spread, paired
-from neuralpath.papers.runs.work import with_needs
-from papers.experiments.serial import perform
+from neuralpath.papers.experiments.summary_items import Curves, Table
+from neuralpath.papers.runs.task import with_dependencies
+from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (stages.EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
 
@@ -19,17 +19,17 @@ SMOKE, CPU, PAPER = (stages.EXPERIMENT.presets[name] for name in ("smoke", "cpu"
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stages")
-    return folder, perform(stages.works(SMOKE), folder)
+    return folder, run_tasks(stages.tasks(SMOKE), folder)
 
 
 def test_each_stage_has_the_gates_of_its_epoch(finished):
     folder, results = finished
     assert len(results) == 3 * (1 + 3)
     for stage in SMOKE.stages:
-        for seed, work in stages.gated(SMOKE, stage).items():
+        for seed, task in stages.gated(SMOKE, stage).items():
             source = stages.network(SMOKE, seed)
             kept = load_file(folder / source.name / "weights" / f"epoch-{stage}.safetensors")
-            trained = load_file(folder / work.name / "weights" / "last.safetensors")
+            trained = load_file(folder / task.name / "weights" / "last.safetensors")
             assert all(torch.equal(trained[f"feature.{name}"], tensor) for name, tensor in kept.items())
             if stage == 0:
                 start = source.make().state_dict()
@@ -41,7 +41,7 @@ def test_each_stage_has_the_gates_of_its_epoch(finished):
 
 def test_table_says_what_the_network_and_the_gates_reached(finished):
     _, results = finished
-    table, steps, against, each = stages.shown(SMOKE, results)
+    table, steps, against, each = stages.summary(SMOKE, results)
     assert [row[0] for row in table.rows] == [0, 1, 6]
     assert table.rows[0][1] is None  # the untrained network is not measured
     own = [100 * results[stages.network(SMOKE, seed)]["epochs"][5]["test_accuracy"] for seed in (0, 1, 2)]
@@ -64,26 +64,26 @@ def test_learnt_gates_beat_those_before_training_where_the_effect_is_clear(finis
 def test_shown_works_with_none_and_some_of_the_runs(finished):
     _, results = finished
     for part in ({}, dict(list(results.items())[:5])):
-        assert [type(one) for one in stages.shown(SMOKE, part)] == [Table, Table, Curves, Curves]
-    assert "0 of 12 runs" in stages.shown(SMOKE, {})[0].note
+        assert [type(one) for one in stages.summary(SMOKE, part)] == [Table, Table, Curves, Curves]
+    assert "0 of 12 runs" in stages.summary(SMOKE, {})[0].note
 
 
 @pytest.mark.parametrize(("preset", "n_seeds", "n_stages", "epochs"), [("cpu", 1, 6, 10), ("paper", 5, 6, 80)])
 def test_presets_share_the_network_with_regimes(preset, n_seeds, n_stages, epochs):
     config = stages.EXPERIMENT.presets[preset]
-    works = stages.works(config)
-    assert len(works) == len(with_needs(works)) == n_seeds * (1 + n_stages)
-    assert set(works[:n_seeds]) <= set(regimes.works(regimes.EXPERIMENT.presets[preset]))
-    assert {work.training.epochs for work in works[n_seeds:]} == {epochs}
+    tasks = stages.tasks(config)
+    assert len(tasks) == len(with_dependencies(tasks)) == n_seeds * (1 + n_stages)
+    assert set(tasks[:n_seeds]) <= set(regimes.tasks(regimes.EXPERIMENT.presets[preset]))
+    assert {task.training.epochs for task in tasks[n_seeds:]} == {epochs}
 
 
 def test_cntk_lines():
-    assert stages.shown(CPU, {})[2].lines == {"CNTK, papers (50,000 images)": 77.43}
-    assert stages.shown(replace(CPU, cntk=60.0), {})[2].lines["CNTK, ours"] == 60.0
-    assert stages.shown(SMOKE, {})[2].lines is None
-    assert stages.shown(PAPER, {})[0].rows[0][3] == "72.00"
-    assert stages.shown(PAPER, {})[0].rows[5][3] == "79.68"
-    assert [row[3] for row in stages.shown(CPU, {})[0].rows] == [None] * 6  # other epochs than the papers'
+    assert stages.summary(CPU, {})[2].lines == {"CNTK, papers (50,000 images)": 77.43}
+    assert stages.summary(replace(CPU, cntk=60.0), {})[2].lines["CNTK, ours"] == 60.0
+    assert stages.summary(SMOKE, {})[2].lines is None
+    assert stages.summary(PAPER, {})[0].rows[0][3] == "72.00"
+    assert stages.summary(PAPER, {})[0].rows[5][3] == "79.68"
+    assert [row[3] for row in stages.summary(CPU, {})[0].rows] == [None] * 6  # other epochs than the papers'
 
 
 def test_bad_stages_are_named():

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, strategies as st
 
 from neuralpath.papers.experiments.accuracy_tables import accuracy, comparison
-from neuralpath.papers.experiments.over_seeds import spread
 from neuralpath.papers.experiments.registry import get
+from neuralpath.papers.experiments.seed_means import spread
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.report.tables import cell_html
 
@@ -38,9 +38,9 @@ def test_accuracies_keep_two_digits():
     assert str(Spread.of([0.071, 0.004], 2)) == "0.04 ± 0.05 (2)"
     assert str(Spread.of([0.98, 0.99], 2).times(100)) == "98.50 ± 0.71 (2)"
     assert str(spread([100.0, None, 100.0], 2)) == "100.00 ± 0.00 (2)"
-    works = get("base-kernels").works(get("base-kernels").presets["smoke"])[:2]
-    first, second = ({0: works[0], 1: works[1]}, {0: works[1], 1: works[0]})
-    results = {work: {"best": {"test_accuracy": value}} for work, value in zip(works, (0.98, 0.98004), strict=True)}
+    tasks = get("base-kernels").tasks(get("base-kernels").presets["smoke"])[:2]
+    first, second = ({0: tasks[0], 1: tasks[1]}, {0: tasks[1], 1: tasks[0]})
+    results = {task: {"best": {"test_accuracy": value}} for task, value in zip(tasks, (0.98, 0.98004), strict=True)}
     assert str(accuracy(first, results)) == "98.00 ± 0.00 (2)"
     assert str(comparison(first, second, results, "best")[0]) == "0.00 ± 0.01 (2)"
 

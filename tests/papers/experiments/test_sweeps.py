@@ -16,7 +16,7 @@ def test_some_parts_of_a_preset_stand_for_all_of_them(name, part):
     some = Sweep(experiment, replace(whole, only=(part,)), "cpu", f"neuralpath run {name} --preset cpu --only {part}")
     assert some.whole.config == whole
     assert some.whole.command == f"neuralpath run {name} --preset cpu"
-    assert set(some.works) < set(some.whole.works)
+    assert set(some.tasks) < set(some.whole.tasks)
     assert some.whole.whole == some.whole
 
 

@@ -6,24 +6,24 @@ import pytest
 import torch
 
 from neuralpath.papers.experiments.kernel_draws import ApproachLimits, DrawKernels, TrainLazily
-from neuralpath.papers.experiments.shown import Curves, Table
 from neuralpath.papers.experiments.statistics import Spread, paired
-from neuralpath.papers.experiments.theorem import EXPERIMENT, _law, shown, works
-from papers.experiments.serial import perform
+from neuralpath.papers.experiments.summary_items import Curves, Table
+from neuralpath.papers.experiments.theorem import EXPERIMENT, _law, shown, tasks
+from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory):
-    return perform(works(SMOKE), tmp_path_factory.mktemp("theorem"))
+    return run_tasks(tasks(SMOKE), tmp_path_factory.mktemp("theorem"))
 
 
 def chosen(results, kind, **wanted):
     return {
-        work.seed: result
-        for work, result in results.items()
-        if isinstance(work, kind) and all(getattr(work, name) == value for name, value in wanted.items())
+        task.seed: result
+        for task, result in results.items()
+        if isinstance(task, kind) and all(getattr(task, name) == value for name, value in wanted.items())
     }
 
 
@@ -95,14 +95,14 @@ def test_a_law_is_found_from_samples_and_zeros_count_as_the_least():
 
 
 def test_equal_works_give_equal_results(results, tmp_path):
-    some = (works(SMOKE)[0], works(SMOKE)[-1])
-    assert perform(some, tmp_path) == {work: results[work] for work in some}
+    some = (tasks(SMOKE)[0], tasks(SMOKE)[-1])
+    assert run_tasks(some, tmp_path) == {task: results[task] for task in some}
 
 
 def test_open_networks_have_no_gates_and_inputs_of_one_kind():
-    work = DrawKernels("open", 32, 4, 4, 10)
-    assert not any(isinstance(part, torch.nn.ReLU) for part in work.network().modules())
-    assert torch.equal(work.inputs(), torch.ones(1, 16))
+    task = DrawKernels("open", 32, 4, 4, 10)
+    assert not any(isinstance(part, torch.nn.ReLU) for part in task.network().modules())
+    assert torch.equal(task.inputs(), torch.ones(1, 16))
 
 
 def test_tables_and_figures_from_any_part_of_the_runs(results):
@@ -116,5 +116,5 @@ def test_tables_and_figures_from_any_part_of_the_runs(results):
 
 def test_presets_expand():
     assert CPU == PAPER
-    assert len(works(PAPER)) == 5 * (3 * 9 + 4 * 6 + 9 + 2 * 7)
+    assert len(tasks(PAPER)) == 5 * (3 * 9 + 4 * 6 + 9 + 2 * 7)
     assert (CPU.widths[0], CPU.widths[-1]) == (16, 4096)

@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from neuralpath.papers.claims.claim_verdict import VERDICTS, ClaimVerdict
 from neuralpath.papers.experiments.registry import get
-from neuralpath.papers.experiments.shown import Curve, Curves, Distribution, HeatMaps, Pictures, Table
 from neuralpath.papers.experiments.statistics import Spread
+from neuralpath.papers.experiments.summary_items import Curve, Curves, Distribution, HeatMaps, Pictures, Table
 from neuralpath.papers.experiments.sweeps import Sweep
 from neuralpath.papers.report.contents import Contents, RunState, SweepContents
 from neuralpath.papers.runs.store import Store
-from neuralpath.papers.runs.work import with_needs
+from neuralpath.papers.runs.task import with_dependencies
 
 SMALL = ["--parts.0.seeds", "0", "--parts.0.regimes", "ReLU", "FL", "--parts.0.sources", "true", "--only", "digits-fc"]
 """Of `neuralpath run regimes`: two runs of a second."""
@@ -45,9 +45,9 @@ def write_made_up(folder, sweep, n_finished=None, versions=lambda number: VERSIO
     store = Store(folder, None)
     store.make()
     sweep.write(folder)
-    for number, work in enumerate(with_needs(sweep.works)[:n_finished]):
-        store.begin(work)
-        store.finish(work, made_up_result(number), about(versions(number)))
+    for number, task in enumerate(with_dependencies(sweep.tasks)[:n_finished]):
+        store.begin(task)
+        store.finish(task, made_up_result(number), about(versions(number)))
     return Store(folder, folder)
 
 
@@ -73,14 +73,14 @@ def figures_of_every_kind():
 
 def contents_of_every_kind(n_finished=1):
     sweep = small_sweep()
-    works = with_needs(sweep.works)
+    tasks = with_dependencies(sweep.tasks)
     runs = [
-        RunState(work, "finished", 5, about(), headline="90.00 %")
+        RunState(task, "finished", 5, about(), headline="90.00 %")
         if number < n_finished
-        else RunState(work, "begun", 2, {})
-        for number, work in enumerate(works)
+        else RunState(task, "begun", 2, {})
+        for number, task in enumerate(tasks)
     ]
-    runs[-1] = RunState(works[-1], "failed", 0, {}, error="ValueError: <no> luck")
+    runs[-1] = RunState(tasks[-1], "failed", 0, {}, error="ValueError: <no> luck")
     return Contents((SweepContents(sweep, tuple(runs), figures_of_every_kind()),), ())
 
 

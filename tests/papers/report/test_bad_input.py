@@ -86,9 +86,9 @@ def test_half_finished_runs_are_shown_as_such(tmp_path):
     store = write_made_up(tmp_path, small_sweep(), n_finished=3)
     contents = read_contents(store)
     total = len(contents.sweeps[0].runs)
-    begun, failed = (run.work for run in contents.sweeps[0].runs[3:5])
+    begun, failed = (run.task for run in contents.sweeps[0].runs[3:5])
     store.begin(begun)
-    store.place(begun).add_metrics(1, {"train_loss": 1.0})
+    store.directory(begun).add_metrics(1, {"train_loss": 1.0})
     store.fail(failed, "ValueError: bad luck", "", {})
     source = page_of(store)
     assert "is half-finished: 3 of" in source
@@ -130,9 +130,9 @@ def test_a_sweep_of_another_version_is_named(tmp_path, runs, capsys):
 def test_results_of_another_version_are_named(tmp_path, capsys):
     sweep = small_sweep()
     store = write_made_up(tmp_path, sweep, n_finished=0)
-    work = sweep.works[0]
-    store.begin(work)
-    store.finish(work, {"something": "else"}, {})
+    task = sweep.tasks[0]
+    store.begin(task)
+    store.finish(task, {"something": "else"}, {})
     contents = read_contents(store)
     assert "is not shown: results do not fit this version (KeyError" in contents.problems[0]
     assert "Nothing to show yet." in page_html(contents, NoNetwork("no run"), "")
@@ -162,10 +162,10 @@ def test_claims_of_results_of_another_version_are_not_judged(tmp_path, capsys):
     assert main(["report", str(tmp_path), "--no-figures"]) == 0
     page = tmp_path / "report.html"
     assert 'id="claim-c9"' in page.read_text()
-    work = sweep.works[0]
-    shutil.rmtree(store.folder(work))
-    store.begin(work)
-    store.finish(work, {"something": "else"}, {})
+    task = sweep.tasks[0]
+    shutil.rmtree(store.folder(task))
+    store.begin(task)
+    store.finish(task, {"something": "else"}, {})
     assert main(["report", str(tmp_path), "--no-figures"]) == 0
     assert "the claims are not judged: results do not fit this version (KeyError" in capsys.readouterr().err
     assert "the claims are not judged" in page.read_text()
@@ -178,6 +178,6 @@ def test_a_folder_of_records_shows_the_same_tables(runs, tmp_path, capsys):
     assert main(["collect", str(runs), "--records", str(records)]) == 0
     kept = read_contents(Store(records, records))
     made = read_contents(Store(runs, runs))
-    assert [sweep.shown for sweep in kept.sweeps] == [sweep.shown for sweep in made.sweeps]
+    assert [sweep.summary for sweep in kept.sweeps] == [sweep.summary for sweep in made.sweeps]
     assert [run.about for run in kept.sweeps[0].runs] == [run.about for run in made.sweeps[0].runs]
     assert all(run.about for run in kept.sweeps[0].runs)

@@ -11,7 +11,7 @@ from neuralpath.papers.report.contents import read_contents
 from neuralpath.papers.report.network import ExplorerNetwork, NoNetwork, export, find_network
 from neuralpath.papers.report.page import page_html
 from neuralpath.papers.runs.store import Store
-from neuralpath.papers.runs.work import with_needs
+from neuralpath.papers.runs.task import with_dependencies
 from papers.report.small_runs import about, made_up_result, small_sweep, write_made_up
 
 
@@ -21,7 +21,7 @@ from papers.report.small_runs import about, made_up_result, small_sweep, write_m
 def test_what_is_kept_of_the_machine_may_be_damaged(tmp_path, content):
     sweep = small_sweep()
     store = write_made_up(tmp_path, sweep)
-    path = tmp_path / with_needs(sweep.works)[0].name / "about.json"
+    path = tmp_path / with_dependencies(sweep.tasks)[0].name / "about.json"
     path.write_bytes(content.encode("latin-1"))
     contents = read_contents(store)
     assert contents.problems == (f"{path} is damaged: how and when its run was done is not shown",)
@@ -32,9 +32,9 @@ def test_what_is_kept_of_the_machine_may_be_damaged(tmp_path, content):
 def test_odd_values_about_the_machine_are_shown_as_they_are(tmp_path):
     sweep = small_sweep()
     store = write_made_up(tmp_path, sweep)
-    for number, work in enumerate(with_needs(sweep.works)):
+    for number, task in enumerate(with_dependencies(sweep.tasks)):
         odd = {**about(), "seconds": "long", "python": number % 2, "started": None, "command": [1], "cpus": {}}
-        (tmp_path / work.name / "about.json").write_text(json.dumps(odd))
+        (tmp_path / task.name / "about.json").write_text(json.dumps(odd))
     source = page_html(read_contents(store), NoNetwork("no run"), "")
     assert "versions (set 2): python 1" in source
     assert "command: [1]" in source
@@ -62,16 +62,16 @@ def with_two_networks(tmp_path):
     """Two networks: the first is better at its best epoch, the second after its last."""
     sweep = small_sweep(n_seeds=2)
     store = write_made_up(tmp_path, sweep, n_finished=0)
-    networks = [work for work in with_needs(sweep.works) if type(work).__name__ == "TrainNetwork"]
-    networks = [work for work in networks if work.data.variant == "true"]
-    for work, (best, last) in zip(networks, ((0.9, 0.5), (0.8, 0.7)), strict=True):
+    networks = [task for task in with_dependencies(sweep.tasks) if type(task).__name__ == "TrainNetwork"]
+    networks = [task for task in networks if task.data.variant == "true"]
+    for task, (best, last) in zip(networks, ((0.9, 0.5), (0.8, 0.7)), strict=True):
         result = made_up_result(0)
         epochs = [{**result["last"], "test_accuracy": accuracy} for accuracy in (best, last)]
-        store.begin(work)
-        place = store.place(work)
+        store.begin(task)
+        directory = store.directory(task)
         for which in ("best", "last"):
-            place.save_weights(which, work.make().state_dict())
-        store.finish(work, {**result, "best": epochs[0], "last": epochs[1]}, about())
+            directory.save_weights(which, task.make().state_dict())
+        store.finish(task, {**result, "best": epochs[0], "last": epochs[1]}, about())
     return store, networks
 
 
@@ -82,8 +82,8 @@ def test_networks_are_compared_and_described_by_the_epoch_of_their_weights(tmp_p
     assert isinstance(shown, ExplorerNetwork)
     assert (shown.name, shown.test_accuracy) == (second.name, 0.7)
     assert "after its last epoch" in shown.about
-    for work in (first, second):
-        (store.out / work.name / "weights" / "last.safetensors").unlink()
+    for task in (first, second):
+        (store.out / task.name / "weights" / "last.safetensors").unlink()
     shown = find_network(sweeps, store)
     assert (shown.name, shown.test_accuracy) == (first.name, 0.9)
     assert "at its best epoch" in shown.about
@@ -97,8 +97,8 @@ def test_the_accuracy_is_that_of_the_network_on_the_page(runs, tmp_path):
     contents = read_contents(store)
     for which in ("last", "best"):
         shown = find_network(contents.sweeps, store)
-        work = next(run.work for run in contents.sweeps[0].runs if run.work.name == shown.name)
-        test = work.data.load().test
+        task = next(run.task for run in contents.sweeps[0].runs if run.task.name == shown.name)
+        test = task.data.load().test
         with torch.no_grad():
             share = float((shown.after(test.images).argmax(1) == test.labels).double().mean())
         assert share == pytest.approx(shown.test_accuracy, abs=1e-9)
@@ -108,12 +108,12 @@ def test_the_accuracy_is_that_of_the_network_on_the_page(runs, tmp_path):
 def test_a_run_whose_record_is_damaged_is_called_so(tmp_path):
     sweep = small_sweep()
     store = write_made_up(tmp_path, sweep)
-    first = with_needs(sweep.works)[0]
+    first = with_dependencies(sweep.tasks)[0]
     (tmp_path / first.name / "record.json").write_text("{")
     contents = read_contents(Store(tmp_path, tmp_path))
-    states = {run.work.name: run.state for run in contents.sweeps[0].runs}
+    states = {run.task.name: run.state for run in contents.sweeps[0].runs}
     assert states.pop(first.name) == "damaged"
     assert set(states.values()) == {"finished"}
     source = page_html(contents, NoNetwork("no run"), "")
     assert ", 1 damaged. Its tables and figures show these only." in source
-    assert store.result(with_needs(sweep.works)[1]) is not None
+    assert store.result(with_dependencies(sweep.tasks)[1]) is not None

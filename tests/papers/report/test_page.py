@@ -13,9 +13,9 @@ import pytest
 import neuralpath.papers.report
 from neuralpath.cli import main
 from neuralpath.papers.claims.claim_verdict import VERDICTS, ClaimVerdict
-from neuralpath.papers.experiments import over_seeds, regimes
+from neuralpath.papers.experiments import regimes, seed_means
 from neuralpath.papers.experiments.registry import get
-from neuralpath.papers.experiments.shown import Table
+from neuralpath.papers.experiments.summary_items import Table
 from neuralpath.papers.report.assets import MODULES, PREFIX, plotly, read
 from neuralpath.papers.report.contents import Contents, read_contents
 from neuralpath.papers.report.guide import PAPERS, REGIMES
@@ -66,7 +66,7 @@ def whole(store):
 def test_every_table_of_the_experiments_is_there(whole, store):
     text = Page(whole).text
     for sweep in read_contents(store).sweeps:
-        for item in sweep.shown:
+        for item in sweep.summary:
             assert item.title in text
             for row in getattr(item, "rows", ()):
                 for cell in (cell for cell in row if cell is not None):
@@ -134,7 +134,7 @@ def test_a_missing_figure_is_named():
 
 def as_label_energy(sweep):
     """A sweep under the name of another experiment, without anything to show."""
-    return replace(sweep, sweep=replace(sweep.sweep, experiment=get("label-energy")), shown=())
+    return replace(sweep, sweep=replace(sweep.sweep, experiment=get("label-energy")), summary=())
 
 
 def place_of(source, *anchors):
@@ -177,9 +177,9 @@ def test_papers_and_regimes_are_explained_once(whole):
 
 def test_that_all_runs_are_finished_is_said_once(whole, store):
     sweep = read_contents(store).sweeps[0]
-    works = sweep.sweep.works
-    said = over_seeds.finished(works, {work: {} for work in works})
-    assert any(item.note.endswith(said) for item in sweep.shown)
+    tasks = sweep.sweep.tasks
+    said = seed_means.finished(tasks, {task: {} for task in tasks})
+    assert any(item.note.endswith(said) for item in sweep.summary)
     assert "runs are finished" not in whole
     assert whole.count("all runs finished") == 1
 
@@ -229,10 +229,12 @@ def test_every_part_of_a_claim_has_a_line_of_its_own():
 
 def test_details_of_a_run_have_settings_command_and_versions(whole, store):
     for run in read_contents(store).sweeps[0].runs:
-        assert run.work.name in whole
+        assert run.task.name in whole
         assert f"torch {run.about['versions']['torch']}" in whole
-    gated = next(run.work for run in read_contents(store).sweeps[0].runs if run.work.needs)
-    assert f"&quot;work&quot;: &quot;{gated.needs[0].name}&quot;" in whole  # a run among the settings by its name
+    gated = next(run.task for run in read_contents(store).sweeps[0].runs if run.task.dependencies)
+    assert (
+        f"&quot;work&quot;: &quot;{gated.dependencies[0].name}&quot;" in whole
+    )  # a run among the settings by its name
     assert "command: neuralpath run regimes" in whole
 
 

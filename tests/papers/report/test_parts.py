@@ -14,9 +14,9 @@ import neuralpath as npath
 from neuralpath import nets
 from neuralpath.data import Split
 from neuralpath.papers.experiments.registry import get
-from neuralpath.papers.experiments.shown import Curve, Curves, HeatMaps, Table
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.statistics import Spread
+from neuralpath.papers.experiments.summary_items import Curve, Curves, HeatMaps, Table
 from neuralpath.papers.report import contents
 from neuralpath.papers.report.contents import read_contents
 from neuralpath.papers.report.drawings import DASHES, PALETTE, _make, class_middles, draw
@@ -200,10 +200,10 @@ def test_exported_weights_and_images_are_the_network_s(store):
 
 def test_the_network_before_training_is_where_training_began(store):
     network = find_network(read_contents(store).sweeps, store)
-    work = next(run.work for run in read_contents(store).sweeps[0].runs if run.work.name == network.name)
-    for name, value in work.make().state_dict().items():
+    task = next(run.task for run in read_contents(store).sweeps[0].runs if run.task.name == network.name)
+    for name, value in task.make().state_dict().items():
         assert torch.equal(network.before.state_dict()[name], value)
-    saved = store.place(work).weights_of(work, "last")
+    saved = store.directory(task).weights_of(task, "last")
     assert all(torch.equal(network.after.state_dict()[name], value) for name, value in saved.items())
 
 

@@ -6,12 +6,12 @@ import shutil
 
 import pytest
 
-from neuralpath.papers.runs.place import read_metrics
+from neuralpath.papers.runs.run_directory import read_metrics
 from neuralpath.papers.runs.store import DamagedRecord, Store, _checksum, read_about, read_record
-from neuralpath.papers.runs.sweep import SweepFailed, perform, problems_of
+from neuralpath.papers.runs.sweep import SweepFailed, problems_of, run_tasks
+from neuralpath.papers.runs.task import Weights, with_dependencies
 from neuralpath.papers.runs.tensors import DamagedTensors
-from neuralpath.papers.runs.work import Weights, with_needs
-from papers.runs.small_works import Counting
+from papers.runs.small_tasks import Counting
 
 BASE = Counting("base")
 CHILD = Counting("child", reads=(Weights(BASE),))
@@ -28,9 +28,9 @@ def cut(path):
 
 def record_without_result(folder):
     """With a checksum that is right."""
-    work = Counting("base")
+    task = Counting("base")
     store = Store(folder.parent)
-    store.finish(work, {}, {})
+    store.finish(task, {}, {})
     body = json.loads((folder / "record.json").read_text())
     del body["sha256"], body["result"]
     (folder / "record.json").write_text(json.dumps({"sha256": _checksum(body), **body}))
@@ -77,7 +77,7 @@ DAMAGE = {
 
 
 def damaged_runs(tmp_path, how):
-    perform([BASE], tmp_path, progress=False)
+    run_tasks([BASE], tmp_path, progress=False)
     before = (tmp_path / BASE.name / "record.json").read_bytes()
     how(tmp_path / BASE.name)
     return before
@@ -87,7 +87,7 @@ def damaged_runs(tmp_path, how):
 def test_a_damaged_directory_is_named_put_aside_and_its_run_repeated(tmp_path, capfd, name):
     how, problem = DAMAGE[name]
     before = damaged_runs(tmp_path, how)
-    assert perform([CHILD], tmp_path)[CHILD]["start"] == 3.0
+    assert run_tasks([CHILD], tmp_path)[CHILD]["start"] == 3.0
     said = capfd.readouterr().err
     assert problem in said
     assert f"{tmp_path / BASE.name} is damaged" in said
@@ -111,14 +111,14 @@ def test_what_is_damaged_can_be_told_before_it_is_repeated(tmp_path, name):
 
 @pytest.mark.parametrize("how", [overwrite, cut])
 def test_damaged_weights_are_never_read_and_their_run_is_repeated(tmp_path, capfd, how):
-    perform([BASE], tmp_path, progress=False)
+    run_tasks([BASE], tmp_path, progress=False)
     record = (tmp_path / BASE.name / "record.json").read_bytes()
     how(tmp_path / BASE.name / "weights" / "last.safetensors")
     store = Store(tmp_path)
     assert not store.has(Weights(BASE))
-    [problem] = problems_of(with_needs((CHILD,)), store)
+    [problem] = problems_of(with_dependencies((CHILD,)), store)
     assert "last.safetensors is damaged: its checksum is wrong" in problem
-    assert perform([CHILD], tmp_path)[CHILD]["start"] == 3.0
+    assert run_tasks([CHILD], tmp_path)[CHILD]["start"] == 3.0
     assert "last.safetensors is damaged: its checksum is wrong" in capfd.readouterr().err
     assert (tmp_path / "quarantine" / f"{BASE.name}-1" / "weights" / "last.safetensors").exists()
     assert (tmp_path / BASE.name / "record.json").read_bytes() == record
@@ -126,29 +126,29 @@ def test_damaged_weights_are_never_read_and_their_run_is_repeated(tmp_path, capf
 
 
 def test_damaged_weights_that_nobody_reads_any_more_repeat_nothing(tmp_path):
-    perform([CHILD], tmp_path, progress=False)
+    run_tasks([CHILD], tmp_path, progress=False)
     cut(tmp_path / BASE.name / "weights" / "last.safetensors")
-    perform([CHILD], tmp_path, progress=False)
+    run_tasks([CHILD], tmp_path, progress=False)
     assert not (tmp_path / "quarantine").exists()
 
 
 def test_weights_that_are_damaged_while_they_are_read_fail_by_name_and_a_retry_mends_them(tmp_path):
-    perform([BASE], tmp_path, progress=False)
+    run_tasks([BASE], tmp_path, progress=False)
     store = Store(tmp_path)
     file = tmp_path / BASE.name / "weights" / "last.safetensors"
     cut(file)
     with pytest.raises(DamagedTensors, match=f"{file} is damaged: its checksum is wrong; --retry-failed does the run"):
-        store.place(CHILD).weights_of(BASE, "last")
+        store.directory(CHILD).weights_of(BASE, "last")
     store.begin(CHILD)
     store.fail(CHILD, "DamagedTensors: it was cut", "", {})
     with pytest.raises(SweepFailed):
-        perform([CHILD], tmp_path, progress=False)
-    assert perform([CHILD], tmp_path, retry_failed=True, progress=False)[CHILD]["start"] == 3.0
+        run_tasks([CHILD], tmp_path, progress=False)
+    assert run_tasks([CHILD], tmp_path, retry_failed=True, progress=False)[CHILD]["start"] == 3.0
 
 
 def test_weights_of_an_unfinished_run_are_looked_at_when_it_goes_on(tmp_path):
     store = Store(tmp_path)
-    perform([BASE], tmp_path, progress=False)
+    run_tasks([BASE], tmp_path, progress=False)
     (tmp_path / BASE.name / "record.json").unlink()
     overwrite(tmp_path / BASE.name / "weights" / "last.safetensors")
     assert "last.safetensors is damaged" in store.begin(BASE)
@@ -156,7 +156,7 @@ def test_weights_of_an_unfinished_run_are_looked_at_when_it_goes_on(tmp_path):
 
 def records_of(tmp_path, *, with_sums=True):
     """A folder of records with the base network and its weights."""
-    perform([BASE], tmp_path / "first", progress=False)
+    run_tasks([BASE], tmp_path / "first", progress=False)
     records = tmp_path / "records"
     (records / "weights").mkdir(parents=True)
     shutil.copy(tmp_path / "first" / BASE.name / "record.json", records / f"{BASE.name}.json")
@@ -170,7 +170,7 @@ def records_of(tmp_path, *, with_sums=True):
 @pytest.mark.parametrize("with_sums", [True, False])
 def test_weights_among_the_records_count_with_checksum_or_whole(tmp_path, with_sums):
     records = records_of(tmp_path, with_sums=with_sums)
-    assert perform([CHILD], tmp_path / "out", records=records, progress=False)[CHILD]["start"] == 3.0
+    assert run_tasks([CHILD], tmp_path / "out", records=records, progress=False)[CHILD]["start"] == 3.0
     assert not (tmp_path / "out" / BASE.name).exists()
 
 
@@ -180,7 +180,7 @@ def test_damaged_weights_among_the_records_are_named_and_made_again(tmp_path, ca
     file = records / "weights" / f"{BASE.name}.last.safetensors"
     how(file)
     before = file.read_bytes()
-    assert perform([CHILD], tmp_path / "out", records=records)[CHILD]["start"] == 3.0
+    assert run_tasks([CHILD], tmp_path / "out", records=records)[CHILD]["start"] == 3.0
     said = capfd.readouterr().err
     assert f"{file} is damaged" in said
     assert "`neuralpath collect` puts the new file in its place" in said
@@ -197,7 +197,7 @@ def test_a_damaged_record_among_the_records_is_named_and_its_run_repeated(tmp_pa
         store.result(BASE)
     [problem] = problems_of((BASE,), store)
     assert f"{records / BASE.name}.json is no record of a run" in problem
-    assert perform([BASE], tmp_path / "out", records=records)[BASE]["squares"] == [1, 4, 9]
+    assert run_tasks([BASE], tmp_path / "out", records=records)[BASE]["squares"] == [1, 4, 9]
     said = capfd.readouterr().err
     assert f"{records / BASE.name}.json is no record of a run" in said
     assert "the run is repeated" in said
@@ -207,12 +207,12 @@ def test_a_line_after_one_that_a_full_disk_has_cut_is_not_lost(tmp_path):
     store = Store(tmp_path)
     store.make()
     store.begin(BASE)
-    place = store.place(BASE)
-    place.add_metrics(1, {"square": 1})
-    with (place.folder / "metrics.jsonl").open("a") as file:
+    directory = store.directory(BASE)
+    directory.add_metrics(1, {"square": 1})
+    with (directory.folder / "metrics.jsonl").open("a") as file:
         file.write('{"step": 2, "squ')
-    place.add_metrics(2, {"square": 4})
-    assert [line["square"] for line in place.metrics()] == [1, 4]
+    directory.add_metrics(2, {"square": 4})
+    assert [line["square"] for line in directory.metrics()] == [1, 4]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_lines_that_are_no_metrics_are_passed_over(tmp_path, line):
 
 
 def test_a_record_that_is_good_is_read(tmp_path):
-    perform([BASE], tmp_path, progress=False)
+    run_tasks([BASE], tmp_path, progress=False)
     assert read_record(tmp_path / BASE.name / "record.json", BASE)["result"]["squares"] == [1, 4, 9]
     with pytest.raises(DamagedRecord, match="of another run"):
         read_record(tmp_path / BASE.name / "record.json", CHILD)

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from neuralpath.papers.runs.store import RunError
-from neuralpath.papers.runs.sweep import perform
-from papers.runs.small_works import Counting, Filling
+from neuralpath.papers.runs.sweep import run_tasks
+from papers.runs.small_tasks import Counting, Filling
 from unprivileged import unprivileged
 
 # Runs of about a second, so that a sweep is far from its end after five kills.
@@ -59,7 +59,7 @@ def test_five_kills_of_the_whole_group_leave_no_trace(tmp_path, quiet, jobs):
         )  # fmt: skip
         before = len(records(tmp_path))
         deadline = time.monotonic() + 120
-        # Wait until it has begun to work, so that each kill comes in the middle of something.
+        # Wait until it has begun to task, so that each kill comes in the middle of something.
         while len(records(tmp_path)) <= before and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(chance.uniform(0.0, 0.5))
@@ -105,33 +105,33 @@ def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, quiet):
 
 
 def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path):
-    works = [Counting("small"), Filling("big")]
+    tasks = [Counting("small"), Filling("big")]
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))
     previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then a write past the limit is an error, EFBIG
     try:
         with pytest.raises(RunError, match=r"big-.* cannot be written to: File too large\. Finished runs are kept"):
-            perform(works, tmp_path, progress=False)
+            run_tasks(tasks, tmp_path, progress=False)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
         signal.signal(signal.SIGXFSZ, previous)
-    assert (tmp_path / works[0].name / "record.json").exists()
+    assert (tmp_path / tasks[0].name / "record.json").exists()
     assert not list(tmp_path.rglob("*.part"))
-    assert len(perform(works, tmp_path, progress=False)) == 2
-    perform(works, tmp_path / "quiet", progress=False)
+    assert len(run_tasks(tasks, tmp_path, progress=False)) == 2
+    run_tasks(tasks, tmp_path / "quiet", progress=False)
     assert records(tmp_path) == records(tmp_path / "quiet")
 
 
 def test_a_read_only_folder_is_named_and_what_is_finished_stays():
-    work, more = Counting("small"), Counting("more")
+    task, more = Counting("small"), Counting("more")
     with tempfile.TemporaryDirectory() as folder:  # not below pytest's, which only its owner may enter
         out = Path(folder)
-        perform([work], out, progress=False)
+        run_tasks([task], out, progress=False)
         before = records(out)
         out.chmod(0o555)
         (out / ".locks").chmod(0o555)
         with unprivileged(), pytest.raises(RunError, match=r"cannot be written to: Permission denied"):
-            perform([work, more], out, progress=False)
+            run_tasks([task, more], out, progress=False)
         assert records(out) == before
         out.chmod(0o755)
 

@@ -10,12 +10,12 @@ import pytest
 from rich.console import Console
 
 from neuralpath.papers.runs.display import Display
-from neuralpath.papers.runs.executors import Processes
-from neuralpath.papers.runs.run_task import Outcome, perform_work
+from neuralpath.papers.runs.execution import Outcome, run_task
+from neuralpath.papers.runs.executors import ProcessExecutor
 from neuralpath.papers.runs.store import RunError, Store
-from neuralpath.papers.runs.sweep import SweepFailed, perform
-from neuralpath.papers.runs.work import Weights
-from papers.runs.small_works import Counting, Dying, Failing
+from neuralpath.papers.runs.sweep import SweepFailed, run_tasks
+from neuralpath.papers.runs.task import Weights
+from papers.runs.small_tasks import Counting, Dying, Failing
 
 
 def chain():
@@ -35,7 +35,7 @@ def files(folder):
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_runs_are_done_in_the_order_of_their_needs(tmp_path, jobs):
     base, child, other = chain()
-    results = perform([child, other], tmp_path, jobs=jobs, progress=False)
+    results = run_tasks([child, other], tmp_path, jobs=jobs, progress=False)
     assert list(results) == [child, other]
     assert results[child]["start"] == 3.0
     assert results[other]["squares"] == [1, 4, 9, 16, 25]
@@ -44,35 +44,35 @@ def test_runs_are_done_in_the_order_of_their_needs(tmp_path, jobs):
 
 
 def test_finished_runs_are_not_repeated(tmp_path):
-    works = chain()
-    perform(works, tmp_path, progress=False)
+    tasks = chain()
+    run_tasks(tasks, tmp_path, progress=False)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")}
-    perform(works, tmp_path, progress=False)
+    run_tasks(tasks, tmp_path, progress=False)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("record.json")} == before
 
 
 def test_processes_and_this_process_write_the_same_bytes(tmp_path):
-    perform(chain(), tmp_path / "one", jobs=1, progress=False)
-    perform(chain(), tmp_path / "two", jobs=2, progress=False)
+    run_tasks(chain(), tmp_path / "one", jobs=1, progress=False)
+    run_tasks(chain(), tmp_path / "two", jobs=2, progress=False)
     assert files(tmp_path / "one") == files(tmp_path / "two")
 
 
 def test_an_interrupted_run_goes_on_where_it_was(tmp_path):
-    work = Counting("slow", n=4)
+    task = Counting("slow", n=4)
     store = Store(tmp_path)
     store.make()
-    store.begin(work)
-    store.place(work).add_metrics(1, {"square": 100})  # a run that was killed after its first step
-    assert perform([work], tmp_path, progress=False)[work]["squares"] == [100, 4, 9, 16]
+    store.begin(task)
+    store.directory(task).add_metrics(1, {"square": 100})  # a run that was killed after its first step
+    assert run_tasks([task], tmp_path, progress=False)[task]["squares"] == [100, 4, 9, 16]
 
 
 def test_a_line_that_was_cut_off_is_passed_over(tmp_path):
-    work = Counting("cut", n=2)
+    task = Counting("cut", n=2)
     store = Store(tmp_path)
     store.make()
-    store.begin(work)
-    (store.folder(work) / "metrics.jsonl").write_text('{"step": 1, "square": 1}\n{"step": 2, "squ')
-    assert len(store.place(work).metrics()) == 1
+    store.begin(task)
+    (store.folder(task) / "metrics.jsonl").write_text('{"step": 1, "square": 1}\n{"step": 2, "squ')
+    assert len(store.directory(task).metrics()) == 1
 
 
 def test_failures_are_listed_block_what_needs_them_and_are_retried_on_request(tmp_path):
@@ -80,30 +80,30 @@ def test_failures_are_listed_block_what_needs_them_and_are_retried_on_request(tm
     failing = Failing("bad", flag=str(flag))
     child, other = Counting("child", reads=(Weights(failing),)), Counting("other")
     with pytest.raises(SweepFailed, match="ValueError: the flag is missing") as caught:
-        perform([child, other], tmp_path / "out", progress=False)
+        run_tasks([child, other], tmp_path / "out", progress=False)
     assert failing.name in caught.value.failed
     assert f"needs {failing.name}" in str(caught.value)
     assert (tmp_path / "out" / other.name / "record.json").exists()
     flag.touch()
     with pytest.raises(SweepFailed):  # not without being asked
-        perform([child], tmp_path / "out", progress=False)
-    assert perform([child], tmp_path / "out", retry_failed=True, progress=False)[child]["start"] == 3.0
+        run_tasks([child], tmp_path / "out", progress=False)
+    assert run_tasks([child], tmp_path / "out", retry_failed=True, progress=False)[child]["start"] == 3.0
     assert not list((tmp_path / "out").rglob("failed.json"))
 
 
 def test_a_process_that_dies_costs_its_own_run_only(tmp_path):
-    works = [Dying("dying", flag=str(tmp_path / "flag")), *(Counting(f"c{i}") for i in range(3))]
+    tasks = [Dying("dying", flag=str(tmp_path / "flag")), *(Counting(f"c{i}") for i in range(3))]
     with pytest.raises(SweepFailed, match="SIGKILL"):
-        perform(works, tmp_path / "out", jobs=2, progress=False)
+        run_tasks(tasks, tmp_path / "out", jobs=2, progress=False)
     assert len(list((tmp_path / "out").rglob("record.json"))) == 3
-    results = perform(works, tmp_path / "out", jobs=2, retry_failed=True, progress=False)
+    results = run_tasks(tasks, tmp_path / "out", jobs=2, retry_failed=True, progress=False)
     assert len(results) == 4
 
 
 def test_a_process_that_dies_while_it_has_nothing_to_do_is_replaced(tmp_path):
     store = Store(tmp_path)
     store.make()
-    executor = Processes(1, store, "")
+    executor = ProcessExecutor(1, store, "")
     try:
         done = []
         for name in ("a", "b"):
@@ -120,27 +120,27 @@ def test_a_process_that_dies_while_it_has_nothing_to_do_is_replaced(tmp_path):
 
 def test_records_count_as_finished_without_their_directories(tmp_path):
     base, child, other = chain()
-    perform([child, other], tmp_path / "first", progress=False)
+    run_tasks([child, other], tmp_path / "first", progress=False)
     records = tmp_path / "records"
     records.mkdir()
-    for work in (base, child):
-        (records / f"{work.name}.json").write_bytes((tmp_path / "first" / work.name / "record.json").read_bytes())
-    results = perform([child, other], tmp_path / "second", records=records, progress=False)
+    for task in (base, child):
+        (records / f"{task.name}.json").write_bytes((tmp_path / "first" / task.name / "record.json").read_bytes())
+    results = run_tasks([child, other], tmp_path / "second", records=records, progress=False)
     assert len(results) == 2
     assert [path.parent.name for path in (tmp_path / "second").rglob("record.json")] == [other.name]
 
 
 def test_a_network_whose_weights_are_gone_is_trained_again_for_who_needs_it(tmp_path):
     base, child, _ = chain()
-    perform([base], tmp_path / "first", progress=False)
+    run_tasks([base], tmp_path / "first", progress=False)
     records = tmp_path / "records"
     records.mkdir()
     (records / f"{base.name}.json").write_bytes((tmp_path / "first" / base.name / "record.json").read_bytes())
-    assert perform([child], tmp_path / "second", records=records, progress=False)[child]["start"] == 3.0
+    assert run_tasks([child], tmp_path / "second", records=records, progress=False)[child]["start"] == 3.0
     (records / f"{base.name}.last.safetensors").write_bytes(
         (tmp_path / "first" / base.name / "weights" / "last.safetensors").read_bytes()
     )
-    assert perform([child], tmp_path / "third", records=records, progress=False)[child]["start"] == 3.0
+    assert run_tasks([child], tmp_path / "third", records=records, progress=False)[child]["start"] == 3.0
     assert not (tmp_path / "third" / base.name).exists()
 
 
@@ -154,10 +154,10 @@ def test_a_network_whose_weights_are_gone_is_trained_again_for_who_needs_it(tmp_
     ],
 )
 def test_a_damaged_directory_is_put_aside_named_and_repeated(tmp_path, capfd, file, content, problem):
-    work = Counting("base")
-    perform([work], tmp_path, progress=False)
+    task = Counting("base")
+    run_tasks([task], tmp_path, progress=False)
     undisturbed = files(tmp_path)
-    path = tmp_path / work.name / file
+    path = tmp_path / task.name / file
     if content is None:
         record = json.loads(path.read_text())
         record["result"]["squares"][0] = 2
@@ -165,22 +165,22 @@ def test_a_damaged_directory_is_put_aside_named_and_repeated(tmp_path, capfd, fi
     else:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
         if file != "record.json":
-            (tmp_path / work.name / "record.json").unlink()
+            (tmp_path / task.name / "record.json").unlink()
     store = Store(tmp_path)
-    outcome = perform_work(work, store)
+    outcome = run_task(task, store)
     assert outcome.kind == "finished"
     assert problem in outcome.message
     assert "quarantine" in outcome.message
-    assert (tmp_path / "quarantine" / f"{work.name}-1").is_dir()
+    assert (tmp_path / "quarantine" / f"{task.name}-1").is_dir()
     assert {key: value for key, value in files(tmp_path).items() if key.parts[0] != "quarantine"} == undisturbed
 
 
 def test_two_invocations_share_the_work(tmp_path):
-    works = [Counting(f"c{i}", n=2, pause=0.1) for i in range(4)]
+    tasks = [Counting(f"c{i}", n=2, pause=0.1) for i in range(4)]
     results = {}
 
     def one(key):
-        results[key] = perform(works, tmp_path, jobs=2, progress=False)
+        results[key] = run_tasks(tasks, tmp_path, jobs=2, progress=False)
 
     threads = [threading.Thread(target=one, args=(key,)) for key in "ab"]
     for thread in threads:
@@ -188,49 +188,49 @@ def test_two_invocations_share_the_work(tmp_path):
     for thread in threads:
         thread.join()
     assert results["a"] == results["b"]
-    lines = [len((tmp_path / work.name / "metrics.jsonl").read_text().splitlines()) for work in works]
+    lines = [len((tmp_path / task.name / "metrics.jsonl").read_text().splitlines()) for task in tasks]
     assert lines == [2] * 4  # nobody did a step twice
 
 
 def test_a_run_in_other_hands_is_waited_for(tmp_path):
-    work = Counting("held")
+    task = Counting("held")
     store = Store(tmp_path)
     store.make()
     done = threading.Event()
 
     def hold():
-        with store.lock(work) as ours:
+        with store.lock(task) as ours:
             assert ours
             done.wait()
 
     holder = threading.Thread(target=hold)
     holder.start()
     time.sleep(0.1)
-    assert perform_work(work, store).kind == "busy"
+    assert run_task(task, store).kind == "busy"
     waiter = threading.Timer(1.0, done.set)
     waiter.start()
-    assert perform([work], tmp_path, progress=False)[work]["squares"] == [1, 4, 9]
+    assert run_tasks([task], tmp_path, progress=False)[task]["squares"] == [1, 4, 9]
     holder.join()
 
 
 def test_an_output_folder_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(RunError, match=r"file/out cannot be written to"):
-        perform([Counting("a")], tmp_path / "file" / "out", progress=False)
+        run_tasks([Counting("a")], tmp_path / "file" / "out", progress=False)
 
 
 def test_progress_is_plain_lines_where_there_is_no_terminal(tmp_path, capfd):
-    perform([Counting("base")], tmp_path)
+    run_tasks([Counting("base")], tmp_path)
     lines = capfd.readouterr().err.splitlines()
     assert lines[0] == "0 of 1 runs finished"
     assert lines[1].startswith("[1/1] finished counting-base-")
 
 
 def test_runs_that_have_failed_before_are_not_counted_as_finished(tmp_path, capfd):
-    works = [Failing(f"bad{i}", flag=str(tmp_path / "flag")) for i in range(2)]
+    tasks = [Failing(f"bad{i}", flag=str(tmp_path / "flag")) for i in range(2)]
     for expected in ("0 of 3 runs finished", "1 of 3 runs finished, 2 failed"):
         with pytest.raises(SweepFailed, match="2 of 3 runs have failed"):
-            perform([*works, Counting("good")], tmp_path / "out")
+            run_tasks([*tasks, Counting("good")], tmp_path / "out")
         assert capfd.readouterr().err.splitlines()[0] == expected
 
 
@@ -243,7 +243,7 @@ def test_the_live_table_shows_what_runs_and_how_far_it_is(tmp_path):
         display.started(finished)
         display.ended(finished, Outcome("finished", seconds=90.0))
         display.started(running)
-        store.place(running).add_metrics(1, {"test_accuracy": 0.5})
+        store.directory(running).add_metrics(1, {"test_accuracy": 0.5})
         console = Console(width=120, file=StringIO())
         console.print(display)
     text = console.file.getvalue()
@@ -257,9 +257,9 @@ UNGUARDED = """
 import sys
 from pathlib import Path
 sys.path.insert(0, {tests!r})
-from papers.runs.small_works import Counting
-from neuralpath.papers.runs.sweep import perform
-perform([Counting("a"), Counting("b")], Path({out!r}), jobs=2, progress=False)
+from papers.runs.small_tasks import Counting
+from neuralpath.papers.runs.sweep import run_tasks
+run_tasks([Counting("a"), Counting("b")], Path({out!r}), jobs=2, progress=False)
 """
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Literal
 
-from neuralpath.papers.runs import Work
+from neuralpath.papers.runs import Task
 
 if TYPE_CHECKING:
     from neuralpath.papers.claims.evidence import Evidence
@@ -48,7 +48,7 @@ class Aspect:
     checks: tuple[Check, ...]
     missing: str = ""
     """Where it was not checked for another reason than missing runs: that reason."""
-    would_take: tuple[Work, ...] = ()
+    would_take: tuple[Task, ...] = ()
     """Runs that would check it and that no preset for this scale has; their cost is told where nothing decides."""
 
     @property

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from neuralpath._files import write_atomically
 from neuralpath.kernels import format_time
-from neuralpath.papers.runs import RunError, Work
+from neuralpath.papers.runs import RunError, Task
 
 if TYPE_CHECKING:
     from neuralpath.papers.runs import Calibration
@@ -50,24 +50,24 @@ class Costs:
             raise RunError(f"{folder / FILE} cannot be written: {error.strerror}.") from error
 
     def with_measured(
-        self, works: Sequence[Work], papers: Mapping[str, Sequence[Work]], calibration: "Calibration"
+        self, tasks: Sequence[Task], papers: Mapping[str, Sequence[Task]], calibration: "Calibration"
     ) -> "Costs":
         """The costs of exactly these runs, and of all runs of the papers' presets.
 
         What is known stays; the rest is estimated, to three digits.
         """
         seconds, whole = dict(self.seconds), dict(self.papers)
-        for work in works:
-            if work.name not in seconds:
-                seconds[work.name] = _rounded(work.seconds(calibration))
+        for task in tasks:
+            if task.name not in seconds:
+                seconds[task.name] = _rounded(task.seconds(calibration))
         for name, several in papers.items():
             if name not in whole:
-                whole[name] = _rounded(sum(work.seconds(calibration) for work in several))
-        return Costs({work.name: seconds[work.name] for work in works}, whole)
+                whole[name] = _rounded(sum(task.seconds(calibration) for task in several))
+        return Costs({task.name: seconds[task.name] for task in tasks}, whole)
 
-    def of(self, works: Sequence[Work]) -> str:
+    def of(self, tasks: Sequence[Task]) -> str:
         """For people: the time of these runs together on one core."""
-        known = [self.seconds.get(work.name) for work in works]
+        known = [self.seconds.get(task.name) for task in tasks]
         if not known or None in known:
             return "a time that was not estimated"
         return f"about {format_time(sum(value for value in known if value is not None))} on one core"

@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 from neuralpath.papers.claims.costs import Costs
 from neuralpath.papers.experiments import NAMES, Results, Sweep, get
-from neuralpath.papers.runs import Store, Work, results_of, with_needs
+from neuralpath.papers.runs import Store, Task, results_of, with_dependencies
 
-Kind = TypeVar("Kind", bound=Work)
+Kind = TypeVar("Kind", bound=Task)
 
 MACHINERY = "smoke"
 """Sweeps of this preset try the machinery out, on digits in seconds; no claim is judged by them."""
@@ -20,13 +20,13 @@ class Found:
 
     sweep: Sweep
     results: Results
-    works: tuple[Work, ...]
+    tasks: tuple[Task, ...]
     """All runs, what they need included."""
 
     @property
-    def unfinished(self) -> tuple[Work, ...]:
+    def unfinished(self) -> tuple[Task, ...]:
         """Runs without a result."""
-        return tuple(work for work in self.works if work not in self.results)
+        return tuple(task for task in self.tasks if task not in self.results)
 
 
 @dataclass(frozen=True)
@@ -48,11 +48,11 @@ class Evidence:
         """The sweeps of an experiment."""
         return self.found.get(name, ())
 
-    def unfinished(self, name: str) -> tuple[Work, ...]:
+    def unfinished(self, name: str) -> tuple[Task, ...]:
         """Runs of an experiment that are asked for and not finished."""
         if not self.of(name):
             return self.not_begun[name].unfinished if name in self.not_begun else ()
-        return tuple(dict.fromkeys(work for found in self.of(name) for work in found.unfinished))
+        return tuple(dict.fromkeys(task for found in self.of(name) for task in found.unfinished))
 
 
 def gather(sweeps: list[Sweep], store: Store, costs: Costs) -> Evidence:
@@ -74,22 +74,22 @@ def _is_machinery(sweep: Sweep) -> bool:
 
 
 def _found(sweep: Sweep, store: Store) -> Found:
-    works = with_needs(sweep.works)
-    return Found(sweep, results_of(works, store), works)
+    tasks = with_dependencies(sweep.tasks)
+    return Found(sweep, results_of(tasks, store), tasks)
 
 
 def runs(results: Results, kind: type[Kind], **wanted: Any) -> Iterator[tuple[Kind, dict[str, Any]]]:
     """Finished runs of one kind whose fields have these values."""
-    for work, result in results.items():
-        if isinstance(work, kind) and all(getattr(work, name) == value for name, value in wanted.items()):
-            yield work, result
+    for task, result in results.items():
+        if isinstance(task, kind) and all(getattr(task, name) == value for name, value in wanted.items()):
+            yield task, result
 
 
-def by_seed(results: Results, kind: type[Work], **wanted: Any) -> dict[int, dict[str, Any]]:
+def by_seed(results: Results, kind: type[Task], **wanted: Any) -> dict[int, dict[str, Any]]:
     """The same by their seed."""
-    return {work.seed: result for work, result in runs(results, kind, **wanted)}  # type: ignore[attr-defined]
+    return {task.seed: result for task, result in runs(results, kind, **wanted)}  # type: ignore[attr-defined]
 
 
-def values_of(results: Results, kind: type[Work], name: str, **wanted: Any) -> list[Any]:
+def values_of(results: Results, kind: type[Task], name: str, **wanted: Any) -> list[Any]:
     """The values that a field of the finished runs has, in rising order."""
-    return sorted({getattr(work, name) for work, _ in runs(results, kind, **wanted)})
+    return sorted({getattr(task, name) for task, _ in runs(results, kind, **wanted)})

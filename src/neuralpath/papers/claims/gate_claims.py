@@ -28,7 +28,7 @@ from neuralpath.papers.experiments import (
     stages,
     tilings,
 )
-from neuralpath.papers.runs import Work
+from neuralpath.papers.runs import Task
 
 
 def rising_stages(evidence: Evidence) -> tuple[Aspect, ...]:
@@ -61,7 +61,7 @@ def rising_stages(evidence: Evidence) -> tuple[Aspect, ...]:
     )  # fmt: skip
 
 
-def _paper_cntk() -> Work:
+def _paper_cntk() -> Task:
     return kernels.regression(get("kernels").presets["paper"], "images", "limit-tangent", 0)
 
 
@@ -96,7 +96,7 @@ def reversed_gates(evidence: Evidence) -> tuple[Aspect, ...]:
         made = is_within(config.data, where, pair, -bound, printed=0.0)
         checks += beside_a_fitted_network(made, rows["ReLU"], "reversed", rows[hidden_outputs.REVERSED], found.results)
     papers = hidden_outputs.rows_of(get("hidden-outputs").presets["paper"])
-    fitting = tuple(work for name in ("ReLU", hidden_outputs.REVERSED) for work in papers[name].values())
+    fitting = tuple(task for name in ("ReLU", hidden_outputs.REVERSED) for task in papers[name].values())
     return (Aspect("reversed gates and random input - ReLU", tuple(checks), would_take=fitting),)
 
 

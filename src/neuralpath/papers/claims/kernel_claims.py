@@ -52,9 +52,9 @@ def falling_energy(evidence: Evidence) -> tuple[Aspect, ...]:
     for found in evidence.of("label-energy"):
         for depth in found.sweep.config.depths:
             ends: dict[int, list[float | None]] = {
-                work.seed: [run["measured"][at]["energy"] for at in (0, -1)]
-                for work, run in runs(found.results, TraceLabelEnergy)
-                if work.net.depth == depth
+                task.seed: [run["measured"][at]["energy"] for at in (0, -1)]
+                for task, run in runs(found.results, TraceLabelEnergy)
+                if task.net.depth == depth
             }
             first, last = (
                 {seed: value for seed, both in ends.items() if (value := both[at]) is not None} for at in (0, 1)
@@ -178,9 +178,9 @@ def _widened(config: kernels.Config, results: Results, gates: str) -> tuple[dict
     """The narrowest and the widest value networks by seed; nothing narrow where all are of one width."""
     by_width = [
         {
-            work.seed: run
-            for work, run in runs(results, WidenValue, repeats=repeats)
-            if (work.gates is None) == (gates == "random") and not run["diverged"]
+            task.seed: run
+            for task, run in runs(results, WidenValue, repeats=repeats)
+            if (task.gates is None) == (gates == "random") and not run["diverged"]
         }
         for repeats in (min(config.repeats), max(config.repeats))
     ]

@@ -133,7 +133,7 @@ def runs_behind(experiments: Sequence[str], evidence: Evidence) -> list[str]:
     lines = []
     for name in experiments:
         for found in evidence.of(name):
-            done = f"{len(found.works) - len(found.unfinished)} of {len(found.works)} runs are finished"
+            done = f"{len(found.tasks) - len(found.unfinished)} of {len(found.tasks)} runs are finished"
             lines.append(f"{_origin(found.sweep)}: {done}, `sweeps/{found.sweep.name}.json`")
         if not evidence.of(name):
             aside = evidence.set_aside.get(name)
@@ -171,7 +171,7 @@ def _left_out(evidence: Evidence) -> str:
         whole = evidence.costs.of_paper(name)
         for found in evidence.of(name):
             sweep = found.sweep
-            done = f"{len(found.works) - len(found.unfinished)} of {len(found.works)}"
+            done = f"{len(found.tasks) - len(found.unfinished)} of {len(found.tasks)}"
             rows.append((name, sweep.preset or "-", done, _remaining(evidence, name), sweep.reduced or "-", whole))
         if not evidence.of(name):
             preset = f"{evidence.set_aside[name]} only" if name in evidence.set_aside else "not run"

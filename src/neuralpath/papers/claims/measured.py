@@ -15,7 +15,7 @@ A_FACTOR = "a factor of"
 """What the figure of a comparison by logarithms is: the second quantity is the first times it."""
 
 
-def shown(value: Spread, what: str = "seed") -> str:
+def _describe(value: Spread, what: str = "seed") -> str:
     """A mean with its standard error."""
     error = "" if value.error is None else f" ± {value.error:.2g}"
     return f"{value.mean:.3g}{error} ({counted(value.n, what)})"
@@ -50,7 +50,7 @@ def lies_within(where: str, values: Values, low: float, high: float) -> tuple[Ch
     if not values:
         return ()
     ours = Spread.of(list(values.values()))
-    return (Check(where, shown(ours), within(ours, low, high), value=ours.mean, aside=too_few(None, ours.n)),)
+    return (Check(where, _describe(ours), within(ours, low, high), value=ours.mean, aside=too_few(None, ours.n)),)
 
 
 def is_exact(where: str, ours: str, holds: bool, n_seeds: int) -> tuple[Check, ...]:

@@ -16,7 +16,7 @@ from neuralpath.papers.claims.rules import (
     too_few,
     within,
 )
-from neuralpath.papers.experiments import GatedRegime, Results, Spread, accuracies, accuracy, gate_orders, over_seeds
+from neuralpath.papers.experiments import GatedRegime, Results, Spread, accuracies, accuracy, gate_orders, seed_means
 
 ALL_REGIMES: tuple[GatedRegime, ...] = ("FL", "FR-II", "FR-DI", "DL")
 
@@ -76,7 +76,7 @@ def _other_orders(
     checks = []
     for value_input in part.inputs:
         orders = accuracies(gate_orders.by_order(config, part, regime, value_input), results)
-        others = over_seeds.spread(value for index, value in orders.items() if index != gate_orders.OWN)
+        others = seed_means.spread(value for index, value in orders.items() if index != gate_orders.OWN)
         own = accuracy(gate_orders.by_seed(config, part, regime, value_input), results)
         if others is None or own is None:
             continue

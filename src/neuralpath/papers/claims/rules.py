@@ -1,4 +1,4 @@
-"""The rules of the verdicts, with every threshold in this one place."""
+"""The rules of the verdicts, with every threshold in this one directory."""
 
 import math
 

@@ -35,7 +35,7 @@ class Claims:
         from neuralpath._files import write_atomically
         from neuralpath.papers.claims import ANALYSES, Costs, claims_markdown, gather, judge_all, summary
         from neuralpath.papers.experiments import read_sweeps
-        from neuralpath.papers.runs import RunError, Store, with_needs
+        from neuralpath.papers.runs import RunError, Store, with_dependencies
 
         page = self.out or self.folder / "CLAIMS.md"
         try:
@@ -43,7 +43,7 @@ class Claims:
             for problem in problems:
                 print(f"neuralpath: {problem}", file=sys.stderr)
             store = Store(self.folder, record_folders(self.folder, self.records))
-            name_damage(with_needs(tuple(work for sweep in sweeps for work in sweep.works)), store)
+            name_damage(with_dependencies(tuple(task for sweep in sweeps for task in sweep.tasks)), store)
             evidence = gather(sweeps, store, Costs.read(self.folder))
             if self.cost:
                 for costs in _estimated(evidence):  # kept as they come, since measuring may take minutes
@@ -65,17 +65,17 @@ def _estimated(evidence: "Evidence") -> "Iterator[Costs]":
     from neuralpath import data
     from neuralpath.papers.claims import judge_all
     from neuralpath.papers.experiments import NAMES, get
-    from neuralpath.papers.runs import Calibration, with_needs
+    from neuralpath.papers.runs import Calibration, with_dependencies
 
-    works = {work: None for name in NAMES for work in evidence.unfinished(name)}
-    works |= {work: None for one in judge_all(evidence) for aspect in one.aspects for work in aspect.would_take}
-    papers = {name: with_needs(get(name).works(get(name).presets["paper"])) for name in NAMES}
-    unknown = {work.name for work in works} - set(evidence.costs.seconds) | set(papers) - set(evidence.costs.papers)
+    tasks = {task: None for name in NAMES for task in evidence.unfinished(name)}
+    tasks |= {task: None for one in judge_all(evidence) for aspect in one.aspects for task in aspect.would_take}
+    papers = {name: with_dependencies(get(name).tasks(get(name).presets["paper"])) for name in NAMES}
+    unknown = {task.name for task in tasks} - set(evidence.costs.seconds) | set(papers) - set(evidence.costs.papers)
     if unknown:
         print("neuralpath: estimating what was not run; speeds are measured once", file=sys.stderr)
     calibration = Calibration(data.cache_folder() / "calibration.json")
-    costs = evidence.costs.with_measured(tuple(works), {}, calibration)
+    costs = evidence.costs.with_measured(tuple(tasks), {}, calibration)
     yield costs
     for name, several in papers.items():
-        costs = costs.with_measured(tuple(works), {name: several}, calibration)
+        costs = costs.with_measured(tuple(tasks), {name: several}, calibration)
         yield costs

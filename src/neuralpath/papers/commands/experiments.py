@@ -43,7 +43,7 @@ class Experiments:
             if calibration is not None:
                 print(f"measuring the steps of {experiment.name} ...", file=sys.stderr)
             costs = [_cost(experiment, preset, calibration) for preset in PRESETS]
-            table.add_row(experiment.name, experiment.summary, experiment.source, *costs)
+            table.add_row(experiment.name, experiment.description, experiment.source, *costs)
         console.print(table)
         console.print("`neuralpath run NAME --preset P --out DIR` does one; `neuralpath run NAME --help` has more.")
         return 0
@@ -58,10 +58,10 @@ def _calibration() -> "Calibration":
 
 def _cost(experiment: Any, preset: str, calibration: "Calibration | None") -> str:
     from neuralpath.kernels import format_time
-    from neuralpath.papers.runs import with_needs
+    from neuralpath.papers.runs import with_dependencies
 
-    works = with_needs(experiment.works(experiment.presets[preset]))
+    tasks = with_dependencies(experiment.tasks(experiment.presets[preset]))
     if calibration is None:
-        return f"{len(works)} runs"
-    seconds = sum(work.seconds(calibration) for work in works)
-    return f"{format_time(seconds)}, {len(works)} runs"
+        return f"{len(tasks)} runs"
+    seconds = sum(task.seconds(calibration) for task in tasks)
+    return f"{format_time(seconds)}, {len(tasks)} runs"

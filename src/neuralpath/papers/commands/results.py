@@ -14,7 +14,7 @@ from neuralpath.commands import UserError
 
 if TYPE_CHECKING:
     from neuralpath.papers.experiments import Sweep
-    from neuralpath.papers.runs import Store, Work
+    from neuralpath.papers.runs import Store, Task
 
 
 @dataclass(frozen=True)
@@ -28,24 +28,24 @@ class Status:
 
     def run(self) -> int:
         """Print a line for each sweep and for each run that has failed or is on its way."""
-        from neuralpath.papers.runs import is_finished, problems_of, read_metrics, with_needs
+        from neuralpath.papers.runs import is_finished, problems_of, read_metrics, with_dependencies
 
         store = _store(self.folder, self.records)
         for sweep in _sweeps(self.folder):
-            works = with_needs(sweep.works)
-            unfinished = [work for work in works if not is_finished(store, work)]
+            tasks = with_dependencies(sweep.tasks)
+            unfinished = [task for task in tasks if not is_finished(store, task)]
             preset = f" ({sweep.preset})" if sweep.preset else ""
-            print(f"{sweep.experiment.name}{preset}: {len(works) - len(unfinished)} of {len(works)} runs finished")
-            for work in unfinished:
-                failure = store.failure(work)
-                n_done = len(read_metrics(store.folder(work)))
+            print(f"{sweep.experiment.name}{preset}: {len(tasks) - len(unfinished)} of {len(tasks)} runs finished")
+            for task in unfinished:
+                failure = store.failure(task)
+                n_done = len(read_metrics(store.folder(task)))
                 if failure is not None:
-                    print(f"  failed   {work.name}: {failure['error']}")
-                elif store.is_running(work):
-                    print(f"  running  {work.name}: step {n_done} of {work.n_steps}")
+                    print(f"  failed   {task.name}: {failure['error']}")
+                elif store.is_running(task):
+                    print(f"  running  {task.name}: step {n_done} of {task.n_steps}")
                 elif n_done:
-                    print(f"  stopped  {work.name}: step {n_done} of {work.n_steps}")
-            for problem in problems_of(works, store):
+                    print(f"  stopped  {task.name}: step {n_done} of {task.n_steps}")
+            for problem in problems_of(tasks, store):
                 print(f"  damaged  {problem}")
         return 0
 
@@ -61,14 +61,14 @@ class Show:
 
     def run(self) -> int:
         """Print them."""
-        from neuralpath.papers.commands.tables import print_shown
-        from neuralpath.papers.runs import RunError, with_needs
+        from neuralpath.papers.commands.tables import print_summary
+        from neuralpath.papers.runs import RunError, with_dependencies
 
         store = _store(self.folder, self.records)
         for sweep in _sweeps(self.folder):
-            name_damage(with_needs(sweep.works), store)
+            name_damage(with_dependencies(sweep.tasks), store)
             try:
-                print_shown(sweep.shown(store))
+                print_summary(sweep.summary(store))
             except RunError as error:
                 raise UserError(str(error)) from error
         return 0
@@ -88,7 +88,7 @@ class Export:
     def run(self) -> int:
         """Write the file and say where it is."""
         store = _store(self.folder, self.records)
-        rows = [dict(_row(names, work, result)) for names, work, result in _finished(self.folder, store)]
+        rows = [dict(_row(names, task, result)) for names, task, result in _finished(self.folder, store)]
         columns = list(dict.fromkeys(name for row in rows for name in row))
         try:
             with self.csv.open("w", newline="") as file:
@@ -130,11 +130,11 @@ class Collect:
         return 0
 
 
-def name_damage(works: "tuple[Work, ...]", store: "Store") -> None:
+def name_damage(tasks: "tuple[Task, ...]", store: "Store") -> None:
     """Say on standard error what is damaged of runs, and therefore counts as not finished."""
     from neuralpath.papers.runs import problems_of
 
-    for problem in problems_of(works, store):
+    for problem in problems_of(tasks, store):
         print(f"neuralpath: {problem}", file=sys.stderr)
 
 
@@ -143,25 +143,25 @@ def record_folders(folder: Path, records: Path | None) -> tuple[Path, ...]:
     return (folder,) if records is None else (folder, records)
 
 
-def _finished(folder: Path, store: "Store") -> "Iterator[tuple[str, Work, dict[str, Any]]]":
+def _finished(folder: Path, store: "Store") -> "Iterator[tuple[str, Task, dict[str, Any]]]":
     """Finished runs, each once though sweeps overlap, with the names of the experiments that have them."""
-    from neuralpath.papers.runs import results_of, with_needs
+    from neuralpath.papers.runs import results_of, with_dependencies
 
-    names: dict[Work, dict[str, None]] = {}
+    names: dict[Task, dict[str, None]] = {}
     for sweep in _sweeps(folder):
-        for work in with_needs(sweep.works):
-            names.setdefault(work, {})[sweep.experiment.name] = None
+        for task in with_dependencies(sweep.tasks):
+            names.setdefault(task, {})[sweep.experiment.name] = None
     name_damage(tuple(names), store)
-    for work, result in results_of(tuple(names), store).items():
-        yield ", ".join(names[work]), work, result
+    for task, result in results_of(tuple(names), store).items():
+        yield ", ".join(names[task]), task, result
 
 
-def _row(experiments: str, work: "Work", result: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _row(experiments: str, task: "Task", result: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     from neuralpath._configs import to_json
 
     yield "experiment", experiments
-    yield "run", work.name
-    yield from _flat("", to_json(work))
+    yield "run", task.name
+    yield from _flat("", to_json(task))
     # Settings and results may have one name: a kernel by its name, and its accuracy.
     yield from _flat("result.", {name: value for name, value in result.items() if not isinstance(value, list)})
 

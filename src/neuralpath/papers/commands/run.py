@@ -34,7 +34,7 @@ class Options:
     preset: Literal["smoke", "cpu", "paper"] = "smoke"
     """Seconds on the digits; hours on two cores; the papers' scale."""
     jobs: int | None = None
-    """Processes, each with one thread; one for each core by default."""
+    """ProcessExecutor, each with one thread; one for each core by default."""
     cluster: str | None = None
     """Address or scheduler file of a Dask cluster that sees the output folder, in place of processes here."""
     records: Path | None = None
@@ -70,14 +70,14 @@ def run_experiment(args: Sequence[str]) -> int:
         options, config = tyro.cli(
             entry,
             prog=f"neuralpath run {name}",
-            description=f"{experiment.summary} ({experiment.source}). Defaults of --preset {preset}. {reduced}",
+            description=f"{experiment.description} ({experiment.source}). Defaults of --preset {preset}. {reduced}",
             args=rest,
             config=(tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff),
         )
     except ValueError as error:  # of a config that refuses a value
         raise UserError(str(error)) from error
     command = shlex.join(["neuralpath", "run", *args])
-    return _perform(experiment, config, options, command)
+    return _execute(experiment, config, options, command)
 
 
 def _preset(args: Sequence[str]) -> Any:
@@ -92,12 +92,12 @@ def _preset(args: Sequence[str]) -> Any:
     return preset
 
 
-def _perform(experiment: Any, config: Any, options: Options, command: str) -> int:
+def _execute(experiment: Any, config: Any, options: Options, command: str) -> int:
     from neuralpath._cluster import silence_logs
     from neuralpath.data import DataError
-    from neuralpath.papers.commands.tables import print_shown
+    from neuralpath.papers.commands.tables import print_summary
     from neuralpath.papers.experiments import Sweep, check_data, check_memory, run
-    from neuralpath.papers.runs import RunError, Store, with_needs
+    from neuralpath.papers.runs import RunError, Store, with_dependencies
 
     if options.cluster is not None:
         silence_logs()
@@ -106,13 +106,13 @@ def _perform(experiment: Any, config: Any, options: Options, command: str) -> in
         raise UserError(f"--jobs must be at least 1, got {jobs}.")
     try:
         sweep = Sweep(experiment, config, options.preset, command)
-        works = sweep.works
+        tasks = sweep.tasks
         if options.dry_run:
-            print(*(work.name for work in with_needs(works)), sep="\n")
+            print(*(task.name for task in with_dependencies(tasks)), sep="\n")
             return 0
-        check_data(with_needs(works), options.data_dir)
+        check_data(with_dependencies(tasks), options.data_dir)
         if options.cluster is None:
-            check_memory(works, Store(options.out, options.records, options.data_dir), jobs)
+            check_memory(tasks, Store(options.out, options.records, options.data_dir), jobs)
     except ValueError as error:  # of runs, networks or data that cannot be made of these settings; nothing has begun
         raise UserError(str(error)) from error
     try:
@@ -125,6 +125,6 @@ def _perform(experiment: Any, config: Any, options: Options, command: str) -> in
     except KeyboardInterrupt:
         print(f"neuralpath: interrupted; to go on: {command}", file=sys.stderr)
         return 130
-    print_shown(shown)
+    print_summary(shown)
     print(f"\nThe runs are in {options.out}; `neuralpath show {options.out}` prints this again.")
     return 0

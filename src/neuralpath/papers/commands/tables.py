@@ -7,7 +7,7 @@ from rich.console import Console
 from rich.table import Table as RichTable
 
 if TYPE_CHECKING:
-    from neuralpath.papers.experiments import Cell, Shown, Table
+    from neuralpath.papers.experiments import Cell, SummaryItem, Table
 
 _PAGE = 160
 
@@ -18,7 +18,7 @@ def make_console() -> Console:
     return console if console.is_terminal else Console(highlight=False, width=_PAGE)
 
 
-def print_shown(shown: "Iterable[Shown]") -> None:
+def print_summary(shown: "Iterable[SummaryItem]") -> None:
     """Print the tables; figures are named, since the report draws them."""
     from neuralpath.papers.experiments import Table
 

@@ -8,9 +8,9 @@ from . import (
     hidden_outputs as hidden_outputs,
     kernels as kernels,
     linear_gating as linear_gating,
-    over_seeds as over_seeds,
     regimes as regimes,
     residual as residual,
+    seed_means as seed_means,
     stages as stages,
     tilings as tilings,
 )
@@ -31,18 +31,18 @@ from .parts import chosen_parts as chosen_parts
 from .preflight import check_data as check_data, check_memory as check_memory
 from .printed_results import Printed as Printed, printed as printed
 from .recipes import Recipe as Recipe
-from .shown import (
+from .specs import DataSpec as DataSpec, NetSpec as NetSpec, Variant as Variant
+from .statistics import Paired as Paired, Spread as Spread, paired as paired
+from .summary_items import (
     Cell as Cell,
     Curve as Curve,
     Curves as Curves,
     Distribution as Distribution,
     HeatMaps as HeatMaps,
     Pictures as Pictures,
-    Shown as Shown,
+    SummaryItem as SummaryItem,
     Table as Table,
 )
-from .specs import DataSpec as DataSpec, NetSpec as NetSpec, Variant as Variant
-from .statistics import Paired as Paired, Spread as Spread, paired as paired
 from .sweeps import (
     MisfitResults as MisfitResults,
     Sweep as Sweep,

@@ -3,12 +3,12 @@
 from collections.abc import Iterable, Mapping
 from typing import Literal
 
-from neuralpath.papers.experiments import over_seeds
+from neuralpath.papers.experiments import seed_means
 from neuralpath.papers.experiments.experiment import Results
 from neuralpath.papers.experiments.printed_results import Printed
-from neuralpath.papers.experiments.shown import Cell, Curve, Table
 from neuralpath.papers.experiments.statistics import Spread, paired
-from neuralpath.papers.runs import Work
+from neuralpath.papers.experiments.summary_items import Cell, Curve, Table
+from neuralpath.papers.runs import Task
 
 When = Literal["best", "last"]
 """The epoch of the best test accuracy, which the papers print, or the last."""
@@ -16,19 +16,19 @@ When = Literal["best", "last"]
 DECIMALS = 2
 """Of accuracies in per cent, and of their differences: as in the papers, and 10,000 test images give no more."""
 
-Seeds = Mapping[int, Work]
+Seeds = Mapping[int, Task]
 """The runs of one row of a table, by seed."""
 
 
 def accuracies(runs: Seeds, results: Results, when: When = "best", of: str = "test_accuracy") -> dict[int, float]:
     """Accuracies in per cent by seed, of the runs that are finished."""
-    found = {seed: results[work][when] for seed, work in runs.items() if work in results}
+    found = {seed: results[task][when] for seed, task in runs.items() if task in results}
     return {seed: 100 * epoch[of] for seed, epoch in found.items() if epoch is not None}
 
 
 def accuracy(runs: Seeds, results: Results, when: When = "best", of: str = "test_accuracy") -> Spread | None:
     """Over the seeds that are finished; None if there are none."""
-    return over_seeds.spread(accuracies(runs, results, when, of).values(), DECIMALS)
+    return seed_means.spread(accuracies(runs, results, when, of).values(), DECIMALS)
 
 
 def beside(ours: Spread | None, figure: Printed | None) -> tuple[Cell, Cell]:
@@ -42,7 +42,7 @@ def beside(ours: Spread | None, figure: Printed | None) -> tuple[Cell, Cell]:
 
 def finished(rows: Iterable[Seeds], results: Results) -> str:
     """A sentence for the note of a table: how many of its runs there are."""
-    return over_seeds.finished(tuple(dict.fromkeys(work for runs in rows for work in runs.values())), results)
+    return seed_means.finished(tuple(dict.fromkeys(task for runs in rows for task in runs.values())), results)
 
 
 def comparison(first: Seeds, second: Seeds, results: Results, when: When) -> tuple[Cell, Cell]:
@@ -69,12 +69,12 @@ def comparisons(title: str, pairs: Mapping[str, tuple[Seeds, Seeds]], results: R
 
 def curve(name: str, runs: Seeds, results: Results, of: str = "test_accuracy", offset: int = 0) -> Curve | None:
     """Mean accuracy in per cent against the epoch; None without a finished run."""
-    return over_seeds.mean_curve(
+    return seed_means.mean_curve(
         name,
         [
-            {float(epoch["epoch"] + offset): 100 * epoch[of] for epoch in results[work]["epochs"] if of in epoch}
-            for work in runs.values()
-            if work in results
+            {float(epoch["epoch"] + offset): 100 * epoch[of] for epoch in results[task]["epochs"] if of in epoch}
+            for task in runs.values()
+            if task in results
         ],
     )
 

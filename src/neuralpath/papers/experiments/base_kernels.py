@@ -6,25 +6,25 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.over_seeds import curves, finished, spread
 from neuralpath.papers.experiments.random_overlaps import cosines_of, next_angles, overlaps_in_the_limit
+from neuralpath.papers.experiments.seed_means import curves, finished, spread
 from neuralpath.papers.experiments.settings import check_given, check_integers
-from neuralpath.papers.experiments.shown import Cell, Curve, Curves, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.statistics import Spread
+from neuralpath.papers.experiments.summary_items import Cell, Curve, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import seeded
-from neuralpath.papers.runs import Work
+from neuralpath.papers.runs import Task
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from neuralpath.papers.runs import Calibration, Place
+    from neuralpath.papers.runs import Calibration, RunDirectory
 
 Features = Literal["relu", "linear"]
 
 
 @dataclass(frozen=True)
-class GateOverlaps(Work):
+class GateOverlaps(Task):
     """The share of gates that pairs of examples open together, layer by layer, in a random network without biases."""
 
     data: DataSpec
@@ -37,7 +37,7 @@ class GateOverlaps(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         return f"overlaps {self.data.label} {self.features} w{self.width} l{self.n_layers} seed{self.seed}"
 
     def make(self) -> "nn.Sequential":
@@ -48,17 +48,17 @@ class GateOverlaps(Work):
         generator = seeded(self.seed, "overlapping network")
         return nets.FC(self.data.shape, self.width, self.n_layers + 1, init=init, generator=generator).layers
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
         from neuralpath.data import balanced_subset
 
-        train, per_class = self.data.load(place.data_dir).train, self.n_examples // self.data.n_outputs
+        train, per_class = self.data.load(directory.data_dir).train, self.n_examples // self.data.n_outputs
         # The same examples for all seeds and widths, so that they differ in the network alone.
         x = balanced_subset(train, per_class, seeded(self.data.seed, "overlapping examples")).images
         return {"layers": _measured(self.make(), x, self.features == "linear")}
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`."""
+        """As `Task.seconds`."""
         few = 4
 
         def prepare() -> Callable[[], object]:
@@ -73,7 +73,7 @@ class GateOverlaps(Work):
         return 2 * measured * self.n_layers / few
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         weights = 8 * self.width * (self.width * self.n_layers + self.data.shape[0] * self.data.shape[1] ** 2)
         return self.data.n_bytes + weights + 16 * self.n_examples * self.width * self.n_layers + 64 * self.n_examples**2
 
@@ -146,28 +146,28 @@ class Config:
         check_integers(self.data.n_outputs, n_examples=self.n_examples)  # of each class at least one
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """A run for each kind of features, width and seed."""
     return tuple(
-        _work(config, features, width, seed)
+        _task(config, features, width, seed)
         for features in config.features for width in config.widths for seed in config.seeds
     )  # fmt: skip
 
 
-def _work(config: Config, features: Features, width: int, seed: int) -> GateOverlaps:
+def _task(config: Config, features: Features, width: int, seed: int) -> GateOverlaps:
     return GateOverlaps(config.data, features, config.n_examples, width, config.n_layers, seed)
 
 
 _Runs = dict[int, list[dict[str, Any]]]
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """For each kind of features the overlaps by layer and their products, and the law of the limit."""
-    note = finished(works(config), results)
-    parts: list[Shown] = []
+    note = finished(tasks(config), results)
+    parts: list[SummaryItem] = []
     for features in config.features:
         runs = {
-            width: [results[work] for seed in config.seeds if (work := _work(config, features, width, seed)) in results]
+            width: [results[task] for seed in config.seeds if (task := _task(config, features, width, seed)) in results]
             for width in config.widths
         }
         parts.append(_table(config, features, runs, note))
@@ -256,7 +256,7 @@ _PAPER = Config()
 
 EXPERIMENT = Experiment(
     name="base-kernels",
-    summary="gate overlap by layer in random networks against its limit, and how products decay with depth",
+    description="gate overlap by layer in random networks against its limit, and how products decay with depth",
     source="P2 section 7",
     config=Config,
     presets={
@@ -270,8 +270,8 @@ EXPERIMENT = Experiment(
         "smoke": "embedded digits, 6 layers, two widths",
         "cpu": "not smaller: the paper has no experiment, only the statement and the conjecture",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

@@ -12,15 +12,15 @@ from neuralpath.papers.runs import (
     DamagedTensors,
     RunError,
     Store,
+    Task,
     Weights,
-    Work,
     damage,
     problems_of,
     read_about,
     read_record,
     read_tensors,
     results_of,
-    with_needs,
+    with_dependencies,
     write_tensors,
 )
 
@@ -60,12 +60,12 @@ def collect(sweeps: list[Sweep], store: Store, records: Path) -> Collected:
             (records / folder).mkdir(parents=True, exist_ok=True)
         for sweep in sweeps:
             sweep.write(records)
-        works = with_needs(tuple(work for sweep in sweeps for work in sweep.works))
-        done.damaged += problems_of(works, store)
-        finished = results_of(works, store)
-        for work in finished:
-            _copy_run(work, store, records, done)
-        for weights in dict.fromkeys(weights for work in works for weights in work.weights_read):
+        tasks = with_dependencies(tuple(task for sweep in sweeps for task in sweep.tasks))
+        done.damaged += problems_of(tasks, store)
+        finished = results_of(tasks, store)
+        for task in finished:
+            _copy_run(task, store, records, done)
+        for weights in dict.fromkeys(weights for task in tasks for weights in task.weights_read):
             if weights.work in finished:
                 _copy_weights(weights, store, records, done)
     except OSError as error:
@@ -74,15 +74,15 @@ def collect(sweeps: list[Sweep], store: Store, records: Path) -> Collected:
     return done
 
 
-def _copy_run(work: Work, store: Store, records: Path, done: Collected) -> None:
-    record, folder = store.record_path(work), store.folder(work)
+def _copy_run(task: Task, store: Store, records: Path, done: Collected) -> None:
+    record, folder = store.record_path(task), store.folder(task)
     assert record is not None
-    target = records / "runs" / f"{work.name}.json"
-    is_new = not _is_kept(target, work, done)
+    target = records / "runs" / f"{task.name}.json"
+    is_new = not _is_kept(target, task, done)
     if is_new:
         write_atomically(target, record.read_bytes())
         done.n_records += 1
-    about, kept = folder / ABOUT, target.with_name(f"{work.name}.{ABOUT}")
+    about, kept = folder / ABOUT, target.with_name(f"{task.name}.{ABOUT}")
     if about.exists() and (is_new or read_about(kept) is None):  # it is of the very run that the record is of
         if read_about(about) is None:
             done.damaged.append(f"{about} is damaged: it is left")
@@ -90,12 +90,12 @@ def _copy_run(work: Work, store: Store, records: Path, done: Collected) -> None:
             write_atomically(kept, about.read_bytes())
 
 
-def _is_kept(target: Path, work: Work, done: Collected) -> bool:
+def _is_kept(target: Path, task: Task, done: Collected) -> bool:
     """Whether the records hold the run's, and hold it whole."""
     if not target.exists():
         return False
     try:
-        read_record(target, work)
+        read_record(target, task)
     except DamagedRecord as error:
         done.replaced.append(str(error).removesuffix("."))
         return False

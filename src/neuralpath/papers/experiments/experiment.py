@@ -1,4 +1,4 @@
-"""What every experiment's module gives: its config, presets, works, and what they show."""
+"""What every experiment's module gives: its config, presets, tasks, and what they show."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any, Literal
 
 from neuralpath.papers.experiments.parts import is_part_of
-from neuralpath.papers.experiments.shown import Shown
-from neuralpath.papers.runs import Work
+from neuralpath.papers.experiments.summary_items import SummaryItem
+from neuralpath.papers.runs import Task
 
 Preset = Literal["smoke", "cpu", "paper"]
 PRESETS: tuple[Preset, ...] = ("smoke", "cpu", "paper")
 
-Results = Mapping[Work, dict[str, Any]]
-"""Results of the works that are finished; the others are missing."""
+Results = Mapping[Task, dict[str, Any]]
+"""Results of the tasks that are finished; the others are missing."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Experiment:
     """One table or figure of the papers."""
 
     name: str
-    summary: str
+    description: str
     """One line for the list."""
     source: str
     """Where the papers have it, such as ``P0 table 4, P1 table 2``."""
@@ -30,15 +30,15 @@ class Experiment:
     """A config for each scale; what is reduced against the papers says so in the config's docstring or ``reduced``."""
     reduced: Mapping[Preset, str]
     """How the preset differs from what the papers did, in a sentence; for the smaller presets."""
-    works: Callable[[Any], tuple[Work, ...]]
+    tasks: Callable[[Any], tuple[Task, ...]]
     """The runs of a config; what they need is found through them."""
-    shown: Callable[[Any, Results], tuple[Shown, ...]]
-    """Tables and figures from the results so far; it must work with any part of the works finished, none included."""
+    summary: Callable[[Any, Results], tuple[SummaryItem, ...]]
+    """Tables and figures from the results so far; it must accept any subset of finished tasks, none included."""
 
-    def run(self, config: Any, out: Path | str, **where: Any) -> tuple[Shown, ...]:
+    def run(self, config: Any, out: Path | str, **where: Any) -> tuple[SummaryItem, ...]:
         """Do all runs of a config in a folder, and give what they show.
 
-        ``where`` are the settings of `neuralpath.papers.runs.sweep.perform`: ``jobs``, ``records``, ``data_dir``,
+        ``where`` are the settings of `run_tasks`: ``jobs``, ``records``, ``data_dir``,
         ``cluster``.
         """
         from neuralpath.papers.experiments.sweeps import (  # which reads experiments by name, and so imports this

@@ -6,7 +6,7 @@ from itertools import permutations
 from math import factorial
 from random import Random
 
-from neuralpath.papers.experiments import over_seeds
+from neuralpath.papers.experiments import seed_means
 from neuralpath.papers.experiments.accuracy_tables import (
     DECIMALS,
     Seeds,
@@ -21,11 +21,11 @@ from neuralpath.papers.experiments.parts import chosen_parts
 from neuralpath.papers.experiments.printed_results import Printed, printed
 from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
 from neuralpath.papers.experiments.settings import check_integers, check_positive
-from neuralpath.papers.experiments.shown import Cell, Distribution, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.statistics import Spread
+from neuralpath.papers.experiments.summary_items import Cell, Distribution, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork, ValueInputName
-from neuralpath.papers.runs import Weights, Work
+from neuralpath.papers.runs import Task, Weights
 from neuralpath.training import TrainingConfig
 
 Order = tuple[int, ...]
@@ -132,11 +132,11 @@ def gated_network(
 ) -> TrainGated:
     """Weights behind gates in one order; no order is given for the layers' own."""
     gates = Weights(relu_network(part), "best") if regime == "FL" else None
-    work = TrainGated(
+    task = TrainGated(
         data_of_seed(part.data, part.seeds[0]), part.net, part.training, regime, seed, gates,
         gate_order=None if order == tuple(range(part.n_gates)) else order, value_input=value_input,
     )  # fmt: skip
-    return replace(work, beta=config.beta) if regime == "DL" else work
+    return replace(task, beta=config.beta) if regime == "DL" else task
 
 
 def by_order(config: Config, part: Part, regime: GatedRegime, value_input: ValueInputName) -> Seeds:
@@ -164,9 +164,9 @@ def both_inputs(config: Config, part: Part, regime: GatedRegime, results: Result
     return [value for one in found for value in one.values()]
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """All runs, each once."""
-    found: dict[Work, None] = {}
+    found: dict[Task, None] = {}
     for part in config.chosen:
         found[relu_network(part)] = None
         for regime in (*part.regimes, *part.more_regimes):
@@ -176,9 +176,9 @@ def works(config: Config) -> tuple[Work, ...]:
     return tuple(found)
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """For each part the accuracies over orders, image against ones, and the distributions."""
-    made: list[Shown] = []
+    made: list[SummaryItem] = []
     for part in config.chosen:
         cells = {
             (regime, value_input): by_order(config, part, regime, value_input)
@@ -255,7 +255,7 @@ def _over(values: Collection[float]) -> tuple[Spread | None, float | None, float
     """Mean and deviation of accuracies, the least and the largest."""
     if not values:
         return None, None, None
-    return over_seeds.spread(values, DECIMALS), round(min(values), DECIMALS), round(max(values), DECIMALS)
+    return seed_means.spread(values, DECIMALS), round(min(values), DECIMALS), round(max(values), DECIMALS)
 
 
 def _distribution(
@@ -284,7 +284,7 @@ _PAPER_FC = replace(_FC, recipe=Recipe(epochs=200), source_epochs=100, regimes=_
                     stop_at=0.999)  # fmt: skip
 EXPERIMENT = Experiment(
     name="gate-orders",
-    summary="24 orders of the gates x {image, ones} x 4 regimes, fully connected and convolutional",
+    description="24 orders of the gates x {image, ones} x 4 regimes, fully connected and convolutional",
     source="P2 fig. 4, P3 experiment 1",
     config=Config,
     presets={
@@ -311,8 +311,8 @@ EXPERIMENT = Experiment(
         "filters (128), 10,000 images (50,000), 12 orders (24), FL and FR-II only, products in bfloat16; the ReLU "
         "network whose gates FL takes has 30 epochs, after which it fits 43 % of its training labels in full precision",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

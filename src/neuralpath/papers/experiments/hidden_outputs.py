@@ -11,21 +11,21 @@ from neuralpath.papers.experiments.label_noise import FITTED_CNN
 from neuralpath.papers.experiments.printed_results import printed
 from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
 from neuralpath.papers.experiments.settings import check_integers, check_shares
-from neuralpath.papers.experiments.shown import Cell, Pictures, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.summary_items import Cell, Pictures, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork, ValueInputName
-from neuralpath.papers.runs import Weights, Work
+from neuralpath.papers.runs import Task, Weights
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from neuralpath.papers.runs import Calibration, Place
+    from neuralpath.papers.runs import Calibration, RunDirectory
 
 REVERSED = "FL, reversed gates, random input"
 
 
 @dataclass(frozen=True)
-class DrawHiddenLayers(Work):
+class DrawHiddenLayers(Task):
     """The outputs of the hidden layers of two trained networks on test images."""
 
     network: Weights
@@ -38,7 +38,7 @@ class DrawHiddenLayers(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         return f"hidden layers of {self._gated.label}"
 
     @property
@@ -51,14 +51,14 @@ class DrawHiddenLayers(Work):
         assert isinstance(self.gated.work, TrainGated)
         return self.gated.work
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
-        test = self._network.data.load(place.data_dir).test
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
+        test = self._network.data.load(directory.data_dir).test
         x = test.images[: self.n_images]
         network = self._network.make()
-        network.load_state_dict(place.weights_of(self._network, self.network.which))
+        network.load_state_dict(directory.weights_of(self._network, self.network.which))
         gated = self._gated.make()
-        gated.load_state_dict(place.weights_of(self._gated, self.gated.which))
+        gated.load_state_dict(directory.weights_of(self._gated, self.gated.which))
         seen = gated.value_input(x)
         own, own_output = hidden_layers(network, network, x)
         other, other_output = hidden_layers(gated, gated.value, x)
@@ -77,11 +77,11 @@ class DrawHiddenLayers(Work):
         }
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`: a few forward passes, and reading the data."""
+        """As `Task.seconds`: a few forward passes, and reading the data."""
         return 5.0
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         return self._network.data.n_bytes + (64 << 20)
 
 
@@ -185,16 +185,16 @@ def rows_of(config: Config) -> dict[str, Seeds]:
 
 def _drawing(config: Config) -> DrawHiddenLayers:
     seed = config.seeds[0]
-    work = rows_of(config)[REVERSED][seed]
-    return DrawHiddenLayers(_gates(config, seed), Weights(work, "best"), config.n_images, config.n_channels)
+    task = rows_of(config)[REVERSED][seed]
+    return DrawHiddenLayers(_gates(config, seed), Weights(task, "best"), config.n_images, config.n_channels)
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """The networks, and the drawing of the first seed."""
-    return (*(work for runs in rows_of(config).values() for work in runs.values()), _drawing(config))
+    return (*(task for runs in rows_of(config).values() for task in runs.values()), _drawing(config))
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies, comparisons, and the pictures."""
     rows = rows_of(config)
     about = f"{config.data.label} {config.net.label}"
@@ -238,7 +238,7 @@ def _pictures(config: Config, results: Results, about: str) -> tuple[Pictures, .
 
 EXPERIMENT = Experiment(
     name="hidden-outputs",
-    summary="hidden-layer pictures: ReLU network beside one with reversed gates and a fixed random input",
+    description="hidden-layer pictures: ReLU network beside one with reversed gates and a fixed random input",
     source="P2 fig. 5, P3 fig. 3",
     config=Config,
     presets={
@@ -261,8 +261,8 @@ EXPERIMENT = Experiment(
         "95 % of its labels or 200 epochs, 20 epochs behind its gates (to about 100 % training accuracy), Adam 1e-3 "
         "(3e-4), products in bfloat16",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

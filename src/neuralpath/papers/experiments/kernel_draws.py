@@ -7,13 +7,13 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.trained import seeded
-from neuralpath.papers.runs import Work
+from neuralpath.papers.runs import Task
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from neuralpath.graph import PathGraph
-    from neuralpath.papers.runs import Calibration, Place
+    from neuralpath.papers.runs import Calibration, RunDirectory
 
 DrawnFamily = Literal["fc", "cnn", "residual", "open"]
 FirstLayer = Literal["width", "in"]
@@ -29,7 +29,7 @@ RATE = 0.1
 
 
 @dataclass(frozen=True)
-class DrawKernels(Work):
+class DrawKernels(Task):
     """Draw value weights behind the gates of a random network; how far each kernel is from the expectation."""
 
     family: DrawnFamily
@@ -42,11 +42,11 @@ class DrawKernels(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         return f"draws {self.family} w{self.width} d{self.depth} n{self.n_draws} seed{self.seed}"
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
         from neuralpath.graph import trace
         from neuralpath.kernels import concentration, random_signs
 
@@ -68,13 +68,13 @@ class DrawKernels(Work):
         }
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`."""
+        """As `Task.seconds`."""
         # A convolution uses each weight of its window at every position, in a few passes for all of them.
         convolved = 3 * 3 if self.family == "cnn" else 1
         return _draw_seconds(calibration, convolved * self.width**2 * max(1, self.depth - 2), self.depth, self.n_draws)
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         window = 3 if self.family == "cnn" else 1
         positions = 12 if self.family == "cnn" else 1
         weights = self.width**2 * window * self.depth
@@ -108,7 +108,7 @@ class DrawKernels(Work):
 
 
 @dataclass(frozen=True)
-class ApproachLimits(Work):
+class ApproachLimits(Task):
     """Kernels of weights that made the gates themselves, and of weights that did not, against the limit of each."""
 
     width: int
@@ -119,11 +119,11 @@ class ApproachLimits(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         return f"limits w{self.width} d{self.depth} n{self.n_draws} seed{self.seed}"
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
         import torch
 
         from neuralpath import nets
@@ -155,11 +155,11 @@ class ApproachLimits(Work):
         }
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`."""
+        """As `Task.seconds`."""
         return _draw_seconds(calibration, 2 * self.width**2 * max(1, self.depth - 2), self.depth, self.n_draws)
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         return 6 * 4 * self.width**2 * self.depth
 
 
@@ -175,7 +175,7 @@ def _limits(graph: "PathGraph", x: "Tensor", depth: int) -> "dict[str, Tensor]":
 
 
 @dataclass(frozen=True)
-class TrainLazily(Work):
+class TrainLazily(Task):
     """Train ReLU networks by gradient descent; how many gates flip, and how far the tangent kernel moves."""
 
     first_layer: FirstLayer
@@ -189,11 +189,11 @@ class TrainLazily(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         return f"lazy {self.first_layer} w{self.width} d{self.depth} n{self.n_networks} seed{self.seed}"
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
         import torch
 
         from neuralpath import nets
@@ -211,7 +211,7 @@ class TrainLazily(Work):
         return {name: [run[name] for run in runs] for name in runs[0]}
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`."""
+        """As `Task.seconds`."""
         width, few = 512, 10
 
         def prepare() -> Callable[[], object]:
@@ -228,7 +228,7 @@ class TrainLazily(Work):
         return SETTING_UP + self.n_networks * self.n_steps_trained * max(n_weights * unit, 2e-4)
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         return 6 * 4 * self.width**2 * self.depth
 
 
@@ -278,9 +278,9 @@ def _draw_seconds(calibration: "Calibration", n_weights: int, n_layers: int, n_d
         from neuralpath.graph import trace
         from neuralpath.kernels import concentration
 
-        work = DrawKernels("fc", width, 4, 8, few)
-        x = work.inputs()
-        graph = trace(work.network(), x[:1])
+        task = DrawKernels("fc", width, 4, 8, few)
+        x = task.inputs()
+        graph = trace(task.network(), x[:1])
         concentration(graph, x[:2], 2, generator=seeded(0, "calibration"))
         return lambda: concentration(graph, x, few, generator=seeded(0, "calibration"))
 

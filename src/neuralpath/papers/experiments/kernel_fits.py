@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.trained import seeded
-from neuralpath.papers.runs import DamagedTensors, Weights, Work, read_tensors, write_tensors
+from neuralpath.papers.runs import DamagedTensors, Task, Weights, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from neuralpath.papers.runs import Calibration, Place
+    from neuralpath.papers.runs import Calibration, RunDirectory
 
 KernelName = Literal["linear", "path", "limit-path", "limit-tangent"]
 
@@ -31,7 +31,7 @@ ROWS = 125
 
 
 @dataclass(frozen=True)
-class FitKernel(Work):
+class FitKernel(Task):
     """Kernel regression on the classes, the ridge chosen by leaving one training example out."""
 
     data: DataSpec
@@ -48,34 +48,36 @@ class FitKernel(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         what = self.kernel if self.kernel != "path" else f"path-{'random' if self.gates is None else 'learnt'}"
         return f"regression {self.data.label} {self.net.label} {what} seed{self.seed}"
 
     @property
-    def needs(self) -> tuple[Work, ...]:
-        """As `Work.needs`."""
+    def dependencies(self) -> tuple[Task, ...]:
+        """As `Task.dependencies`."""
         return () if self.gates is None else (self.gates.work,)
 
     @property
     def n_steps(self) -> int:
-        """As `Work.n_steps`."""
+        """As `Task.n_steps`."""
         return sum(-(-n // ROWS) for n in self._sizes())
 
-    def make(self, place: "Place | None" = None) -> "nn.Module":
+    def make(self, directory: "RunDirectory | None" = None) -> "nn.Module":
         """The network whose kernel it is, in double precision."""
         model = self.net.make(self.data.shape, self.data.n_outputs, seeded(self.seed, "network"))
-        if self.gates is not None and place is not None:
-            model.load_state_dict(place.weights_of(self.gates.work, self.gates.which))
+        if self.gates is not None and directory is not None:
+            model.load_state_dict(directory.weights_of(self.gates.work, self.gates.which))
         return model.double().eval()
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
         from neuralpath.estimators import KernelClassifier
 
-        examples = self.data.load(place.data_dir)
+        examples = self.data.load(directory.data_dir)
         x, labels = examples.train.images.double(), examples.train.labels.numpy()
-        own, cross = _computed(_kernel_of(self.kernel, self.make(place), x), x, examples.test.images.double(), place)
+        own, cross = _computed(
+            _kernel_of(self.kernel, self.make(directory), x), x, examples.test.images.double(), directory
+        )
         scale = float(own.diagonal().mean())
         own, cross = own.div_(scale), cross.div_(scale)
         chosen = self._chosen_on(len(x))
@@ -99,7 +101,7 @@ class FitKernel(Work):
         }
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`: the kernel's time grows with the pairs, the solver's with the cube of the examples."""
+        """As `Task.seconds`: the kernel's time grows with the pairs, the solver's with the cube of the examples."""
         import torch
 
         n_train, n_test = self._sizes()
@@ -123,7 +125,7 @@ class FitKernel(Work):
         return block * pairs / few**2 + fitted + decomposed * (min(self.n_chosen_on, n_train) / size) ** 3
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         n_train, n_test = self._sizes()
         chosen = min(self.n_chosen_on, n_train)
         return self.data.n_bytes + 8 * (2 * n_train**2 + 2 * n_train * n_test + 4 * chosen**2)
@@ -157,7 +159,7 @@ def _kernel_of(name: KernelName, model: "nn.Module", x: "Tensor") -> Kernel:
     return lambda a, b: limit_tangent_kernel(graph, a, b, progress=False)
 
 
-def _computed(kernel: Kernel, train: "Tensor", test: "Tensor", place: "Place") -> "tuple[Tensor, Tensor]":
+def _computed(kernel: Kernel, train: "Tensor", test: "Tensor", directory: "RunDirectory") -> "tuple[Tensor, Tensor]":
     """The kernel of the training examples, and between test and training examples, some rows at a time.
 
     Each block of rows is kept until the run is finished, so that a run that goes on computes only what is missing.
@@ -169,7 +171,7 @@ def _computed(kernel: Kernel, train: "Tensor", test: "Tensor", place: "Place") -
     for start in range(0, n, ROWS):
         stop = min(start + ROWS, n)
         # Up to its own block only: the other half is the same.
-        block = _kept(place, f"own-{start}", partial(kernel, train[start:stop], train[:stop]))
+        block = _kept(directory, f"own-{start}", partial(kernel, train[start:stop], train[:stop]))
         own[start:stop, :stop] = block
         own[:start, start:stop] = block[:, :start].T
         square = own[start:stop, start:stop]
@@ -177,23 +179,23 @@ def _computed(kernel: Kernel, train: "Tensor", test: "Tensor", place: "Place") -
     cross = torch.empty(m, n, dtype=torch.float64)
     for start in range(0, m, ROWS):
         stop = min(start + ROWS, m)
-        cross[start:stop] = _kept(place, f"cross-{start}", partial(kernel, test[start:stop], train))
+        cross[start:stop] = _kept(directory, f"cross-{start}", partial(kernel, test[start:stop], train))
     return own, cross
 
 
-def _kept(place: "Place", name: str, compute: "Callable[[], Tensor]") -> "Tensor":
+def _kept(directory: "RunDirectory", name: str, compute: "Callable[[], Tensor]") -> "Tensor":
     """A block of rows as it was computed before, or computed now; one that is damaged is named and computed anew."""
     from safetensors.torch import load, save
 
     from neuralpath.training import CheckpointWarning
 
-    file = place.checkpoints / f"{name}.safetensors"
+    file = directory.checkpoints / f"{name}.safetensors"
     if file.exists():
         try:
             return load(read_tensors(file))["block"]
         except DamagedTensors as error:
             warnings.warn(f"{error} It is computed anew.", CheckpointWarning, stacklevel=2)
-    place.checkpoints.mkdir(exist_ok=True)
+    directory.checkpoints.mkdir(exist_ok=True)
     data = save({"block": compute().contiguous()})
     write_tensors(file, data)
     return load(data)["block"]

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.over_seeds import curves, finished, spread
+from neuralpath.papers.experiments.seed_means import curves, finished, spread
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
-from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.statistics import Spread
-from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, optimiser_label, seeded, train_in_place
-from neuralpath.papers.runs import Work
+from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
+from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, optimiser_label, run_training, seeded
+from neuralpath.papers.runs import Task
 from neuralpath.training import SGD, TrainingConfig
 
 if TYPE_CHECKING:
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from neuralpath.papers.runs import Calibration, Place
+    from neuralpath.papers.runs import Calibration, RunDirectory
     from neuralpath.training import TrainingMoment
 
 PARTS = ("value", "feature")
@@ -28,7 +28,7 @@ BEST_AND_LAST = ("best", "last")
 
 
 @dataclass(frozen=True)
-class TraceKernelParts(Work):
+class TraceKernelParts(Task):
     """Train a gated network and measure both parts of its tangent kernel on some training examples."""
 
     data: DataSpec
@@ -43,33 +43,33 @@ class TraceKernelParts(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         what = f"kernel-parts {self.data.label} {self.net.label} {self.regime}"
         return f"{what} {optimiser_label(self.training)} seed{self.seed}"
 
     @property
     def n_steps(self) -> int:
-        """As `Work.n_steps`."""
+        """As `Task.n_steps`."""
         return self.training.epochs + 1
 
     def trained(self) -> TrainGated:
         """The training alone."""
         return TrainGated(self.data, self.net, self.training, self.regime, self.seed, beta=self.beta)
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
-        x = self.measured(place.data_dir)
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
+        x = self.measured(directory.data_dir)
 
         def measure(moment: "TrainingMoment") -> dict[str, Any]:
             is_due = moment.epoch % self.every == 0 or moment.epoch == self.training.epochs
             return {"parts": _parts(moment.model, x)} if is_due else {}
 
-        result = train_in_place(self.trained().make(place), self, place, measure=measure)
-        measured = [{"epoch": line["step"], **line["parts"]} for line in place.metrics() if "parts" in line]
+        result = run_training(self.trained().make(directory), self, directory, measure=measure)
+        measured = [{"epoch": line["step"], **line["parts"]} for line in directory.metrics() if "parts" in line]
         return {"measured": measured, **result}
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`."""
+        """As `Task.seconds`."""
         import torch
 
         def prepare() -> Callable[[], object]:
@@ -81,7 +81,7 @@ class TraceKernelParts(Work):
         return self.trained().seconds(calibration) + (self.training.epochs // self.every + 2) * once
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         units = self.net.width * self.net.depth
         return self.trained().memory() + 16 * self.n_examples * units * self.data.n_outputs + 16 * self.n_examples**2
 
@@ -142,24 +142,24 @@ class Config:
             )
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """A run for each regime and seed."""
-    return tuple(_work(config, regime, seed) for regime in config.regimes for seed in config.seeds)
+    return tuple(_task(config, regime, seed) for regime in config.regimes for seed in config.seeds)
 
 
-def _work(config: Config, regime: GatedRegime, seed: int) -> TraceKernelParts:
+def _task(config: Config, regime: GatedRegime, seed: int) -> TraceKernelParts:
     return TraceKernelParts(
         config.data, config.net, config.training, regime, config.beta, config.n_examples, config.every, seed
     )  # fmt: skip
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """Both parts before and after training, their ratio over training, their course, and the accuracies."""
     groups = {
-        regime: [results[work] for seed in config.seeds if (work := _work(config, regime, seed)) in results]
+        regime: [results[task] for seed in config.seeds if (task := _task(config, regime, seed)) in results]
         for regime in config.regimes
     }
-    note = finished(works(config), results)
+    note = finished(tasks(config), results)
     moments = ("before training", 0), ("first epoch measured", 1), ("last epoch", -1)
     rows: list[tuple[Cell, ...]] = [
         (regime, norm, name, *_sizes(runs, norm, index))
@@ -210,7 +210,7 @@ _PAPER = Config()
 
 EXPERIMENT = Experiment(
     name="kernel-parts",
-    summary="value and feature part of the tangent kernel while weights and gates are learnt",
+    description="value and feature part of the tangent kernel while weights and gates are learnt",
     source="P1 section 6",
     config=Config,
     presets={
@@ -224,8 +224,8 @@ EXPERIMENT = Experiment(
     reduced={
         "smoke": "embedded digits, a smaller network, 3 epochs at a higher rate",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

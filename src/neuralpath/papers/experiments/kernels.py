@@ -7,16 +7,16 @@ from typing import Literal
 from neuralpath.papers.experiments import accuracy_tables
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.kernel_fits import FitKernel, KernelName
-from neuralpath.papers.experiments.over_seeds import curves, finished, spread
 from neuralpath.papers.experiments.printed_results import Printed, printed
 from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
+from neuralpath.papers.experiments.seed_means import curves, finished, spread
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
-from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.statistics import paired
+from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.experiments.widened import WidenValue
-from neuralpath.papers.runs import Weights, Work
+from neuralpath.papers.runs import Task, Weights
 
 Part = Literal["dense", "images", "widened"]
 GatesOf = Literal["random", "learnt"]
@@ -105,9 +105,9 @@ class _Case:
     recipe: Recipe
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """The networks and kernels of each part."""
-    found: list[Work] = []
+    found: list[Task] = []
     for part in config.only:
         if part != "widened":
             for runs in _rows(config, part).values():
@@ -157,9 +157,9 @@ def widened(config: Config, gates: GatesOf, repeats: int, seed: int) -> WidenVal
     )  # fmt: skip
 
 
-def _rows(config: Config, part: Part) -> dict[str, dict[int, Work]]:
+def _rows(config: Config, part: Part) -> dict[str, dict[int, Task]]:
     """The runs of each row of a table, by seed."""
-    rows: dict[str, dict[int, Work]] = {"relu": {seed: network(config, part, seed) for seed in config.seeds}}
+    rows: dict[str, dict[int, Task]] = {"relu": {seed: network(config, part, seed) for seed in config.seeds}}
     for regime in ("FL", "FR-II"):
         rows[regime] = {seed: gated(config, part, regime, seed) for seed in config.seeds}
     for kernel in config.kernels:
@@ -169,17 +169,17 @@ def _rows(config: Config, part: Part) -> dict[str, dict[int, Work]]:
     return rows
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies of kernels and networks, paired comparisons, and networks that tend to their kernel."""
-    parts: list[Shown] = []
+    parts: list[SummaryItem] = []
     for part in config.only:
         parts += _widening(config, results) if part == "widened" else _accuracies(config, results, part)
     return tuple(parts)
 
 
-def _accuracies(config: Config, results: Results, part: Part) -> list[Shown]:
+def _accuracies(config: Config, results: Results, part: Part) -> list[SummaryItem]:
     rows, case = _rows(config, part), _case(config, part)
-    note = finished([work for runs in rows.values() for work in runs.values()], results)
+    note = finished([task for runs in rows.values() for task in runs.values()], results)
     cells: list[tuple[Cell, ...]] = []
     for name, runs in rows.items():
         if name in NETWORKS:
@@ -188,7 +188,7 @@ def _accuracies(config: Config, results: Results, part: Part) -> list[Shown]:
             trained = accuracy_tables.accuracy(runs, results, "last", "train_accuracy")
             ridge = None
         else:
-            found = [results[work] for work in runs.values() if work in results]
+            found = [results[task] for task in runs.values() if task in results]
             last, best = spread(100 * run["test_accuracy"] for run in found), None
             trained = spread(100 * run["train_accuracy"] for run in found)
             ridge = ", ".join(sorted({f"{run['ridge']:g}" for run in found})) or None
@@ -221,7 +221,7 @@ def _printed(part: Part, name: str) -> Printed | None:
     return printed(paper="P1", where="table 2", architecture=architecture, optimiser="Adam", regime=regime)
 
 
-def _comparisons(rows: dict[str, dict[int, Work]], results: Results, part: Part, note: str) -> Table:
+def _comparisons(rows: dict[str, dict[int, Task]], results: Results, part: Part, note: str) -> Table:
     """Paired by seed; networks with their last epoch."""
     pairs = (
         ("path-learnt", "path-random"), ("path-learnt", "limit-tangent"), ("limit-tangent", "path-random"),
@@ -241,23 +241,23 @@ def _comparisons(rows: dict[str, dict[int, Work]], results: Results, part: Part,
     )  # fmt: skip
 
 
-def _tests(name: str, runs: dict[int, Work], results: Results) -> dict[int, float]:
+def _tests(name: str, runs: dict[int, Task], results: Results) -> dict[int, float]:
     if name in NETWORKS:
         return accuracy_tables.accuracies(runs, results, "last")
-    return {seed: 100 * results[work]["test_accuracy"] for seed, work in runs.items() if work in results}
+    return {seed: 100 * results[task]["test_accuracy"] for seed, task in runs.items() if task in results}
 
 
-def _widening(config: Config, results: Results) -> list[Shown]:
+def _widening(config: Config, results: Results) -> list[SummaryItem]:
     rows: list[tuple[Cell, ...]] = []
     distances: dict[str, list[dict[float, float | None]]] = {}
-    found_works: list[Work] = []
+    found_works: list[Task] = []
     kinds: tuple[GatesOf, ...] = ("random", "learnt")
     for gates in kinds:
         by_seed: dict[int, dict[float, float | None]] = {seed: {} for seed in config.seeds}
         for repeats in config.repeats:
             runs = {seed: widened(config, gates, repeats, seed) for seed in config.seeds}
             found_works += runs.values()
-            found = {seed: results[work] for seed, work in runs.items() if work in results}
+            found = {seed: results[task] for seed, task in runs.items() if task in results}
             trained = [run for run in found.values() if not run["diverged"]]
             for seed, run in found.items():
                 if not run["diverged"]:
@@ -291,7 +291,7 @@ _CPU = Config()
 
 EXPERIMENT = Experiment(
     name="kernels",
-    summary="kernel regression with path kernels and kernels of infinite width, against the networks",
+    description="kernel regression with path kernels and kernels of infinite width, against the networks",
     source="P1 section 6, P2 section 6, P3 section 3",
     config=Config,
     presets={
@@ -321,8 +321,8 @@ EXPERIMENT = Experiment(
         "narrow GCONV (16-16-32-32 channels and dense 64, 64), Adam 1e-3 for 100 epochs (papers: 3e-4 for 200); no "
         "network has biases, unlike the papers', so that they fit their kernels; three seeds",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

@@ -6,19 +6,19 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.over_seeds import curves, finished, spread
+from neuralpath.papers.experiments.seed_means import curves, finished, spread
 from neuralpath.papers.experiments.settings import check_given, check_integers
-from neuralpath.papers.experiments.shown import Cell, Curves, HeatMaps, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.statistics import paired
+from neuralpath.papers.experiments.summary_items import Cell, Curves, HeatMaps, SummaryItem, Table
 from neuralpath.papers.experiments.trained import (
     optimiser_label,
+    run_training,
     seeded,
-    train_in_place,
     training_memory,
     training_seconds,
 )
-from neuralpath.papers.runs import Work
+from neuralpath.papers.runs import Task
 from neuralpath.training import RMSprop, TrainingConfig
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from neuralpath.data import Split
-    from neuralpath.papers.runs import Calibration, Place
+    from neuralpath.papers.runs import Calibration, RunDirectory
     from neuralpath.training import TrainingMoment
 
 LEADING = (1, 2, 5, 10, 20, 50)
@@ -37,7 +37,7 @@ _MAP_DIGITS = 3
 
 
 @dataclass(frozen=True)
-class TraceLabelEnergy(Work):
+class TraceLabelEnergy(Task):
     """Train a network on two classes and measure the label energy of its path kernel on some of its examples."""
 
     data: DataSpec
@@ -50,30 +50,30 @@ class TraceLabelEnergy(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         return f"label-energy {self.data.label} {self.net.label} {optimiser_label(self.training)} seed{self.seed}"
 
     @property
     def n_steps(self) -> int:
-        """As `Work.n_steps`."""
+        """As `Task.n_steps`."""
         return self.training.epochs + 1
 
     def make(self) -> "nn.Module":
         """The network before training."""
         return self.net.make(self.data.shape, self.data.n_outputs, seeded(self.seed, "network"))
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
-        kernel = _KernelOfGates(self.make(), self.measured(place.data_dir))
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
+        kernel = _KernelOfGates(self.make(), self.measured(directory.data_dir))
 
         def measure(moment: "TrainingMoment") -> dict[str, Any]:
             return kernel.measure(moment.model) if self._is_due(moment.epoch) else {}
 
         model = self.make()
-        result = train_in_place(model, self, place, measure=measure)
+        result = run_training(model, self, directory, measure=measure)
         keys = ("energy", "leading")
         measured = [{"epoch": line["step"], **{key: line[key] for key in keys}}
-                    for line in place.metrics() if "energy" in line]  # fmt: skip
+                    for line in directory.metrics() if "energy" in line]  # fmt: skip
         return {
             "measured": measured,
             "before": kernel.portrait(self.make(), self.n_mapped),
@@ -83,7 +83,7 @@ class TraceLabelEnergy(Work):
         }
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`."""
+        """As `Task.seconds`."""
         trained = training_seconds(calibration, self.make, self.data, self.net.label, self.training)
         n_measured = self.training.epochs // self.every + 2
         return trained + n_measured * calibration.seconds(
@@ -91,7 +91,7 @@ class TraceLabelEnergy(Work):
         )
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         return training_memory(self.make, self.data, self.training) + 8 * 8 * (2 * self.n_per_class) ** 2
 
     def measured(self, data_dir: "Path | None" = None) -> "Split":
@@ -203,26 +203,26 @@ class Config:
         check_integers(1, depths=self.depths, n_per_class=self.n_per_class, every=self.every, n_mapped=self.n_mapped)
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """A run for each depth and seed."""
-    return tuple(_work(config, depth, seed) for depth in config.depths for seed in config.seeds)
+    return tuple(_task(config, depth, seed) for depth in config.depths for seed in config.seeds)
 
 
-def _work(config: Config, depth: int, seed: int) -> TraceLabelEnergy:
+def _task(config: Config, depth: int, seed: int) -> TraceLabelEnergy:
     net = replace(config.net, depth=depth)
     return TraceLabelEnergy(
         config.data, net, config.training, config.n_per_class, config.every, config.n_mapped, seed
     )  # fmt: skip
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """Energy before and after, its course, the labels' share in leading eigenvectors, and pictures of the kernel."""
     rows: list[tuple[Cell, ...]] = []
     energies: dict[str, list[dict[float, float | None]]] = {}
     leading: dict[str, list[dict[float, float | None]]] = {}
     split: dict[str, list[dict[float, float | None]]] = {}
     for depth in config.depths:
-        runs = {seed: results[work] for seed in config.seeds if (work := _work(config, depth, seed)) in results}
+        runs = {seed: results[task] for seed in config.seeds if (task := _task(config, depth, seed)) in results}
         first = {seed: run["measured"][0]["energy"] for seed, run in runs.items() if run["measured"][0]["energy"]}
         last = {seed: run["measured"][-1]["energy"] for seed, run in runs.items() if run["measured"][-1]["energy"]}
         fall = paired(last, first)
@@ -243,7 +243,7 @@ def shown(config: Config, results: Results) -> tuple[Shown, ...]:
             ]
         for when in ("before", "after"):
             split[f"d = {depth}, {when} training"] = [_cumulated(run[when]) for run in runs.values()]
-    note = finished(works(config), results)
+    note = finished(tasks(config), results)
     table = Table(
         "Label energy of the path kernel",
         ("depth", "before", "after", "after / before", "after - before", "in standard errors",
@@ -279,7 +279,7 @@ def _pictures(config: Config, results: Results) -> tuple[HeatMaps, ...]:
     pictures = []
     for depth in config.depths:
         for seed in config.seeds:
-            run = results.get(_work(config, depth, seed))
+            run = results.get(_task(config, depth, seed))
             if run is not None:
                 maps = {f"{when} training": tuple(map(tuple, run[when]["map"])) for when in ("before", "after")}
                 title = f"Cosines between path features, d = {depth}, seed {seed}"
@@ -292,7 +292,7 @@ _PAPER = Config()
 
 EXPERIMENT = Experiment(
     name="label-energy",
-    summary="how the path kernel turns to the labels while a network trains on two classes",
+    description="how the path kernel turns to the labels while a network trains on two classes",
     source="P0 figure 3, P1 figure 2",
     config=Config,
     presets={
@@ -307,8 +307,8 @@ EXPERIMENT = Experiment(
     reduced={
         "smoke": "embedded digits, a narrower and shallower network, 8 epochs at a higher rate",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from neuralpath._configs import ADDED_LATER
-from neuralpath.papers.experiments import over_seeds
+from neuralpath.papers.experiments import seed_means
 from neuralpath.papers.experiments.accuracy_tables import (
     Seeds,
     accuracies,
@@ -19,10 +19,10 @@ from neuralpath.papers.experiments.parts import chosen_parts
 from neuralpath.papers.experiments.printed_results import Printed, printed
 from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
 from neuralpath.papers.experiments.settings import check_integers, check_shares
-from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
-from neuralpath.papers.runs import Weights, Work
+from neuralpath.papers.runs import Task, Weights
 
 Model = Literal["M1", "M2", "M3 upstream", "M3", "M4", "M5"]
 MODELS: tuple[Model, ...] = ("M1", "M2", "M3 upstream", "M3", "M4", "M5")
@@ -79,7 +79,7 @@ class Config:
         return chosen_parts(self.parts, self.only)
 
 
-def models(part: Part, noise: float, seed: int) -> dict[Model, Work]:
+def models(part: Part, noise: float, seed: int) -> dict[Model, Task]:
     """The runs of one level of noise and one seed."""
     true = data_of_seed(part.data, seed)
     noisy = true if noise == 0 else data_of_seed(replace(part.data, noise=noise), seed)
@@ -95,7 +95,7 @@ def models(part: Part, noise: float, seed: int) -> dict[Model, Work]:
     m2 = TrainGated(true, part.net, downstream, "FL", seed, gates)
     m3_upstream = TrainGated(random, part.net, until, "FL", seed, gates)
     m3 = replace(m2, start=Weights(m3_upstream, "last"))
-    found: dict[Model, Work] = {"M1": m1, "M2": m2, "M3 upstream": m3_upstream, "M3": m3}
+    found: dict[Model, Task] = {"M1": m1, "M2": m2, "M3 upstream": m3_upstream, "M3": m3}
     if noise > 0:
         m4 = TrainNetwork(true, part.net, downstream, seed, start=gates)
         found |= {"M4": m4, "M5": TrainGated(true, part.net, downstream, "FL", seed, Weights(m4, "last"))}
@@ -112,21 +112,21 @@ def runs_of(part: Part, noise: float) -> dict[Model, Seeds]:
     }
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """All runs, each once."""
     every = (
-        work
+        task
         for part in config.chosen
         for noise in part.noises
         for runs in runs_of(part, noise).values()
-        for work in runs.values()
+        for task in runs.values()
     )
     return tuple(dict.fromkeys(every))
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """For each part the accuracies, how far upstream training went, the claims' comparisons, and the curves."""
-    made: list[Shown] = []
+    made: list[SummaryItem] = []
     for part in config.chosen:
         levels = {noise: runs_of(part, noise) for noise in part.noises}
         about = f"{part.data.label} {part.net.label}"
@@ -184,15 +184,15 @@ def _upstream_table(part: Part, levels: dict[float, dict[Model, Seeds]], results
         for model in ("M1", "M3 upstream"):
             seeds = runs[model]
             every.append(seeds)
-            done = [results[work] for work in seeds.values() if work in results]
+            done = [results[task] for task in seeds.values() if task in results]
             goal = part.clean_accuracy if noise == 0 and model == "M1" else part.upstream_accuracy
             peak, end = accuracies(seeds, results), accuracies(seeds, results, "last")
             rows.append((
                 f"{_percent(noise)} %", model,
-                over_seeds.spread(accuracies(seeds, results, "last", "train_accuracy").values()), f"{100 * goal:g}",
-                over_seeds.spread(float(result["last"]["epoch"]) for result in done),
-                over_seeds.spread(float(result["best_epoch"]) for result in done),
-                over_seeds.spread(peak[seed] - end[seed] for seed in peak),
+                seed_means.spread(accuracies(seeds, results, "last", "train_accuracy").values()), f"{100 * goal:g}",
+                seed_means.spread(float(result["last"]["epoch"]) for result in done),
+                seed_means.spread(float(result["best_epoch"]) for result in done),
+                seed_means.spread(peak[seed] - end[seed] for seed in peak),
             ))  # fmt: skip
     columns = (
         "noise", "model", "fitted of its own labels %", "goal %", "epochs", "epoch of the peak", "test: peak - end",
@@ -236,7 +236,7 @@ FITTED_CNN = Part(
 
 EXPERIMENT = Experiment(
     name="label-noise",
-    summary="M1 to M5: training on noisy labels, then on true ones, with gates free or fixed",
+    description="M1 to M5: training on noisy labels, then on true ones, with gates free or fixed",
     source="P3 table 2, fig. 5",
     config=Config,
     presets={
@@ -263,8 +263,8 @@ EXPERIMENT = Experiment(
         "images of 16x16 pixels (50,000 of 32x32), 64 filters (128), noise 0 and 50 %, 1 seed, upstream to 95 % or 200 "
         "epochs, Adam 1e-3 (3e-4, with which a fifth of the images would take more epochs), products in bfloat16",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

@@ -11,29 +11,29 @@ from neuralpath.papers.experiments.parts import chosen_parts
 from neuralpath.papers.experiments.printed_results import printed
 from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
 from neuralpath.papers.experiments.settings import check_integers, check_positive
-from neuralpath.papers.experiments.shown import Cell, Curves, Pictures, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.summary_items import Cell, Curves, Pictures, SummaryItem, Table
 from neuralpath.papers.experiments.trained import (
     TrainGated,
     TrainNetwork,
     optimiser_label,
+    run_training,
     seeded,
-    train_in_place,
     training_memory,
     training_seconds,
 )
-from neuralpath.papers.runs import Work
+from neuralpath.papers.runs import Task
 from neuralpath.training import TrainingConfig
 
 if TYPE_CHECKING:
     from neuralpath.gating import GatedNetwork
-    from neuralpath.papers.runs import Calibration, Place
+    from neuralpath.papers.runs import Calibration, RunDirectory
 
 _HYPERPLANES = "hyperplanes"
 
 
 @dataclass(frozen=True)
-class TrainLinearGated(Work):
+class TrainLinearGated(Task):
     """Train a deep linearly gated network; the result also has the hyperplanes of its gates, as pictures."""
 
     data: DataSpec
@@ -51,12 +51,12 @@ class TrainLinearGated(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         return f"{self.data.label} {self.net.label} DLGN {optimiser_label(self.training)} seed{self.seed}"
 
     @property
     def n_steps(self) -> int:
-        """As `Work.n_steps`."""
+        """As `Task.n_steps`."""
         return self.training.epochs
 
     def make(self) -> "GatedNetwork":
@@ -73,30 +73,30 @@ class TrainLinearGated(Work):
             return LinearGatedFC(shape, net.width, net.depth, n_outputs, **common)
         return LinearGatedCNN(shape, n_outputs, channels=net.channels, hidden=net.hidden, **common)
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
         model = self.make()
-        result = train_in_place(model, self, place)
+        result = run_training(model, self, directory)
         if self.n_pictures:
-            result[_HYPERPLANES] = self._hyperplanes(model, place)
+            result[_HYPERPLANES] = self._hyperplanes(model, directory)
         return result
 
-    def _hyperplanes(self, model: "GatedNetwork", place: "Place") -> dict[str, Any]:
+    def _hyperplanes(self, model: "GatedNetwork", directory: "RunDirectory") -> dict[str, Any]:
         """The normals of the first gates of every layer; of color images the mean over the colors."""
         from neuralpath.gating import gate_hyperplanes
 
-        example = self.data.load(place.data_dir).test.images[:4]
+        example = self.data.load(directory.data_dir).test.images[:4]
         planes = gate_hyperplanes(model.eval(), example)
         return {
             plane.gate: pack_images(plane.normals[: self.n_pictures].mean(1).numpy(), signed=True) for plane in planes
         }
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`."""
+        """As `Task.seconds`."""
         return training_seconds(calibration, self.make, self.data, f"{self.net.label} linear gates", self.training)
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         return training_memory(self.make, self.data, self.training)
 
 
@@ -132,7 +132,7 @@ class Config:
 def rows_of(config: Config, part: Part) -> dict[str, Seeds]:
     """ReLU, DL and the deep linearly gated network, by seed."""
     training = part.recipe.training()
-    rows: dict[str, dict[int, Work]] = {"ReLU": {}, "DL": {}, "DLGN": {}}
+    rows: dict[str, dict[int, Task]] = {"ReLU": {}, "DL": {}, "DLGN": {}}
     for seed in part.seeds:
         data = data_of_seed(part.data, seed)
         rows["ReLU"][seed] = TrainNetwork(data, part.net, training, seed)
@@ -142,19 +142,19 @@ def rows_of(config: Config, part: Part) -> dict[str, Seeds]:
     return dict(rows)
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """All runs."""
     return tuple(
-        work
+        task
         for part in chosen_parts(config.parts, config.only)
         for runs in rows_of(config, part).values()
-        for work in runs.values()
+        for task in runs.values()
     )
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """For each part accuracies, comparisons, curves, and the hyperplanes."""
-    made: list[Shown] = []
+    made: list[SummaryItem] = []
     for part in chosen_parts(config.parts, config.only):
         rows = rows_of(config, part)
         about = f"{part.data.label} {part.net.label}"
@@ -193,12 +193,12 @@ def _pictures(runs: Seeds, results: Results, about: str) -> tuple[Pictures, ...]
     return tuple(
         Pictures(
             f"Hyperplanes of the linear gates: {about}",
-            {gate: unpack_images(packed) for gate, packed in results[work][_HYPERPLANES].items()},
+            {gate: unpack_images(packed) for gate, packed in results[task][_HYPERPLANES].items()},
             "Normals of the first gates of every layer, each on its own scale with 0 in the middle grey; of a "
             "convolution the gates in the middle of the image; of colors the mean.",
         )
-        for work in runs.values()
-        if work in results and _HYPERPLANES in results[work]
+        for task in runs.values()
+        if task in results and _HYPERPLANES in results[task]
     )
 
 
@@ -207,7 +207,7 @@ _CNN = Part("cnn", CIFAR_PART, CIFAR_CNN, Recipe(epochs=30), seeds=(0,))
 _FIVE = (0, 1, 2, 3, 4)
 EXPERIMENT = Experiment(
     name="linear-gating",
-    summary="deep linearly gated network against ReLU and DL, with the hyperplanes of its gates",
+    description="deep linearly gated network against ReLU and DL, with the hyperplanes of its gates",
     source="P3 section 5",
     config=Config,
     presets={
@@ -233,8 +233,8 @@ EXPERIMENT = Experiment(
         "(to about 100 % training accuracy), after which the ReLU network has fitted 43 % of its training labels, "
         "1 seed",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

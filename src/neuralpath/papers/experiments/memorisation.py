@@ -6,11 +6,11 @@ from typing import Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.memorising import REMAINING, FitPair, Inputs, Memorise
-from neuralpath.papers.experiments.over_seeds import curves, finished, spread
+from neuralpath.papers.experiments.seed_means import curves, finished, spread
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
-from neuralpath.papers.experiments.shown import Cell, Curve, Curves, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec
-from neuralpath.papers.runs import Work
+from neuralpath.papers.experiments.summary_items import Cell, Curve, Curves, SummaryItem, Table
+from neuralpath.papers.runs import Task
 
 _DATA = DataSpec("mnist")
 
@@ -41,11 +41,11 @@ class Config:
         check_positive(rate=self.rate)
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """A run for each kind of input, width, depth and seed, and the pair with and without biases."""
     return (
         *(
-            _work(config, inputs, width, depth, seed)
+            _task(config, inputs, width, depth, seed)
             for inputs in config.inputs
             for width in config.widths
             for depth in config.depths
@@ -55,7 +55,7 @@ def works(config: Config) -> tuple[Work, ...]:
     )
 
 
-def _work(config: Config, inputs: Inputs, width: int, depth: int, seed: int) -> Memorise:
+def _task(config: Config, inputs: Inputs, width: int, depth: int, seed: int) -> Memorise:
     return Memorise(config.data, inputs, config.n_examples, width, depth, config.n_steps, config.rate, seed)
 
 
@@ -63,14 +63,14 @@ def _pair(config: Config, bias: bool, seed: int) -> FitPair:
     return FitPair(32, 3, bias, config.pair_steps, seed)
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """Tables of speed, spectrum and entries, curves of each against depth, and the pair."""
-    note = finished(works(config), results)
-    parts: list[Shown] = []
+    note = finished(tasks(config), results)
+    parts: list[SummaryItem] = []
     for inputs in config.inputs:
         runs = {
             (width, depth): [
-                results[work] for seed in config.seeds if (work := _work(config, inputs, width, depth, seed)) in results
+                results[task] for seed in config.seeds if (task := _task(config, inputs, width, depth, seed)) in results
             ]
             for width in config.widths
             for depth in config.depths
@@ -206,7 +206,7 @@ def _few(depths: tuple[int, ...], most: int = 4) -> tuple[int, ...]:
 def _pair_table(config: Config, results: Results, note: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for bias in (False, True):
-        runs = [results[work] for seed in config.seeds if (work := _pair(config, bias, seed)) in results]
+        runs = [results[task] for seed in config.seeds if (task := _pair(config, bias, seed)) in results]
         rows.append((
             "with" if bias else "without", spread(run["outputs"][0] for run in runs),
             spread(run["outputs"][1] for run in runs), spread(run["loss"] for run in runs),
@@ -223,7 +223,7 @@ _PAPER = Config()
 
 EXPERIMENT = Experiment(
     name="memorisation",
-    summary="how fast random labels are fitted behind fixed random gates, against depth and width",
+    description="how fast random labels are fitted behind fixed random gates, against depth and width",
     source="P0 sections 2.3 and 4.2",
     config=Config,
     presets={
@@ -237,8 +237,8 @@ EXPERIMENT = Experiment(
     reduced={
         "smoke": "embedded digits, 20 examples, few depths and steps",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

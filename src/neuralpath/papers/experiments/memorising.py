@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from neuralpath.papers.experiments.random_overlaps import cosines_of, overlaps_in_the_limit
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.trained import seeded
-from neuralpath.papers.runs import Work
+from neuralpath.papers.runs import Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from neuralpath.gating import GatedNetwork
     from neuralpath.graph import Gates
-    from neuralpath.papers.runs import Calibration, Place
+    from neuralpath.papers.runs import Calibration, RunDirectory
 
 Inputs = Literal["images", "sphere"]
 
@@ -29,7 +29,7 @@ N_STORED = 64
 
 
 @dataclass(frozen=True)
-class Memorise(Work):
+class Memorise(Task):
     """Fit random labels behind fixed random gates by gradient descent, and compare kernel and expectation before."""
 
     data: DataSpec
@@ -45,7 +45,7 @@ class Memorise(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         source = self.data.label if self.inputs == "images" else "sphere"
         return f"memorise {source} n{self.n_examples} w{self.width} d{self.depth} seed{self.seed}"
 
@@ -57,9 +57,9 @@ class Memorise(Work):
         model = nets.FC(self.data.shape, self.width, self.depth)
         return decouple(model, "FR-II", init="random-sign", generator=seeded(self.seed, "memorising network"))
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
-        x = self.points(place.data_dir)
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
+        x = self.points(directory.data_dir)
         y = _signs(self.n_examples, self.seed)
         network = self.make()
         gates = network.gates(x)
@@ -72,7 +72,7 @@ class Memorise(Work):
         }
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`."""
+        """As `Task.seconds`."""
 
         def prepare() -> Callable[[], object]:
             import torch
@@ -87,7 +87,7 @@ class Memorise(Work):
         return 1.0 + self.n_steps_trained * step * max(1.0, self.depth / 3)
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         weights = 12 * self.width * (self.width * self.depth + self.data.shape[0] * self.data.shape[1] ** 2)
         return self.data.n_bytes + weights + 8 * self.n_examples * self.width * self.depth * 4
 
@@ -221,7 +221,7 @@ def _moments(n_steps: int) -> list[int]:
 
 
 @dataclass(frozen=True)
-class FitPair(Work):
+class FitPair(Task):
     """Fit x with the label 1 and x / 2 with the label -1: without biases f(x / 2) = f(x) / 2 whatever the weights."""
 
     width: int
@@ -232,16 +232,16 @@ class FitPair(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         return f"fit-pair w{self.width} d{self.depth} {'bias' if self.bias else 'nobias'} seed{self.seed}"
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
         outputs, y = self._fitted(self.n_steps_trained)
         return {"outputs": outputs.flatten().tolist(), "loss": float((outputs - y).square().sum())}
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`."""
+        """As `Task.seconds`."""
         key = f"fit-pair w{self.width} d{self.depth}"
         return calibration.seconds(key, lambda: lambda: self._fitted(20)) * self.n_steps_trained / 20
 
@@ -264,5 +264,5 @@ class FitPair(Work):
             return torch.cat([model(row.clone()) for row in x.split(1)]), y
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         return 32 * self.width**2 * self.depth

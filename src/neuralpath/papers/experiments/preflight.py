@@ -7,37 +7,37 @@ from typing import Any
 
 from neuralpath._memory import available_memory, format_memory
 from neuralpath.papers.experiments.specs import DataSpec
-from neuralpath.papers.runs import RunError, Store, Work, is_finished, with_needs
+from neuralpath.papers.runs import RunError, Store, Task, is_finished, with_dependencies
 
 LIBRARIES = 400 << 20
 """What torch and the others take in each process."""
 
 
-def check_data(works: Iterable[Work], data_dir: Path | None) -> None:
-    """Find every data set that the works read.
+def check_data(tasks: Iterable[Task], data_dir: Path | None) -> None:
+    """Find every data set that the tasks read.
 
     Raises: neuralpath.data.DataError, which says how to get it.
     """
     from neuralpath import data
 
-    names = sorted({spec.name for work in works for spec in _specs(work)} - {"digits"})
+    names = sorted({spec.name for task in tasks for spec in _specs(task)} - {"digits"})
     for name in names:
         data.find(name, data_dir)
 
 
-def check_memory(works: tuple[Work, ...], store: Store, jobs: int, available: int | None = None) -> None:
+def check_memory(tasks: tuple[Task, ...], store: Store, jobs: int, available: int | None = None) -> None:
     """See that the ``jobs`` biggest runs fit the memory side by side.
 
     Raises: RunError naming the biggest and the number of jobs that would fit.
     """
-    waiting = [work for work in with_needs(works) if not is_finished(store, work)]
-    by_kind = {_shape(work): work for work in waiting}  # runs that differ in their seed alone take the same
-    sizes = {shape: work.memory() + LIBRARIES for shape, work in by_kind.items()}
-    needed = sorted((sizes[_shape(work)] for work in waiting), reverse=True)[:jobs]
+    waiting = [task for task in with_dependencies(tasks) if not is_finished(store, task)]
+    by_kind = {_shape(task): task for task in waiting}  # runs that differ in their seed alone take the same
+    sizes = {shape: task.memory() + LIBRARIES for shape, task in by_kind.items()}
+    needed = sorted((sizes[_shape(task)] for task in waiting), reverse=True)[:jobs]
     free = available_memory() if available is None else available
     if sum(needed) <= free:
         return
-    biggest = max(by_kind.values(), key=lambda work: sizes[_shape(work)])
+    biggest = max(by_kind.values(), key=lambda task: sizes[_shape(task)])
     n_fitting = sum(sum(needed[: n + 1]) <= free for n in range(len(needed)))
     way_out = f"use --jobs {n_fitting}" if n_fitting else "use a smaller preset, or a machine with more memory"
     raise RunError(
@@ -46,10 +46,10 @@ def check_memory(works: tuple[Work, ...], store: Store, jobs: int, available: in
     )
 
 
-def _shape(work: Work) -> tuple[Any, ...]:
+def _shape(task: Task) -> tuple[Any, ...]:
     """All fields but those that do not change the size: equal shapes are estimated once."""
-    kept = (getattr(work, part.name) for part in fields(work) if part.name not in ("seed", "gates", "start"))
-    return (type(work), *(part for part in kept if not isinstance(part, Work)))
+    kept = (getattr(task, part.name) for part in fields(task) if part.name not in ("seed", "gates", "start"))
+    return (type(task), *(part for part in kept if not isinstance(part, Task)))
 
 
 def _specs(value: Any) -> Iterator[DataSpec]:

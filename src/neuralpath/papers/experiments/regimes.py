@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from neuralpath.papers.experiments import over_seeds
+from neuralpath.papers.experiments import seed_means
 from neuralpath.papers.experiments.accuracy_tables import (
     Seeds,
     accuracies,
@@ -18,10 +18,10 @@ from neuralpath.papers.experiments.parts import chosen_parts
 from neuralpath.papers.experiments.printed_results import Printed, printed
 from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
 from neuralpath.papers.experiments.settings import check_integers, check_positive, check_shares
-from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, Variant
+from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork
-from neuralpath.papers.runs import Weights, Work
+from neuralpath.papers.runs import Task, Weights
 
 RegimeName = Literal["ReLU", "DL", "FL", "FR-II", "FR-DI"]
 ALL: tuple[RegimeName, ...] = ("ReLU", "DL", "FL", "FR-II", "FR-DI")
@@ -105,8 +105,8 @@ def gated_network(
     if regime == "FL":
         which = config.gates_from if source == "true" else "last"
         gates = Weights(source_network(config, part, net, source, seed), which)
-    work = TrainGated(data_of_seed(part.data, seed), net, part.recipe.training(), regime, seed, gates)
-    return replace(work, beta=config.beta, factor=config.factor) if regime == "DL" else work
+    task = TrainGated(data_of_seed(part.data, seed), net, part.recipe.training(), regime, seed, gates)
+    return replace(task, beta=config.beta, factor=config.factor) if regime == "DL" else task
 
 
 def rows_of(config: Config, part: Part, net: NetSpec) -> dict[str, Seeds]:
@@ -131,9 +131,9 @@ def sources_of(config: Config, part: Part, net: NetSpec) -> dict[Variant, Seeds]
     }
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """All runs, each once: for each network the standard one, the sources of gates, then what stands behind gates."""
-    found: dict[Work, None] = {}
+    found: dict[Task, None] = {}
     for part in config.chosen:
         for net in part.nets:
             for runs in (*sources_of(config, part, net).values(), *rows_of(config, part, net).values()):
@@ -141,9 +141,9 @@ def works(config: Config) -> tuple[Work, ...]:
     return tuple(found)
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies beside the papers', paired comparisons, the networks on random data, and curves."""
-    made: list[Shown] = [_accuracy_table(config, results)]
+    made: list[SummaryItem] = [_accuracy_table(config, results)]
     for part in config.chosen:
         for net in part.nets:
             rows = rows_of(config, part, net)
@@ -205,11 +205,11 @@ def _source_table(config: Config, results: Results) -> Table | None:
             for source, runs in sources_of(config, part, net).items():
                 every.append(runs)
                 reached = accuracies(runs, results, "last", "train_accuracy")
-                epochs = over_seeds.spread(
-                    float(results[work]["last"]["epoch"]) for work in runs.values() if work in results
+                epochs = seed_means.spread(
+                    float(results[task]["last"]["epoch"]) for task in runs.values() if task in results
                 )
                 head = (part.data.label, net.label, part.recipe.label, source)
-                rows.append((*head, over_seeds.spread(reached.values()), epochs, _verdict(reached, len(runs), goal)))
+                rows.append((*head, seed_means.spread(reached.values()), epochs, _verdict(reached, len(runs), goal)))
     if not rows:
         return None
     columns = ("data", "network", "optimiser", "trained on", "training accuracy %", "epochs", "gates of it")
@@ -290,7 +290,7 @@ def _paper() -> Config:
 
 EXPERIMENT = Experiment(
     name="regimes",
-    summary="accuracy of ReLU, DL, FL, FR-II, FR-DI, with gates from true labels, random labels and random pixels",
+    description="accuracy of ReLU, DL, FL, FR-II, FR-DI, with gates from true labels, random labels and random pixels",
     source="P0 table 4, P1 table 2",
     config=Config,
     presets={"smoke": _SMOKE, "cpu": _CPU, "paper": _paper()},
@@ -300,8 +300,8 @@ EXPERIMENT = Experiment(
         "for the one that fits random labels; CIFAR-10 with 16-16-32-32 channels and dense 64, 64 (64-64-128-128 and "
         "256, 256), 30 epochs, 1 seed, Adam, products in bfloat16",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )
 
 run = EXPERIMENT.run

@@ -6,10 +6,10 @@ from neuralpath.papers.experiments.accuracy_tables import Seeds, accuracy, compa
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
 from neuralpath.papers.experiments.settings import check_positive
-from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork, ValueInputName
-from neuralpath.papers.runs import Weights, Work
+from neuralpath.papers.runs import Task, Weights
 
 
 @dataclass(frozen=True)
@@ -50,16 +50,16 @@ def rows_of(config: Config) -> dict[tuple[str, str], Seeds]:
 def _gated(config: Config, regime: GatedRegime, value_input: ValueInputName, seed: int) -> TrainGated:
     gates = Weights(relu_network(config, seed), "best") if regime == "FL" else None
     data, training = data_of_seed(config.data, seed), config.recipe.training()
-    work = TrainGated(data, config.net, training, regime, seed, gates, value_input=value_input)
-    return replace(work, beta=config.beta) if regime == "DL" else work
+    task = TrainGated(data, config.net, training, regime, seed, gates, value_input=value_input)
+    return replace(task, beta=config.beta) if regime == "DL" else task
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """All runs."""
-    return tuple(work for runs in rows_of(config).values() for work in runs.values())
+    return tuple(task for runs in rows_of(config).values() for task in runs.values())
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies, comparisons and curves."""
     rows = rows_of(config)
     about = f"{config.data.label} {config.net.label}"
@@ -104,7 +104,7 @@ def _davidnet(width: int) -> NetSpec:
 
 EXPERIMENT = Experiment(
     name="residual",
-    summary="DavidNet in 4 regimes x {image, ones}",
+    description="DavidNet in 4 regimes x {image, ones}",
     source="P2 section 6",
     config=Config,
     presets={
@@ -124,8 +124,8 @@ EXPERIMENT = Experiment(
         "cpu": "DavidNet of width 16 (papers: 64), 10,000 images (50,000), 24 epochs (not printed), 1 seed "
         "(5), products in bfloat16",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

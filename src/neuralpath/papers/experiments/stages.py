@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from neuralpath.papers.experiments import over_seeds
+from neuralpath.papers.experiments import seed_means
 from neuralpath.papers.experiments.accuracy_tables import (
     Seeds,
     accuracies,
@@ -18,10 +18,10 @@ from neuralpath.papers.experiments.printed_results import Printed, printed
 from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
 from neuralpath.papers.experiments.regimes import NARROW_GCONV, PAPER_GCONV, Part, relu_network
 from neuralpath.papers.experiments.settings import check_integers
-from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
-from neuralpath.papers.runs import Weights, Work
+from neuralpath.papers.runs import Task, Weights
 
 
 @dataclass(frozen=True)
@@ -66,13 +66,13 @@ def gated(config: Config, stage: int) -> Seeds:
     }  # fmt: skip
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """The networks, then a run for each stage and seed."""
     networks = tuple(network(config, seed) for seed in config.seeds)
-    return (*networks, *(work for stage in config.stages for work in gated(config, stage).values()))
+    return (*networks, *(task for stage in config.stages for task in gated(config, stage).values()))
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracy against the stage, the steps between stages, and the curves of every stage."""
     relu: Seeds = {seed: network(config, seed) for seed in config.seeds}
     stages = {stage: gated(config, stage) for stage in config.stages}
@@ -99,9 +99,9 @@ def _at(relu: Seeds, stage: int, results: Results) -> dict[int, float]:
     """Test accuracy in per cent of the ReLU network after an epoch, by seed."""
     return {
         seed: 100 * epoch["test_accuracy"]
-        for seed, work in relu.items()
-        if work in results
-        for epoch in results[work]["epochs"]
+        for seed, task in relu.items()
+        if task in results
+        for epoch in results[task]["epochs"]
         if epoch["epoch"] == stage
     }
 
@@ -118,7 +118,7 @@ def _table(config: Config, relu: Seeds, stages: dict[int, Seeds], results: Resul
     rows: list[tuple[Cell, ...]] = []
     for stage, runs in stages.items():
         best = accuracy(runs, results)
-        own = over_seeds.spread(_at(relu, stage, results).values())
+        own = seed_means.spread(_at(relu, stage, results).values())
         rows.append((stage, own, best, *beside(best, printed_accuracy(config, stage)), accuracy(runs, results, "last")))
     columns = ("gates of epoch", "ReLU network then %", "FL best epoch %", "paper %", "difference", "FL last epoch %")
     note = (
@@ -157,13 +157,13 @@ def _against_stage(config: Config, relu: Seeds, stages: dict[int, Seeds], result
         lines["CNTK, papers (50,000 images)"] = figure.accuracy
     return Curves(
         f"Accuracy against the stage of the gates: {_about(config)}", "epoch of the gates", "test accuracy in %",
-        over_seeds.curves(named), lines or None,
+        seed_means.curves(named), lines or None,
     )  # fmt: skip
 
 
 EXPERIMENT = Experiment(
     name="stages",
-    summary="FL from a ReLU network at several epochs, with the CNTK line",
+    description="FL from a ReLU network at several epochs, with the CNTK line",
     source="P1 fig. 2 left",
     config=Config,
     presets={
@@ -184,8 +184,8 @@ EXPERIMENT = Experiment(
         "cpu": "16-16-32-32 channels and dense 64, 64 (papers: 64-64-128-128 and 256, 256), epochs 1 to 30 in place of "
         "10 to 60, 10 epochs behind each in place of 80, 1 seed in place of 5, products in bfloat16",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

@@ -15,8 +15,8 @@ from neuralpath.papers.experiments.experiment import Experiment
 from neuralpath.papers.experiments.parts import is_part_of
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.settings import check_seeds
-from neuralpath.papers.experiments.shown import Shown
-from neuralpath.papers.runs import RunError, Store, Work, canonical, perform, results_of
+from neuralpath.papers.experiments.summary_items import SummaryItem
+from neuralpath.papers.runs import RunError, Store, Task, canonical, results_of, run_tasks
 
 SWEEPS = "sweeps"
 
@@ -76,17 +76,17 @@ class Sweep:
         return next((config for name, config in self.experiment.presets.items() if name == self.preset), None)
 
     @property
-    def works(self) -> tuple[Work, ...]:
+    def tasks(self) -> tuple[Task, ...]:
         """The runs that are wanted; what these need comes on top."""
-        return self.experiment.works(self.config)
+        return self.experiment.tasks(self.config)
 
-    def shown(self, store: Store) -> tuple[Shown, ...]:
+    def summary(self, store: Store) -> tuple[SummaryItem, ...]:
         """Tables and figures of what is finished.
 
         Raises: MisfitResults.
         """
         with fitting_results(f"{self.name} is not shown"):
-            return self.experiment.shown(self.config, results_of(self.works, store))
+            return self.experiment.summary(self.config, results_of(self.tasks, store))
 
     def write(self, folder: Path) -> None:
         """Note in a folder of runs what was asked for.
@@ -116,14 +116,14 @@ class Sweep:
             return self
 
 
-def run(sweep: Sweep, out: Path, **where: Any) -> tuple[Shown, ...]:
-    """Do all runs of an experiment, and give what they show; ``where`` are the settings of `runs.sweep.perform`."""
-    works = sweep.works
+def run(sweep: Sweep, out: Path, **where: Any) -> tuple[SummaryItem, ...]:
+    """Do all runs of an experiment, and give what they show; ``where`` are the settings of `run_tasks`."""
+    tasks = sweep.tasks
     store = Store(out, where.get("records"), where.get("data_dir"))
     store.make()
     sweep.write(out)
-    perform(works, out, command=sweep.command, **where)
-    return sweep.shown(store)
+    run_tasks(tasks, out, command=sweep.command, **where)
+    return sweep.summary(store)
 
 
 def read_sweeps(folder: Path) -> tuple[list[Sweep], list[str]]:

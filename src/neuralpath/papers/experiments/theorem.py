@@ -7,10 +7,10 @@ from typing import Any, Literal
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.kernel_draws import ApproachLimits, DrawKernels, DrawnFamily, FirstLayer, TrainLazily
-from neuralpath.papers.experiments.over_seeds import curves, finished, spread
+from neuralpath.papers.experiments.seed_means import curves, finished, spread
 from neuralpath.papers.experiments.settings import check_integers
-from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
-from neuralpath.papers.runs import Work
+from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
+from neuralpath.papers.runs import Task
 
 Kind = Literal["dependent", "independent"]
 KINDS: tuple[Kind, ...] = ("dependent", "independent")
@@ -60,9 +60,9 @@ class Config:
         check_integers(2, depth=self.depth, depths=self.depths, deep_draws=self.deep_draws)
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """Runs of all four parts."""
-    found: list[Work] = []
+    found: list[Task] = []
     for seed in config.seeds:
         found += [_drawn(config, f, w, config.depth, seed) for f in config.families for w in _widths(config, f)]
         found += [_deep(config, family, depth, seed) for family in config.deep_families for depth in config.depths]
@@ -96,9 +96,9 @@ def _lazy(config: Config, first: FirstLayer, width: int, seed: int) -> TrainLazi
     return TrainLazily(first, width, 3, config.n_examples, config.lazy_steps, config.lazy_seeds, seed)
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """A table and a figure of each part."""
-    note = finished(works(config), results)
+    note = finished(tasks(config), results)
     return (
         *_concentration(config, results, note),
         *_depths(config, results, note),
@@ -107,7 +107,7 @@ def shown(config: Config, results: Results) -> tuple[Shown, ...]:
     )
 
 
-def _concentration(config: Config, results: Results, note: str) -> tuple[Shown, ...]:
+def _concentration(config: Config, results: Results, note: str) -> tuple[SummaryItem, ...]:
     rows: list[tuple[Cell, ...]] = []
     laws: list[tuple[Cell, ...]] = []
     courses: dict[str, list[dict[float, float | None]]] = {}
@@ -150,7 +150,7 @@ def _concentration(config: Config, results: Results, note: str) -> tuple[Shown, 
     )  # fmt: skip
 
 
-def _depths(config: Config, results: Results, note: str) -> tuple[Shown, ...]:
+def _depths(config: Config, results: Results, note: str) -> tuple[SummaryItem, ...]:
     from neuralpath.kernels import printed_variance_bound
 
     rows: list[tuple[Cell, ...]] = []
@@ -190,7 +190,7 @@ def _depths(config: Config, results: Results, note: str) -> tuple[Shown, ...]:
     )  # fmt: skip
 
 
-def _two_limits(config: Config, results: Results, note: str) -> tuple[Shown, ...]:
+def _two_limits(config: Config, results: Results, note: str) -> tuple[SummaryItem, ...]:
     rows: list[tuple[Cell, ...]] = []
     courses: dict[str, list[dict[float, float | None]]] = {
         f"{kind} weights to the {limit} limit": [{} for _ in config.seeds] for kind in KINDS for limit in KINDS
@@ -228,7 +228,7 @@ def _two_limits(config: Config, results: Results, note: str) -> tuple[Shown, ...
     )  # fmt: skip
 
 
-def _training(config: Config, results: Results, note: str) -> tuple[Shown, ...]:
+def _training(config: Config, results: Results, note: str) -> tuple[SummaryItem, ...]:
     rows: list[tuple[Cell, ...]] = []
     laws: list[tuple[Cell, ...]] = []
     courses: dict[str, list[dict[float, float | None]]] = {}
@@ -275,8 +275,8 @@ def _wide(samples: Mapping[int, Sequence[float]]) -> dict[int, Sequence[float]]:
     return {width: values for width, values in samples.items() if width >= LAW_FROM}
 
 
-def _found(results: Results, by_seed: Mapping[int, Work]) -> dict[int, dict[str, Any]]:
-    return {seed: results[work] for seed, work in by_seed.items() if work in results}
+def _found(results: Results, by_seed: Mapping[int, Task]) -> dict[int, dict[str, Any]]:
+    return {seed: results[task] for seed, task in by_seed.items() if task in results}
 
 
 def _law(samples: Mapping[int, Sequence[float]]) -> tuple[float | None, float | None]:
@@ -298,7 +298,7 @@ _PAPER = replace(Config(), other_widths=Config().widths, deep_draws=1000, seeds=
 
 EXPERIMENT = Experiment(
     name="theorem",
-    summary="the value tangent kernel against its expectation, its two limits, and its change in training",
+    description="the value tangent kernel against its expectation, its two limits, and its change in training",
     source="P0 section 4.1, P1 section 5.1, P2 section 5.1",
     config=Config,
     presets={
@@ -313,8 +313,8 @@ EXPERIMENT = Experiment(
     reduced={
         "smoke": "two widths, two depths, few draws",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

@@ -8,10 +8,10 @@ from neuralpath.papers.experiments.gate_orders import CIFAR_CNN, CIFAR_PART
 from neuralpath.papers.experiments.printed_results import printed
 from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
 from neuralpath.papers.experiments.settings import check_integers
-from neuralpath.papers.experiments.shown import Cell, Curves, Shown, Table
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork
-from neuralpath.papers.runs import Weights, Work
+from neuralpath.papers.runs import Task, Weights
 
 Shift = tuple[int, ...]
 
@@ -85,13 +85,13 @@ def _networks(config: Config) -> dict[int, Seeds]:
     return {tile: {seed: relu_network(config, seed, tile) for seed in config.seeds} for tile in widths}
 
 
-def works(config: Config) -> tuple[Work, ...]:
+def tasks(config: Config) -> tuple[Task, ...]:
     """The networks, as wide as the weights too, then a run for each change of the masks and each seed."""
     every = [*_networks(config).values(), *_cells(config).values()]
-    return tuple(dict.fromkeys(work for runs in every for work in runs.values()))
+    return tuple(dict.fromkeys(task for runs in every for task in runs.values()))
 
 
-def shown(config: Config, results: Results) -> tuple[Shown, ...]:
+def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies, each change against masks as they are, and the curves."""
     cells, networks = _cells(config), _networks(config)
     about = f"{config.data.label} {config.net.label}"
@@ -144,7 +144,7 @@ def _spelt(shift: Shift) -> str:
 
 EXPERIMENT = Experiment(
     name="tilings",
-    summary="masks rotated in space and tiled over a wider network, on the CNN",
+    description="masks rotated in space and tiled over a wider network, on the CNN",
     source="P3 contribution 1",
     config=Config,
     presets={
@@ -168,8 +168,8 @@ EXPERIMENT = Experiment(
         "in bfloat16; the ReLU network whose gates FL takes has 30 epochs (to about 100 % training accuracy), after "
         "which it fits 43 % of its training labels in full precision",
     },
-    works=works,
-    shown=shown,
+    tasks=tasks,
+    summary=summary,
 )  # fmt: skip
 
 run = EXPERIMENT.run

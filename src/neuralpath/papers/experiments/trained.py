@@ -6,7 +6,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
-from neuralpath.papers.runs import Weights, Work
+from neuralpath.papers.runs import Task, Weights
 from neuralpath.training import SGD, Adam, RMSprop, TrainingConfig
 
 if TYPE_CHECKING:
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from neuralpath.data import Split
     from neuralpath.gating import GatedNetwork
-    from neuralpath.papers.runs import Calibration, Place
+    from neuralpath.papers.runs import Calibration, RunDirectory
     from neuralpath.training import Hook, TrainingMoment, TrainingResult
 
 GatedRegime = Literal["FL", "FR-II", "FR-DI", "DL"]
@@ -35,7 +35,7 @@ _LEAST_BATCH = 2
 
 
 @dataclass(frozen=True)
-class TrainNetwork(Work):
+class TrainNetwork(Task):
     """Train one network; keep its weights after the last epoch, those of the best, and of the epochs in ``keep``."""
 
     data: DataSpec
@@ -49,38 +49,38 @@ class TrainNetwork(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         then = "" if self.start is None else " continued"
         return f"{self.data.label} {self.net.label} relu{then} {optimiser_label(self.training)} seed{self.seed}"
 
     @property
     def n_steps(self) -> int:
-        """As `Work.n_steps`."""
+        """As `Task.n_steps`."""
         return self.training.epochs
 
-    def make(self, place: "Place | None" = None) -> "nn.Module":
+    def make(self, directory: "RunDirectory | None" = None) -> "nn.Module":
         """The network before training."""
         model = self.net.make(self.data.shape, self.data.n_outputs, seeded(self.seed, "network"))
-        if self.start is not None and place is not None:
-            model.load_state_dict(place.weights_of(self.start.work, self.start.which))
+        if self.start is not None and directory is not None:
+            model.load_state_dict(directory.weights_of(self.start.work, self.start.which))
         return model
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
-        model = self.make(place)
-        return train_in_place(model, self, place, keep=self.keep)
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
+        model = self.make(directory)
+        return run_training(model, self, directory, keep=self.keep)
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`."""
+        """As `Task.seconds`."""
         return training_seconds(calibration, self.make, self.data, self.net.label, self.training)
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         return training_memory(self.make, self.data, self.training)
 
 
 @dataclass(frozen=True)
-class TrainGated(Work):
+class TrainGated(Task):
     """Train weights behind gates, in one of the regimes of `neuralpath.decouple`."""
 
     data: DataSpec
@@ -111,7 +111,7 @@ class TrainGated(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         parts = [self.data.label, self.net.label, self.regime]
         if self.gates is not None:
             source = getattr(self.gates.work, "data", self.data)
@@ -126,17 +126,17 @@ class TrainGated(Work):
 
     @property
     def n_steps(self) -> int:
-        """As `Work.n_steps`."""
+        """As `Task.n_steps`."""
         return self.training.epochs
 
-    def make(self, place: "Place | None" = None) -> "GatedNetwork":
+    def make(self, directory: "RunDirectory | None" = None) -> "GatedNetwork":
         """The gated network before training."""
         from neuralpath.gating import GatedNetwork, GateTransforms, Tile, decouple
 
         shape, n_outputs = self.data.shape, self.data.n_outputs
         model = self.net.make(shape, n_outputs, seeded(self.seed, "network"))
-        if self.gates is not None and place is not None:
-            model.load_state_dict(place.weights_of(self.gates.work, self.gates.which))
+        if self.gates is not None and directory is not None:
+            model.load_state_dict(directory.weights_of(self.gates.work, self.gates.which))
         transform: GateTransforms | None = None
         if isinstance(self.shift, tuple):
             transform = {gate: Tile(shift) for gate, shift in enumerate(self.shift)}
@@ -155,22 +155,22 @@ class TrainGated(Work):
                 gate=network.gate, gate_order=self.gate_order, gate_transform=transform,
                 value_input=self.value_input, train_feature=network.train_feature,
             )  # fmt: skip
-        if self.start is not None and place is not None:
-            network.load_state_dict(place.weights_of(self.start.work, self.start.which))
+        if self.start is not None and directory is not None:
+            network.load_state_dict(directory.weights_of(self.start.work, self.start.which))
         return network
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
-        return train_in_place(self.make(place), self, place)
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
+        return run_training(self.make(directory), self, directory)
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`."""
+        """As `Task.seconds`."""
         kind = "trained gates" if self.regime == "DL" else "fixed gates"
         what = f"{self.net.label} {kind} {self.value_channels}"
         return training_seconds(calibration, self.make, self.data, what, self.training)
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         return training_memory(self.make, self.data, self.training)
 
 
@@ -178,7 +178,7 @@ class TrainGated(Work):
 class EpochRecorder:
     """A hook that writes the metrics of each epoch, with more measurements, and keeps weights."""
 
-    place: "Place"
+    directory: "RunDirectory"
     keep: Sequence[int] = ()
     measure: "Callable[[TrainingMoment], dict[str, Any]] | None" = None
     keep_best: bool = True
@@ -191,34 +191,35 @@ class EpochRecorder:
             values = {**epoch_values(moment.metrics), **values}
             self._keep_best(moment)
         if moment.epoch in self.keep:
-            self.place.save_weights(f"epoch-{moment.epoch}", moment.model.state_dict())
+            self.directory.save_weights(f"epoch-{moment.epoch}", moment.model.state_dict())
         if values:
-            self.place.add_metrics(moment.epoch, values)
+            self.directory.add_metrics(moment.epoch, values)
 
     def _keep_best(self, moment: "TrainingMoment") -> None:
         """Read back, not remembered, so that a run that goes on in another process knows the epochs before."""
         if not self.keep_best or moment.metrics is None or moment.metrics.test is None:
             return
-        before = (line.get("test_accuracy") for line in self.place.metrics() if line["step"] < moment.epoch)
+        before = (line.get("test_accuracy") for line in self.directory.metrics() if line["step"] < moment.epoch)
         if moment.metrics.test.accuracy > max((share for share in before if share is not None), default=-1.0):
-            self.place.save_weights("best", moment.model.state_dict())
+            self.directory.save_weights("best", moment.model.state_dict())
 
 
-def train_in_place(
-    model: "nn.Module", work: Any, place: "Place", *, keep: Sequence[int] = (), hooks: "Sequence[Hook]" = (),
+def run_training(
+    model: "nn.Module", task: Any, directory: "RunDirectory", *, keep: Sequence[int] = (), hooks: "Sequence[Hook]" = (),
     measure: "Callable[[TrainingMoment], dict[str, Any]] | None" = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Train a model as a work says (its ``data``, ``training`` and ``seed``), or go on; the result of the run."""
+    """Train a model as a task says (its ``data``, ``training`` and ``seed``), or go on; the result of the run."""
     from neuralpath.training import train
 
-    examples = work.data.load(place.data_dir)
-    recorder = EpochRecorder(place, keep, measure)
-    config = run_config(work.training, work.seed)
+    examples = task.data.load(directory.data_dir)
+    recorder = EpochRecorder(directory, keep, measure)
+    config = run_config(task.training, task.seed)
     result = train(
         model, examples.train, examples.test, config,
-        folder=place.checkpoints, identity={"fingerprint": work.fingerprint}, hooks=[recorder, *hooks], progress=False,
+        folder=directory.checkpoints, identity={"fingerprint": task.fingerprint}, hooks=[recorder, *hooks],
+        progress=False,
     )  # fmt: skip
-    place.save_weights("last", model.state_dict())
+    directory.save_weights("last", model.state_dict())
     return training_result(result)
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.trained import seeded
-from neuralpath.papers.runs import Weights, Work
+from neuralpath.papers.runs import Task, Weights
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from neuralpath.gating import GatedNetwork
-    from neuralpath.papers.runs import Calibration, Place
+    from neuralpath.papers.runs import Calibration, RunDirectory
 
 BLOCK = 256
 """Examples that are evaluated together."""
@@ -23,7 +23,7 @@ MEASURED = 250
 
 
 @dataclass(frozen=True)
-class WidenValue(Work):
+class WidenValue(Task):
     """Train a value network whose gates are repeated, beside its kernel: gradient descent on the squared loss.
 
     What the network gives before training is taken off, in training and in the test: so it starts from 0, as kernel
@@ -48,37 +48,37 @@ class WidenValue(Work):
 
     @property
     def label(self) -> str:
-        """As `Work.label`."""
+        """As `Task.label`."""
         gates = "random" if self.gates is None else "learnt"
         return f"widened {self.data.label} {self.net.label} {gates} x{self.repeats} seed{self.seed}"
 
     @property
-    def needs(self) -> tuple[Work, ...]:
-        """As `Work.needs`."""
+    def dependencies(self) -> tuple[Task, ...]:
+        """As `Task.dependencies`."""
         return () if self.gates is None else (self.gates.work,)
 
-    def make(self, place: "Place | None" = None) -> "GatedNetwork":
+    def make(self, directory: "RunDirectory | None" = None) -> "GatedNetwork":
         """Gates of the network, each repeated; value weights of variance 2 / (width of the value network)."""
         from neuralpath.gating import GatedNetwork, Tile
 
         shape, n_outputs = self.data.shape, self.data.n_outputs
         feature = self.net.make(shape, n_outputs, seeded(self.seed, "network"))
-        if self.gates is not None and place is not None:
-            feature.load_state_dict(place.weights_of(self.gates.work, self.gates.which))
+        if self.gates is not None and directory is not None:
+            feature.load_state_dict(directory.weights_of(self.gates.work, self.gates.which))
         wide = replace(self.net, width=self.repeats * self.net.width, init="gaussian")
         value = wide.make(shape, n_outputs, seeded(self.seed, f"value network x{self.repeats}"))
         return GatedNetwork(feature, value, gate_transform=Tile())
 
-    def perform(self, place: "Place") -> dict[str, Any]:
-        """As `Work.perform`."""
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
         import torch
 
         from neuralpath.kernels import KernelDynamics, Steps
 
-        examples = self.data.load(place.data_dir)
+        examples = self.data.load(directory.data_dir)
         train, test = examples.train, examples.test
         targets = torch.nn.functional.one_hot(train.labels, self.data.n_outputs).float() - 1 / self.data.n_outputs
-        network = self.make(place)
+        network = self.make(directory)
         own, cross = self.expected(network, train.images, test.images)
         dynamics = KernelDynamics(own)
         rate = self.rate * dynamics.largest_rate
@@ -131,7 +131,7 @@ class WidenValue(Work):
                 weight.data.sub_(slope, alpha=rate)
 
     def seconds(self, calibration: "Calibration") -> float:
-        """As `Work.seconds`: a step's time grows with the examples, of which few are measured."""
+        """As `Task.seconds`: a step's time grows with the examples, of which few are measured."""
         n_train = self.data.n_train or self.data.n_images[0]
         n_measured = min(n_train, MEASURED)
 
@@ -147,7 +147,7 @@ class WidenValue(Work):
         return step * self.n_steps_trained * n_train / n_measured
 
     def memory(self) -> int:
-        """As `Work.memory`."""
+        """As `Task.memory`."""
         width, n_train = self.repeats * self.net.width, self.data.n_train or self.data.n_images[0]
         return self.data.n_bytes + 4 * (4 * width**2 * self.net.depth + 5 * n_train * width * self.net.depth)
 

@@ -5,17 +5,17 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from neuralpath.papers.experiments import DataSpec, HeatMaps, MisfitResults, Shown, Sweep, read_sweeps
+from neuralpath.papers.experiments import DataSpec, HeatMaps, MisfitResults, SummaryItem, Sweep, read_sweeps
 from neuralpath.papers.runs import (
     ABOUT,
     RECORD,
     Store,
-    Work,
+    Task,
     is_finished,
     problems_of,
     read_about,
     read_metrics,
-    with_needs,
+    with_dependencies,
 )
 
 State = Literal["finished", "failed", "begun", "not begun", "damaged"]
@@ -25,7 +25,7 @@ State = Literal["finished", "failed", "begun", "not begun", "damaged"]
 class RunState:
     """One run: how far it is, and what is known of where it was done."""
 
-    work: Work
+    task: Task
     state: State
     n_steps: int
     """Steps that an unfinished run has done."""
@@ -42,7 +42,7 @@ class SweepContents:
 
     sweep: Sweep
     runs: tuple[RunState, ...]
-    shown: tuple[Shown, ...]
+    summary: tuple[SummaryItem, ...]
 
     @property
     def n_finished(self) -> int:
@@ -61,7 +61,7 @@ class Contents:
     def versions(self) -> dict[tuple[tuple[str, str], ...], int]:
         """The sets of package versions that runs were done with, and how many runs each, the most used first."""
         counts: dict[tuple[tuple[str, str], ...], int] = {}
-        for run in {run.work.name: run for sweep in self.sweeps for run in sweep.runs}.values():
+        for run in {run.task.name: run for sweep in self.sweeps for run in sweep.runs}.values():
             if run.about:
                 key = versions_of(run.about)
                 counts[key] = counts.get(key, 0) + 1
@@ -79,13 +79,13 @@ def read_contents(store: Store) -> Contents:
     Raises: neuralpath.papers.runs.store.RunError if the folder holds no sweep.
     """
     sweeps, problems = read_sweeps(store.out)
-    works = with_needs(tuple(work for sweep in sweeps for work in sweep.works))
-    problems += [*problems_of(works, store), *_damaged_abouts(works, store)]
+    tasks = with_dependencies(tuple(task for sweep in sweeps for task in sweep.tasks))
+    problems += [*problems_of(tasks, store), *_damaged_abouts(tasks, store)]
     contents = []
     for sweep in sweeps:
-        runs = tuple(_state(work, store) for work in with_needs(sweep.works))
+        runs = tuple(_state(task, store) for task in with_dependencies(sweep.tasks))
         try:
-            shown = tuple(_with_classes(item, sweep.config) for item in sweep.shown(store))
+            shown = tuple(_with_classes(item, sweep.config) for item in sweep.summary(store))
         except MisfitResults as error:
             problems.append(str(error))
             shown = ()
@@ -93,12 +93,12 @@ def read_contents(store: Store) -> Contents:
     return Contents(tuple(contents), tuple(problems))
 
 
-def settings_of(work: Work) -> dict[str, Any]:
+def settings_of(task: Task) -> dict[str, Any]:
     """The settings of a run as plain values; other runs among them by their names, since they have their own entry."""
-    return {field.name: _plain(getattr(work, field.name)) for field in fields(work)}
+    return {field.name: _plain(getattr(task, field.name)) for field in fields(task)}
 
 
-def _with_classes(item: Shown, config: Any) -> Shown:
+def _with_classes(item: SummaryItem, config: Any) -> SummaryItem:
     """Rows of a two-class task by the names of its classes; the labels in its records are -1 and 1."""
     data = getattr(config, "data", None)
     if not isinstance(item, HeatMaps) or item.classes is None or not isinstance(data, DataSpec) or data.classes is None:
@@ -108,7 +108,7 @@ def _with_classes(item: Shown, config: Any) -> Shown:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Work):
+    if isinstance(value, Task):
         return value.name
     if is_dataclass(value) and not isinstance(value, type):
         inner = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
@@ -118,32 +118,32 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _state(work: Work, store: Store) -> RunState:
-    if is_finished(store, work):
-        return RunState(work, "finished", work.n_steps, _about(work, store), headline=_headline(store.result(work)))
-    failure = store.failure(work)
-    n_steps = len(read_metrics(store.folder(work)))
+def _state(task: Task, store: Store) -> RunState:
+    if is_finished(store, task):
+        return RunState(task, "finished", task.n_steps, _about(task, store), headline=_headline(store.result(task)))
+    failure = store.failure(task)
+    n_steps = len(read_metrics(store.folder(task)))
     if failure is not None:
-        return RunState(work, "failed", n_steps, {}, error=str(failure.get("error", "")))
-    if store.problem(work) is not None:
-        return RunState(work, "damaged", n_steps, {})
-    return RunState(work, "begun" if n_steps else "not begun", n_steps, {})
+        return RunState(task, "failed", n_steps, {}, error=str(failure.get("error", "")))
+    if store.problem(task) is not None:
+        return RunState(task, "damaged", n_steps, {})
+    return RunState(task, "begun" if n_steps else "not begun", n_steps, {})
 
 
-def _about(work: Work, store: Store) -> Mapping[str, Any]:
+def _about(task: Task, store: Store) -> Mapping[str, Any]:
     """What is kept beside the record; nothing where it is missing or damaged."""
-    return read_about(_about_path(work, store)) or {}
+    return read_about(_about_path(task, store)) or {}
 
 
-def _about_path(work: Work, store: Store) -> Path:
+def _about_path(task: Task, store: Store) -> Path:
     """Of a finished run; in a folder of records the file has the name of the run."""
-    record = store.record_path(work)
+    record = store.record_path(task)
     assert record is not None
-    return record.with_name(ABOUT if record.name == RECORD else f"{work.name}.{ABOUT}")
+    return record.with_name(ABOUT if record.name == RECORD else f"{task.name}.{ABOUT}")
 
 
-def _damaged_abouts(works: tuple[Work, ...], store: Store) -> list[str]:
-    paths = [_about_path(work, store) for work in works if is_finished(store, work)]
+def _damaged_abouts(tasks: tuple[Task, ...], store: Store) -> list[str]:
+    paths = [_about_path(task, store) for task in tasks if is_finished(store, task)]
     return [
         f"{path} is damaged: how and when its run was done is not shown"
         for path in paths if path.exists() and read_about(path) is None

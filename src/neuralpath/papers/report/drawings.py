@@ -162,8 +162,8 @@ def _pictures(figure: Pictures) -> Any:
 def _finish(axes: Any, x_label: str, y_label: str, lines: Any) -> None:
     for name, value in (lines or {}).items():
         axes.axhline(value, color="#666", linestyle="--", linewidth=1)
-        place = {"xy": (1.005, value), "xycoords": ("axes fraction", "data"), "va": "center"}
-        axes.annotate(mathtext(name), **place, fontsize=7, color="#444")
+        directory = {"xy": (1.005, value), "xycoords": ("axes fraction", "data"), "va": "center"}
+        axes.annotate(mathtext(name), **directory, fontsize=7, color="#444")
     axes.set_xlabel(mathtext(x_label))
     axes.set_ylabel(mathtext(y_label))
     axes.spines[["top", "right"]].set_visible(False)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from neuralpath.data import DataError, Split
 from neuralpath.papers.experiments import TrainNetwork
-from neuralpath.papers.runs import DamagedTensors, Store, Work, is_finished, with_needs
+from neuralpath.papers.runs import DamagedTensors, Store, Task, is_finished, with_dependencies
 
 if TYPE_CHECKING:
     from neuralpath.papers.report.contents import SweepContents
@@ -58,23 +58,23 @@ def find_network(sweeps: "Iterable[SweepContents]", store: Store) -> ExplorerNet
     ``LARGEST`` weights, whose last or best weights are still there and whose data can be read. The accuracy is that of
     the epoch that the weights are of. The weights before training are ``epoch-0``, or drawn again from the run's seed.
     """
-    found = _candidates(work for sweep in sweeps for work in with_needs(sweep.sweep.works))
-    finished = [work for work in found if is_finished(store, work)]
+    found = _candidates(task for sweep in sweeps for task in with_dependencies(sweep.sweep.tasks))
+    finished = [task for task in found if is_finished(store, task)]
     if not finished:
         return NoNetwork("no finished run of this folder has trained a fully connected network on several classes")
     problems, candidates = [], []
-    for work in finished:
-        which = next((kept for kept in KEPT if store.weights_path(work, kept) is not None), None)
+    for task in finished:
+        which = next((kept for kept in KEPT if store.weights_path(task, kept) is not None), None)
         if which is not None:
-            candidates.append((work, which, _accuracy(store, work, which)))
+            candidates.append((task, which, _accuracy(store, task, which)))
             continue
-        damaged = [problem for kept in KEPT for problem in store.damaged_weights(work, kept)]
+        damaged = [problem for kept in KEPT for problem in store.damaged_weights(task, kept)]
         problems += damaged or ["the weights of its networks are not kept in this folder"]
-    for work, which, accuracy in sorted(candidates, key=lambda one: (-(one[2] or 0.0), one[0].name)):
+    for task, which, accuracy in sorted(candidates, key=lambda one: (-(one[2] or 0.0), one[0].name)):
         try:
-            return _read(work, which, store, accuracy)
+            return _read(task, which, store, accuracy)
         except DataError as error:
-            problems.append(f"the data {work.data.name} cannot be read: {error}")
+            problems.append(f"the data {task.data.name} cannot be read: {error}")
         except DamagedTensors as error:  # since they were looked at
             problems.append(str(error).removesuffix("."))
     return NoNetwork("; ".join(dict.fromkeys(problems)).removesuffix("."))
@@ -90,13 +90,13 @@ def export(network: ExplorerNetwork) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _candidates(works: Iterable[Work]) -> list[TrainNetwork]:
-    return [work for work in dict.fromkeys(works) if isinstance(work, TrainNetwork) and _fits(work)]
+def _candidates(tasks: Iterable[Task]) -> list[TrainNetwork]:
+    return [task for task in dict.fromkeys(tasks) if isinstance(task, TrainNetwork) and _fits(task)]
 
 
-def _fits(work: TrainNetwork) -> bool:
-    data, net = work.data, work.net
-    if net.family != "fc" or work.start is not None:
+def _fits(task: TrainNetwork) -> bool:
+    data, net = task.data, task.net
+    if net.family != "fc" or task.start is not None:
         return False
     if data.n_outputs == 1 or data.variant != "true" or data.noise > 0:
         return False
@@ -104,24 +104,24 @@ def _fits(work: TrainNetwork) -> bool:
     return n_weights <= LARGEST
 
 
-def _accuracy(store: Store, work: TrainNetwork, which: Kept) -> float | None:
+def _accuracy(store: Store, task: TrainNetwork, which: Kept) -> float | None:
     """Of the epoch that the weights are of."""
-    epoch = (store.result(work) or {}).get(which) or {}
+    epoch = (store.result(task) or {}).get(which) or {}
     accuracy = epoch.get("test_accuracy")
     return accuracy if isinstance(accuracy, float) else None
 
 
-def _read(work: TrainNetwork, which: Kept, store: Store, accuracy: float | None) -> ExplorerNetwork:
-    examples = work.data.load(store.data_dir)
-    place = store.place(work)
-    before, after = work.make(place), work.make(place)
-    if store.weights_path(work, "epoch-0") is not None:
-        before.load_state_dict(place.weights_of(work, "epoch-0"))
-    after.load_state_dict(place.weights_of(work, which))
+def _read(task: TrainNetwork, which: Kept, store: Store, accuracy: float | None) -> ExplorerNetwork:
+    examples = task.data.load(store.data_dir)
+    directory = store.directory(task)
+    before, after = task.make(directory), task.make(directory)
+    if store.weights_path(task, "epoch-0") is not None:
+        before.load_state_dict(directory.weights_of(task, "epoch-0"))
+    after.load_state_dict(directory.weights_of(task, which))
     when = "after its last epoch" if which == "last" else "at its best epoch"
-    about = f"width {work.net.width}, depth {work.net.depth}, {work.data.label}, seed {work.seed}, {when}"
+    about = f"width {task.net.width}, depth {task.net.depth}, {task.data.label}, seed {task.seed}, {when}"
     train, test = _sample(examples.train, N_TRAIN), _sample(examples.test, N_TEST)
-    return ExplorerNetwork(work.name, about, before.eval(), after.eval(), train, test, accuracy)
+    return ExplorerNetwork(task.name, about, before.eval(), after.eval(), train, test, accuracy)
 
 
 def _sample(split: Split, number: int) -> Split:

@@ -139,7 +139,7 @@ def _address(path: Path, page: Path) -> str:
 
 
 def _lead(contents: Contents, has_network: bool) -> str:
-    runs = {run.work.name: run for sweep in contents.sweeps for run in sweep.runs}
+    runs = {run.task.name: run for sweep in contents.sweeps for run in sweep.runs}
     done = sum(run.state == "finished" for run in runs.values())
     told = text(f"{plural(len(contents.sweeps), 'experiment')}, {done:,} of {plural(len(runs), 'run')} finished")
     return f'{told} · <a href="#explorer">look into a network</a>' if has_network else told

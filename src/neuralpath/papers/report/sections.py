@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 
 from neuralpath.papers.claims import VERDICTS, ClaimVerdict
-from neuralpath.papers.experiments import HeatMaps, Shown, Table
+from neuralpath.papers.experiments import HeatMaps, SummaryItem, Table
 from neuralpath.papers.report.analyses import analysis_html
 from neuralpath.papers.report.contents import Contents, RunState, SweepContents, settings_of, versions_of
 from neuralpath.papers.report.guide import guide_html
@@ -26,7 +26,7 @@ def sweep_anchor(contents: SweepContents) -> str:
 def figures_of(contents: SweepContents) -> dict[str, Figure]:
     """All figures of a sweep that can be drawn, by their anchors."""
     drawn: dict[str, Figure] = {}
-    for index, item in enumerate(contents.shown):
+    for index, item in enumerate(contents.summary):
         if not isinstance(item, Table) and not is_empty(item):
             drawn[f"{sweep_anchor(contents)}-{index + 1}-{slug(item.title)[:60].strip('-')}"] = item
     return drawn
@@ -97,8 +97,8 @@ def sweep_html(contents: SweepContents, files: Files, all_versions: Sequence[Ver
     """The section of one sweep: where it stands, its tables and figures, and its runs in a list that opens."""
     sweep, experiment = contents.sweep, contents.sweep.experiment
     anchors = {id(figure): anchor for anchor, figure in figures_of(contents).items()}
-    shown = "".join(shown_html(item, anchors.get(id(item)), files) for item in contents.shown)
-    if not contents.shown:
+    shown = "".join(shown_html(item, anchors.get(id(item)), files) for item in contents.summary)
+    if not contents.summary:
         shown = '<p class="empty">Nothing to show yet.</p>'
     preset = f"preset {sweep.preset}" if sweep.preset else ""
     facts = [f'<a href="#papers">{text(experiment.source)}</a>', text(preset), f"version {text(sweep.version)}"]
@@ -106,14 +106,14 @@ def sweep_html(contents: SweepContents, files: Files, all_versions: Sequence[Ver
     command = f'<p class="command"><code>{text(sweep.command)}</code></p>' if sweep.command else ""
     return (
         f'<section class="sweep" id="{sweep_anchor(contents)}"><header><h2>{text(experiment.name)}</h2>'
-        f'<p class="summary">{text(experiment.summary[:1].upper() + experiment.summary[1:])}.</p>'
+        f'<p class="summary">{text(experiment.description[:1].upper() + experiment.description[1:])}.</p>'
         f'<p class="facts">{" · ".join(fact for fact in facts if fact)}</p>{_progress(contents)}'
         f"{against}{command}{guide_html(experiment.name)}</header>{shown}"
         f"{_runs_html(contents.runs, all_versions)}</section>"
     )
 
 
-def shown_html(item: Shown, anchor: str | None, files: Files) -> str:
+def shown_html(item: SummaryItem, anchor: str | None, files: Files) -> str:
     """A table, or a figure that has its anchor; one without is named as missing."""
     if isinstance(item, Table):
         return table_html(item)
@@ -159,7 +159,7 @@ def _runs_html(runs: Sequence[RunState], all_versions: Sequence[Versions]) -> st
 
 
 def _run_html(run: RunState, all_versions: Sequence[Versions]) -> str:
-    state = run.state if run.state != "begun" else f"begun: step {run.n_steps} of {run.work.n_steps}"
+    state = run.state if run.state != "begun" else f"begun: step {run.n_steps} of {run.task.n_steps}"
     about = run.about
     seconds = f" · {about['seconds']:.3g} s" if isinstance(about.get("seconds"), int | float) else ""
     lines = [f"error: {run.error}"] if run.error else []
@@ -168,10 +168,10 @@ def _run_html(run: RunState, all_versions: Sequence[Versions]) -> str:
         versions = ", ".join(f"{name} {value}" for name, value in versions_of(about))
         lines += [f"command: {about.get('command') or 'not kept'}", f"started: {about.get('started', 'not kept')}"]
         lines += [f"versions{number}: {versions}", f"system: {about.get('system', '?')}, {about.get('cpus', '?')} cpus"]
-    settings = settings_of(run.work).items()
+    settings = settings_of(run.task).items()
     lines += ["settings:", *(f"  {name}: {json.dumps(value, ensure_ascii=False)}" for name, value in settings)]
     return (
-        f'<li><details><summary><span class="state {slug(run.state)}">{text(state)}</span> {text(run.work.name)}'
+        f'<li><details><summary><span class="state {slug(run.state)}">{text(state)}</span> {text(run.task.name)}'
         f'<span class="figure-of-run">{text(run.headline)}{text(seconds)}</span></summary>'
         f"<pre>{text(chr(10).join(lines))}</pre></details></li>"
     )

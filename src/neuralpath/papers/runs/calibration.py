@@ -10,14 +10,14 @@ from pathlib import Path
 
 from neuralpath import __version__
 from neuralpath._files import write_atomically
-from neuralpath.papers.runs.work import canonical
+from neuralpath.papers.runs.task import canonical
 
 LONG = 1.0
 """Seconds from which a piece is timed once."""
 
 
 class Calibration:
-    """Seconds of short pieces of work, measured once with one thread and kept in a file."""
+    """Seconds of short pieces of task, measured once with one thread and kept in a file."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -25,7 +25,7 @@ class Calibration:
         self._known = self._read()
 
     def seconds(self, what: str, prepare: Callable[[], Callable[[], object]], repeats: int = 3) -> float:
-        """The least time of a piece of work; from the file where it has been measured.
+        """The least time of a piece of task; from the file where it has been measured.
 
         ``prepare`` makes the piece, and does what belongs to its first call only (compilation); it is not timed.
         """

@@ -12,17 +12,17 @@ from rich.table import Table
 from rich.text import Text
 
 from neuralpath.kernels import format_time
-from neuralpath.papers.runs.place import read_metrics
-from neuralpath.papers.runs.run_task import Outcome
+from neuralpath.papers.runs.execution import Outcome
+from neuralpath.papers.runs.run_directory import read_metrics
 from neuralpath.papers.runs.store import Store
-from neuralpath.papers.runs.work import Work
+from neuralpath.papers.runs.task import Task
 
 _REFRESH_PER_SECOND = 2
 
 
 @dataclass
 class _Running:
-    work: Work
+    task: Task
     begun: float
     first_step: int
     """Steps that were there when it began: an interrupted run goes on."""
@@ -39,12 +39,12 @@ class Display:
     """Progress of a sweep on standard error. Reads the metrics that runs write, so it sees every process's runs."""
 
     def __init__(
-        self, store: Store, works: tuple[Work, ...], waiting: set[str], show: bool | None, *, n_failed: int = 0
+        self, store: Store, tasks: tuple[Task, ...], waiting: set[str], show: bool | None, *, n_failed: int = 0
     ) -> None:
-        """Of ``works``, those are to be done that are ``waiting``; ``n_failed`` have failed before."""
+        """Of ``tasks``, those are to be done that are ``waiting``; ``n_failed`` have failed before."""
         self._store = store
-        self._works = works
-        self._counts = _Counts(finished=len(works) - len(waiting) - n_failed, failed=n_failed)
+        self._works = tasks
+        self._counts = _Counts(finished=len(tasks) - len(waiting) - n_failed, failed=n_failed)
         self._running: dict[str, _Running] = {}
         self._elsewhere: set[str] = set()
         self._console = Console(stderr=True, highlight=False, soft_wrap=True)
@@ -65,22 +65,22 @@ class Display:
         if self._live is not None:
             self._live.stop()
 
-    def started(self, work: Work) -> None:
+    def started(self, task: Task) -> None:
         """A run begins here."""
-        done = len(read_metrics(self._store.folder(work)))
-        self._running[work.name] = _Running(work, time.monotonic(), done)
-        self._elsewhere.discard(work.name)
+        done = len(read_metrics(self._store.folder(task)))
+        self._running[task.name] = _Running(task, time.monotonic(), done)
+        self._elsewhere.discard(task.name)
 
-    def busy(self, work: Work) -> None:
+    def busy(self, task: Task) -> None:
         """A run is in the hands of another process."""
-        self._running.pop(work.name, None)
-        if work.name not in self._elsewhere:
-            self._elsewhere.add(work.name)
-            self._say(f"another process is doing {work.name}")
+        self._running.pop(task.name, None)
+        if task.name not in self._elsewhere:
+            self._elsewhere.add(task.name)
+            self._say(f"another process is doing {task.name}")
 
-    def ended(self, work: Work, outcome: Outcome) -> None:
+    def ended(self, task: Task, outcome: Outcome) -> None:
         """A run has ended."""
-        self._running.pop(work.name, None)
+        self._running.pop(task.name, None)
         if outcome.kind == "finished":
             self._counts.finished += 1
             if outcome.seconds > 0:
@@ -90,19 +90,19 @@ class Display:
         took = f" in {format_time(outcome.seconds)}" if outcome.seconds > 0 else ""
         message = f": {outcome.message}" if outcome.message else ""
         done = f"[{self._counts.finished + self._counts.failed}/{len(self._works)}]"
-        self._say(f"{done} {outcome.kind} {work.name}{took}{message}")
+        self._say(f"{done} {outcome.kind} {task.name}{took}{message}")
 
     def __rich__(self) -> Group:
         table = Table(box=None, pad_edge=False)
         for heading in ("run", "step", "last", "for", "left"):
             table.add_column(heading, justify="left" if heading in ("run", "last") else "right", no_wrap=True)
         for running in list(self._running.values()):
-            metrics = read_metrics(self._store.folder(running.work))
+            metrics = read_metrics(self._store.folder(running.task))
             elapsed = time.monotonic() - running.begun
             left = _left(running, len(metrics), elapsed)
             table.add_row(
-                running.work.label,
-                f"{len(metrics)}/{running.work.n_steps}",
+                running.task.label,
+                f"{len(metrics)}/{running.task.n_steps}",
                 _last(metrics),
                 format_time(elapsed),
                 "" if left is None else format_time(left),
@@ -134,7 +134,7 @@ class Display:
 
 def _left(running: _Running, n_steps: int, elapsed: float) -> float | None:
     new = n_steps - running.first_step
-    return elapsed / new * (running.work.n_steps - n_steps) if new > 0 else None
+    return elapsed / new * (running.task.n_steps - n_steps) if new > 0 else None
 
 
 def _last(metrics: list[dict[str, Any]]) -> str:

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
-from neuralpath.papers.runs.run_task import Outcome, perform_work
+from neuralpath.papers.runs.execution import Outcome, run_task
 from neuralpath.papers.runs.store import RunError, Store
-from neuralpath.papers.runs.work import Work
+from neuralpath.papers.runs.task import Task
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess
@@ -32,46 +32,46 @@ class Executor(Protocol):
     def n_free(self) -> int:
         """How many more runs can be started now."""
 
-    def start(self, work: Work, weights: tuple[str, ...]) -> None:
+    def start(self, task: Task, weights: tuple[str, ...]) -> None:
         """Begin a run; ``weights`` are those that other runs will read."""
 
-    def wait(self, seconds: float) -> list[tuple[Work, Outcome]]:
+    def wait(self, seconds: float) -> list[tuple[Task, Outcome]]:
         """Runs that have ended, after at most so long."""
 
     def stop(self) -> None:
         """Ask what is running to save itself, and wait for that."""
 
 
-class InThisProcess:
+class InlineExecutor:
     """One run after the other, here."""
 
     def __init__(self, store: Store, command: str) -> None:
         self._store = store
         self._command = command
-        self._waiting: list[tuple[Work, tuple[str, ...]]] = []
+        self._waiting: list[tuple[Task, tuple[str, ...]]] = []
 
     @property
     def n_free(self) -> int:
         """As `Executor.n_free`."""
         return 1 - len(self._waiting)
 
-    def start(self, work: Work, weights: tuple[str, ...]) -> None:
+    def start(self, task: Task, weights: tuple[str, ...]) -> None:
         """As `Executor.start`."""
-        self._waiting.append((work, weights))
+        self._waiting.append((task, weights))
 
-    def wait(self, seconds: float) -> list[tuple[Work, Outcome]]:
+    def wait(self, seconds: float) -> list[tuple[Task, Outcome]]:
         """As `Executor.wait`; the run is done now."""
         if not self._waiting:
             time.sleep(seconds)
             return []
-        work, weights = self._waiting.pop()
-        return [(work, perform_work(work, self._store, weights, self._command))]
+        task, weights = self._waiting.pop()
+        return [(task, run_task(task, self._store, weights, self._command))]
 
     def stop(self) -> None:
         """As `Executor.stop`."""
 
 
-class Processes:
+class ProcessExecutor:
     """Several processes, each with one run at a time. One that dies costs its run only, and is replaced."""
 
     def __init__(self, n: int, store: Store, command: str) -> None:
@@ -83,21 +83,21 @@ class Processes:
     @property
     def n_free(self) -> int:
         """As `Executor.n_free`."""
-        return self._n - sum(worker.work is not None for worker in self._workers)
+        return self._n - sum(worker.task is not None for worker in self._workers)
 
-    def start(self, work: Work, weights: tuple[str, ...]) -> None:
+    def start(self, task: Task, weights: tuple[str, ...]) -> None:
         """As `Executor.start`."""
-        for idle in [worker for worker in self._workers if worker.work is None]:
+        for idle in [worker for worker in self._workers if worker.task is None]:
             try:
-                return idle.give(work, weights)
+                return idle.give(task, weights)
             except OSError:  # it has died while it had nothing to do
                 self._workers.remove(idle)
         self._workers.append(_Worker(self._store, self._command))
-        self._workers[-1].give(work, weights)
+        self._workers[-1].give(task, weights)
 
-    def wait(self, seconds: float) -> list[tuple[Work, Outcome]]:
+    def wait(self, seconds: float) -> list[tuple[Task, Outcome]]:
         """As `Executor.wait`."""
-        busy = [worker for worker in self._workers if worker.work is not None]
+        busy = [worker for worker in self._workers if worker.task is not None]
         if not busy:
             time.sleep(seconds)
             return []
@@ -113,10 +113,10 @@ class Processes:
             worker.join(max(0.0, deadline - time.monotonic()))
         self._workers.clear()
 
-    def _ended(self, workers: "list[_Worker]") -> Iterator[tuple[Work, Outcome]]:
+    def _ended(self, workers: "list[_Worker]") -> Iterator[tuple[Task, Outcome]]:
         for worker in workers:
-            work = worker.work
-            assert work is not None
+            task = worker.task
+            assert task is not None
             outcome = worker.take()
             if outcome == READY:
                 continue
@@ -129,9 +129,9 @@ class Processes:
                         "`jobs=1` needs no other process."
                     )
                 outcome = Outcome("failed", worker.epitaph())
-                self._store.fail(work, outcome.message, "", {})
+                self._store.fail(task, outcome.message, "", {})
             assert isinstance(outcome, Outcome)
-            yield work, outcome
+            yield task, outcome
 
 
 class _Worker:
@@ -140,15 +140,15 @@ class _Worker:
     def __init__(self, store: Store, command: str) -> None:
         context = multiprocessing.get_context("spawn")  # a fork would copy the threads of torch and numba half alive
         self.connection, theirs = context.Pipe()
-        self.work: Work | None = None
+        self.task: Task | None = None
         self.has_begun = False
         self._process: SpawnProcess = context.Process(target=_serve, args=(theirs, store, command), daemon=True)
         self._process.start()
         theirs.close()
 
-    def give(self, work: Work, weights: tuple[str, ...]) -> None:
-        self.work = work
-        self.connection.send((work, weights))
+    def give(self, task: Task, weights: tuple[str, ...]) -> None:
+        self.task = task
+        self.connection.send((task, weights))
 
     def take(self) -> Outcome | str | None:
         """What the process says: that it is ready, or how its run has ended; None if it has died."""
@@ -157,7 +157,7 @@ class _Worker:
         except (EOFError, OSError):
             return None
         if isinstance(message, Outcome):
-            self.work = None
+            self.task = None
         else:
             self.has_begun = True
         return message
@@ -173,7 +173,7 @@ class _Worker:
         return f"the process of the run ended with status {code}"
 
     def terminate(self) -> None:
-        if self.work is None:
+        if self.task is None:
             self.connection.close()  # it ends by itself
         else:
             self._process.terminate()
@@ -191,10 +191,10 @@ def _serve(connection: Connection, store: Store, command: str) -> None:
     connection.send(READY)
     while True:
         try:
-            work, weights = connection.recv()
+            task, weights = connection.recv()
         except (EOFError, OSError, KeyboardInterrupt):
             return
-        outcome = perform_work(work, store, weights, command)
+        outcome = run_task(task, store, weights, command)
         try:
             connection.send(outcome)
         except OSError:

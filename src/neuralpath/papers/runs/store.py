@@ -13,9 +13,9 @@ from neuralpath._configs import to_json
 from neuralpath._files import write_atomically
 from neuralpath.papers.runs.errors import RunError as RunError  # which is part of what a store offers
 from neuralpath.papers.runs.locks import locked
-from neuralpath.papers.runs.place import METRICS, WEIGHTS, Place
+from neuralpath.papers.runs.run_directory import METRICS, WEIGHTS, RunDirectory
+from neuralpath.papers.runs.task import FORMAT, Task, Weights, canonical
 from neuralpath.papers.runs.tensors import DamagedTensors, damage
-from neuralpath.papers.runs.work import FORMAT, Weights, Work, canonical
 
 RECORD = "record.json"
 CONFIG = "config.json"
@@ -66,134 +66,134 @@ class Store:
         except OSError as error:
             raise RunError(f"the output folder {self.out} cannot be written to: {error.strerror}.") from error
 
-    def folder(self, work: Work) -> Path:
+    def folder(self, task: Task) -> Path:
         """The directory of a run."""
-        return self.out / work.name
+        return self.out / task.name
 
     @contextmanager
-    def lock(self, work: Work) -> Iterator[bool]:
+    def lock(self, task: Task) -> Iterator[bool]:
         """Hold the run against other processes; False where another one has it."""
-        with locked(self.out / LOCKS / work.name) as ours:
+        with locked(self.out / LOCKS / task.name) as ours:
             yield ours
 
-    def result(self, work: Work) -> dict[str, Any] | None:
+    def result(self, task: Task) -> dict[str, Any] | None:
         """The result of a finished run; None of any other.
 
         Raises: DamagedRecord.
         """
-        path = self.record_path(work)
-        return None if path is None else read_record(path, work)["result"]
+        path = self.record_path(task)
+        return None if path is None else read_record(path, task)["result"]
 
-    def record_path(self, work: Work) -> Path | None:
+    def record_path(self, task: Task) -> Path | None:
         """The record of a finished run, in the output folder or else among the records."""
-        path = self.folder(work) / RECORD
-        return path if path.exists() else self._known.get(f"{work.name}.json")
+        path = self.folder(task) / RECORD
+        return path if path.exists() else self._known.get(f"{task.name}.json")
 
-    def weights_path(self, work: Work, which: str) -> Path | None:
+    def weights_path(self, task: Task, which: str) -> Path | None:
         """The file of weights that a run has kept, if it is still there and whole."""
-        return next((path for path in self._weights_files(work, which) if damage(path) is None), None)
+        return next((path for path in self._weights_files(task, which) if damage(path) is None), None)
 
     def has(self, weights: Weights) -> bool:
         """Whether weights that a run reads are there; damaged ones count as missing."""
         return self.weights_path(weights.work, weights.which) is not None
 
-    def damaged_weights(self, work: Work, which: str) -> list[str]:
+    def damaged_weights(self, task: Task, which: str) -> list[str]:
         """What is wrong with the files of weights that a run has kept, in the output folder or among the records."""
-        return [problem for path in self._weights_files(work, which) if (problem := damage(path)) is not None]
+        return [problem for path in self._weights_files(task, which) if (problem := damage(path)) is not None]
 
-    def place(self, work: Work) -> Place:
-        """The directory as the work sees it."""
-        return Place(self.folder(work), self._find_weights, self.data_dir)
+    def directory(self, task: Task) -> RunDirectory:
+        """The directory as the task sees it."""
+        return RunDirectory(self.folder(task), self._find_weights, self.data_dir)
 
-    def failure(self, work: Work) -> dict[str, Any] | None:
+    def failure(self, task: Task) -> dict[str, Any] | None:
         """What a failed run has left, its ``error`` at least; None where there is nothing that can be read."""
-        return _read_failure(self.folder(work))
+        return _read_failure(self.folder(task))
 
-    def is_running(self, work: Work) -> bool:
+    def is_running(self, task: Task) -> bool:
         """Whether some process has the run in its hands."""
         try:
-            if not (self.out / LOCKS / work.name).exists():
+            if not (self.out / LOCKS / task.name).exists():
                 return False
-            with self.lock(work) as ours:
+            with self.lock(task) as ours:
                 return not ours
         except OSError:  # a folder of somebody else, which may be read only
             return False
 
-    def problem(self, work: Work, weights: tuple[str, ...] = ()) -> str | None:
+    def problem(self, task: Task, weights: tuple[str, ...] = ()) -> str | None:
         """What is wrong with what is kept of a run that is in nobody's hands: its directory, its record, and weights.
 
         Only those weights are looked at that are named, since that takes reading them.
         """
-        folder = self.folder(work)
-        found = _damage(folder, work) or _damaged_weights(folder, weights)
+        folder = self.folder(task)
+        found = _damage(folder, task) or _damaged_weights(folder, weights)
         if found is None:
-            return "; ".join(self.damaged_among_records(work, weights)) or None
-        return None if self.is_running(work) else f"{folder} is damaged ({found})"
+            return "; ".join(self.damaged_among_records(task, weights)) or None
+        return None if self.is_running(task) else f"{folder} is damaged ({found})"
 
-    def damaged_among_records(self, work: Work, weights: tuple[str, ...] = ()) -> list[str]:
+    def damaged_among_records(self, task: Task, weights: tuple[str, ...] = ()) -> list[str]:
         """What is damaged of a run in the folder of records: that is only read, so it is named and stays."""
         problems = []
-        record = self._known.get(f"{work.name}.json")
+        record = self._known.get(f"{task.name}.json")
         if record is not None:
             try:
-                read_record(record, work)
+                read_record(record, task)
             except DamagedRecord as error:
                 problems.append(str(error).removesuffix("."))
-        files = (self._known.get(f"{work.name}.{which}.safetensors") for which in weights)
+        files = (self._known.get(f"{task.name}.{which}.safetensors") for which in weights)
         return problems + [found for path in files if path is not None and (found := damage(path)) is not None]
 
-    def begin(self, work: Work) -> str | None:
+    def begin(self, task: Task) -> str | None:
         """Prepare the directory; call it with the lock held. What was damaged is put aside: the message names it."""
-        folder = self.folder(work)
-        problem = _damage(folder, work) or _damaged_weights(folder)
-        message = None if problem is None else self.put_aside(work, problem)
+        folder = self.folder(task)
+        problem = _damage(folder, task) or _damaged_weights(folder)
+        message = None if problem is None else self.put_aside(task, problem)
         folder.mkdir(parents=True, exist_ok=True)
         (folder / FAILURE).unlink(missing_ok=True)
         if not (folder / CONFIG).exists():
-            write_atomically(folder / CONFIG, _pretty(_identity(work)))
+            write_atomically(folder / CONFIG, _pretty(_identity(task)))
         return message
 
-    def put_aside(self, work: Work, problem: str) -> str:
+    def put_aside(self, task: Task, problem: str) -> str:
         """Move the damaged directory of a run away; a message that says so."""
         for number in range(1, 10_000):
-            target = self.out / QUARANTINE / f"{work.name}-{number}"
+            target = self.out / QUARANTINE / f"{task.name}-{number}"
             if not target.exists():
                 break
         target.parent.mkdir(exist_ok=True)
-        shutil.move(self.folder(work), target)
-        return f"{self.folder(work)} is damaged ({problem}): it lies in {target} now, and the run is repeated"
+        shutil.move(self.folder(task), target)
+        return f"{self.folder(task)} is damaged ({problem}): it lies in {target} now, and the run is repeated"
 
-    def finish(self, work: Work, result: dict[str, Any], about: dict[str, Any]) -> None:
+    def finish(self, task: Task, result: dict[str, Any], about: dict[str, Any]) -> None:
         """Write what is true of this machine, and then the record: with it the run is finished."""
-        folder = self.folder(work)
+        folder = self.folder(task)
         write_atomically(folder / ABOUT, _pretty(about))
-        body = {**_identity(work), "result": result}
+        body = {**_identity(task), "result": result}
         checked = {"sha256": _checksum(body), **body}
         write_atomically(folder / RECORD, _pretty(checked))
 
-    def fail(self, work: Work, error: str, trace: str, about: dict[str, Any]) -> None:
+    def fail(self, task: Task, error: str, trace: str, about: dict[str, Any]) -> None:
         """Note that a run has failed."""
-        folder = self.folder(work)
+        folder = self.folder(task)
         folder.mkdir(parents=True, exist_ok=True)
         write_atomically(folder / FAILURE, _pretty({"error": error, "trace": trace, **about}))
 
-    def _weights_files(self, work: Work, which: str) -> list[Path]:
+    def _weights_files(self, task: Task, which: str) -> list[Path]:
         """Where the weights of a run are, damaged ones included; those of the output folder first."""
-        own = self.folder(work) / WEIGHTS / f"{which}.safetensors"
-        known = self._known.get(f"{work.name}.{which}.safetensors")
+        own = self.folder(task) / WEIGHTS / f"{which}.safetensors"
+        known = self._known.get(f"{task.name}.{which}.safetensors")
         return [path for path in (own, known) if path is not None and path.exists()]
 
-    def _find_weights(self, work: Work, which: str) -> Path:
-        path = self.weights_path(work, which)
+    def _find_weights(self, task: Task, which: str) -> Path:
+        path = self.weights_path(task, which)
         if path is not None:
             return path
-        if problems := self.damaged_weights(work, which):
+        if problems := self.damaged_weights(task, which):
             raise DamagedTensors(f"{'; '.join(problems)}; --retry-failed does the run again that has made them.")
-        raise FileNotFoundError(f"the run {work.name} has kept no weights {which!r}.")
+        raise FileNotFoundError(f"the run {task.name} has kept no weights {which!r}.")
 
 
-def read_record(path: Path, work: Work | None = None) -> dict[str, Any]:
-    """A record, checked against its checksum, and against the work that it should be of.
+def read_record(path: Path, task: Task | None = None) -> dict[str, Any]:
+    """A record, checked against its checksum, and against the task that it should be of.
 
     Raises: DamagedRecord.
     """
@@ -210,7 +210,7 @@ def read_record(path: Path, work: Work | None = None) -> dict[str, Any]:
         raise DamagedRecord(f"{path} is damaged: its checksum is wrong.")
     if body["format"] != FORMAT:
         raise DamagedRecord(f"{path} has format {body['format']}; this version reads format {FORMAT}.")
-    if work is not None and body["fingerprint"] != work.fingerprint:
+    if task is not None and body["fingerprint"] != task.fingerprint:
         raise DamagedRecord(f"{path} is of another run: its fingerprint is {body['fingerprint'][:10]}….")
     return dict(body)
 
@@ -227,11 +227,11 @@ def read_about(path: Path) -> dict[str, Any] | None:
     return dict(about)
 
 
-def _identity(work: Work) -> dict[str, Any]:
-    return {"format": FORMAT, "name": work.name, "fingerprint": work.fingerprint, "work": to_json(work)}
+def _identity(task: Task) -> dict[str, Any]:
+    return {"format": FORMAT, "name": task.name, "fingerprint": task.fingerprint, "work": to_json(task)}
 
 
-def _damage(folder: Path, work: Work) -> str | None:
+def _damage(folder: Path, task: Task) -> str | None:
     """What is wrong with the directory of a run that is to be begun or taken up, its weights aside."""
     if not folder.exists() and not folder.is_symlink():
         return None
@@ -239,12 +239,12 @@ def _damage(folder: Path, work: Work) -> str | None:
         return "it is no directory"
     config = folder / CONFIG
     try:
-        if config.exists() and json.loads(config.read_bytes()) != json.loads(canonical(_identity(work))):
+        if config.exists() and json.loads(config.read_bytes()) != json.loads(canonical(_identity(task))):
             return f"{CONFIG} is of another run"
         if (folder / METRICS).exists():
             (folder / METRICS).read_text(encoding="utf-8")
         if (folder / RECORD).exists():
-            read_record(folder / RECORD, work)
+            read_record(folder / RECORD, task)
     except DamagedRecord as error:
         return str(error).removesuffix(".")
     except (OSError, ValueError, RecursionError) as error:

@@ -5,9 +5,9 @@ import pytest
 from neuralpath._configs import ADDED_LATER, to_json
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
-from neuralpath.papers.runs.work import Weights, with_needs
+from neuralpath.papers.runs.task import Weights, with_dependencies
 from neuralpath.training.config import TrainingConfig
-from papers.runs.small_works import Counting
+from papers.runs.small_tasks import Counting
 
 
 def test_equal_works_have_one_name_and_a_change_of_anything_another():
@@ -21,7 +21,7 @@ def test_equal_works_have_one_name_and_a_change_of_anything_another():
         TrainNetwork(DataSpec("digits"), NetSpec(bias=False), TrainingConfig(epochs=3), seed=1),
         TrainNetwork(DataSpec("digits"), NetSpec(), TrainingConfig(epochs=3, evaluate_every=2), seed=1),
     ]
-    assert len({work.fingerprint for work in (first, *others)}) == 5
+    assert len({task.fingerprint for task in (first, *others)}) == 5
 
 
 def test_fingerprints_do_not_change_between_versions():
@@ -49,13 +49,13 @@ def test_needs_come_before_what_needs_them_and_once():
         Counting("right", reads=(Weights(base), Weights(base, "best"))),
     )
     top = Counting("top", reads=(Weights(left), Weights(right)))
-    assert [work.name_of for work in with_needs((top, right))] == ["base", "left", "right", "top"]
+    assert [task.name_of for task in with_dependencies((top, right))] == ["base", "left", "right", "top"]
 
 
 def test_names_are_safe_for_files():
-    work = Counting("a/b c: ü*")
-    assert work.name.startswith("counting-a-b-c-")
-    assert "/" not in work.name
+    task = Counting("a/b c: ü*")
+    assert task.name.startswith("counting-a-b-c-")
+    assert "/" not in task.name
 
 
 @pytest.mark.parametrize("bad", [{"noise": 1.5}, {"n_train": 0}, {"size": 3}])

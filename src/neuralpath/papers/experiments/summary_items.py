@@ -79,4 +79,4 @@ class Pictures:
     note: str = ""
 
 
-Shown = Table | Curves | Distribution | HeatMaps | Pictures
+SummaryItem = Table | Curves | Distribution | HeatMaps | Pictures

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from typing import Any, Literal
 
 from neuralpath.papers.runs.store import DamagedRecord, Store
-from neuralpath.papers.runs.work import Work
+from neuralpath.papers.runs.task import Task
 from neuralpath.training import CheckpointError, Terminated
 
 Kind = Literal["finished", "busy", "failed", "interrupted", "unwritable"]
@@ -31,72 +31,72 @@ class Outcome:
     seconds: float = 0.0
 
 
-def is_finished(store: Store, work: Work, weights: tuple[str, ...] = ()) -> bool:
+def is_finished(store: Store, task: Task, weights: tuple[str, ...] = ()) -> bool:
     """Whether a run has a good record, and good weights of those that are still wanted of it."""
     try:
-        if store.result(work) is None:
+        if store.result(task) is None:
             return False
     except DamagedRecord:
-        return False  # `perform_work` says so and puts it aside
-    return all(store.weights_path(work, which) is not None for which in weights)
+        return False  # `run_task` says so and puts it aside
+    return all(store.weights_path(task, which) is not None for which in weights)
 
 
-def perform_work(work: Work, store: Store, weights: tuple[str, ...] = (), command: str = "") -> Outcome:
-    """Do a run unless it is finished, with one thread; mistakes of the work become an outcome, not an error."""
+def run_task(task: Task, store: Store, weights: tuple[str, ...] = (), command: str = "") -> Outcome:
+    """Do a run unless it is finished, with one thread; mistakes of the task become an outcome, not an error."""
     begun = time.perf_counter()
     try:
-        with store.lock(work) as ours:
+        with store.lock(task) as ours:
             if not ours:
                 return Outcome("busy")
-            if is_finished(store, work, weights):
+            if is_finished(store, task, weights):
                 return Outcome("finished")
             notes = [
                 f"{problem}: the run is repeated, and `neuralpath collect` puts the new file in its place"
-                for problem in store.damaged_among_records(work, weights)
+                for problem in store.damaged_among_records(task, weights)
             ]
-            return _perform_locked(work, store, command, begun, notes)
+            return _run_locked(task, store, command, begun, notes)
     except (KeyboardInterrupt, Terminated):
         return Outcome("interrupted", seconds=time.perf_counter() - begun)
     except Exception as error:
         if not is_unwritable(error):
             raise
-        return Outcome("unwritable", f"{store.folder(work)} cannot be written to: {reason(error)}")
+        return Outcome("unwritable", f"{store.folder(task)} cannot be written to: {reason(error)}")
 
 
-def _perform_locked(work: Work, store: Store, command: str, begun: float, notes: list[str]) -> Outcome:
+def _run_locked(task: Task, store: Store, command: str, begun: float, notes: list[str]) -> Outcome:
     """Do the run; ``notes`` is what the outcome says of damage, of which more may be found here."""
     about = {"started": datetime.now(UTC).isoformat(timespec="seconds"), "command": command, **_surroundings()}
-    notes += _begun(work, store)
+    notes += _begun(task, store)
     try:
         try:
-            result = _result(work, store)
+            result = _result(task, store)
         except CheckpointError as error:
             if is_unwritable(error):
                 raise
-            notes += [store.put_aside(work, str(error).removesuffix(".")), *_begun(work, store)]
-            result = _result(work, store)
+            notes += [store.put_aside(task, str(error).removesuffix(".")), *_begun(task, store)]
+            result = _result(task, store)
         seconds = time.perf_counter() - begun
-        store.finish(work, result, {**about, "seconds": round(seconds, 3)})
-        store.place(work).clear_checkpoints()
+        store.finish(task, result, {**about, "seconds": round(seconds, 3)})
+        store.directory(task).clear_checkpoints()
         return Outcome("finished", "; ".join(notes), seconds)
     except Exception as error:
         if is_unwritable(error):
             raise
         text = f"{type(error).__name__}: {error}"
-        store.fail(work, text, traceback.format_exc(), about)
+        store.fail(task, text, traceback.format_exc(), about)
         return Outcome("failed", "; ".join([*notes, text]), time.perf_counter() - begun)
 
 
-def _begun(work: Work, store: Store) -> list[str]:
-    message = store.begin(work)
+def _begun(task: Task, store: Store) -> list[str]:
+    message = store.begin(task)
     return [] if message is None else [message]
 
 
-def _result(work: Work, store: Store) -> dict[str, Any]:
+def _result(task: Task, store: Store) -> dict[str, Any]:
     from neuralpath.training import threads_kept
 
     with threads_kept(1):
-        return work.perform(store.place(work))
+        return task.run(store.directory(task))
 
 
 def is_unwritable(error: BaseException) -> bool:

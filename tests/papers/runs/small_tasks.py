@@ -1,4 +1,4 @@
-"""Small works for tests of the engine; in a module of their own, so that other processes can import them."""
+"""Small tasks for tests of the engine; in a module of their own, so that other processes can import them."""
 
 import os
 import signal
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 import torch
 
-from neuralpath.papers.runs.work import Weights, Work
+from neuralpath.papers.runs.task import Task, Weights
 
 
 @dataclass(frozen=True)
-class Counting(Work):
+class Counting(Task):
     """Writes a line of metrics for each step, goes on where it was, and keeps a tensor."""
 
     name_of: str
@@ -27,14 +27,14 @@ class Counting(Work):
     def n_steps(self):
         return self.n
 
-    def perform(self, place):
-        done = len(place.metrics())
-        start = sum(float(place.weights_of(weights.work, weights.which)["x"]) for weights in self.reads)
+    def run(self, directory):
+        done = len(directory.metrics())
+        start = sum(float(directory.weights_of(weights.work, weights.which)["x"]) for weights in self.reads)
         for step in range(done + 1, self.n + 1):
             time.sleep(self.pause)
-            place.add_metrics(step, {"square": step * step})
-        place.save_weights("last", {"x": torch.tensor(start + self.n)})
-        return {"squares": [line["square"] for line in place.metrics()], "start": start, "pid": None}
+            directory.add_metrics(step, {"square": step * step})
+        directory.save_weights("last", {"x": torch.tensor(start + self.n)})
+        return {"squares": [line["square"] for line in directory.metrics()], "start": start, "pid": None}
 
     def seconds(self, calibration):
         return self.n * self.pause
@@ -49,10 +49,10 @@ class Failing(Counting):
 
     flag: str = ""
 
-    def perform(self, place):
+    def run(self, directory):
         if not os.path.exists(self.flag):
             raise ValueError("the flag is missing")
-        return super().perform(place)
+        return super().run(directory)
 
 
 @dataclass(frozen=True)
@@ -61,11 +61,11 @@ class Dying(Counting):
 
     flag: str = ""
 
-    def perform(self, place):
+    def run(self, directory):
         if not os.path.exists(self.flag):
             open(self.flag, "w").close()
             os.kill(os.getpid(), signal.SIGKILL)
-        return super().perform(place)
+        return super().run(directory)
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,6 @@ class Filling(Counting):
 
     megabytes: int = 4
 
-    def perform(self, place):
-        place.save_weights("big", {"x": torch.zeros(self.megabytes << 18)})
-        return super().perform(place)
+    def run(self, directory):
+        directory.save_weights("big", {"x": torch.zeros(self.megabytes << 18)})
+        return super().run(directory)

@@ -10,9 +10,9 @@ import time
 import pytest
 
 from neuralpath.papers.runs.store import RunError
-from neuralpath.papers.runs.sweep import perform
-from neuralpath.papers.runs.work import Weights
-from papers.runs.small_works import Counting
+from neuralpath.papers.runs.sweep import run_tasks
+from neuralpath.papers.runs.task import Weights
+from papers.runs.small_tasks import Counting
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ def records(folder):
 def test_a_lost_worker_costs_its_unfinished_steps_only(tmp_path, cluster):
     file, workers = cluster
     base = Counting("base", n=2)
-    works = [Counting(f"c{i}", n=10, pause=0.1, reads=(Weights(base),)) for i in range(6)]
-    perform(works, tmp_path / "quiet", progress=False, jobs=2)
+    tasks = [Counting(f"c{i}", n=10, pause=0.1, reads=(Weights(base),)) for i in range(6)]
+    run_tasks(tasks, tmp_path / "quiet", progress=False, jobs=2)
 
     def kill_in_the_middle():
         deadline = time.monotonic() + 120
@@ -56,7 +56,7 @@ def test_a_lost_worker_costs_its_unfinished_steps_only(tmp_path, cluster):
 
     killer = threading.Thread(target=kill_in_the_middle, daemon=True)
     killer.start()
-    results = perform(works, tmp_path / "out", cluster=str(file), progress=False)
+    results = run_tasks(tasks, tmp_path / "out", cluster=str(file), progress=False)
     killer.join()
     assert workers[0].poll() is not None
     assert len(results) == 6
@@ -65,4 +65,4 @@ def test_a_lost_worker_costs_its_unfinished_steps_only(tmp_path, cluster):
 
 def test_an_unreachable_scheduler_is_said(tmp_path):
     with pytest.raises(RunError, match="neither the address of a scheduler"):
-        perform([Counting("a")], tmp_path, cluster="nowhere", progress=False)
+        run_tasks([Counting("a")], tmp_path, cluster="nowhere", progress=False)

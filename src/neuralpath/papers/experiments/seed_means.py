@@ -3,9 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from neuralpath.papers.experiments.experiment import Results
-from neuralpath.papers.experiments.shown import Curve
 from neuralpath.papers.experiments.statistics import Spread
-from neuralpath.papers.runs import Work
+from neuralpath.papers.experiments.summary_items import Curve
+from neuralpath.papers.runs import Task
 
 
 def spread(values: Iterable[float | None], decimals: int | None = None) -> Spread | None:
@@ -31,7 +31,7 @@ def curves(named: Mapping[str, Sequence[Mapping[float, float | None]]]) -> tuple
     return tuple(curve for curve in drawn if curve is not None)
 
 
-def finished(works: Sequence[Work], results: Results) -> str:
+def finished(tasks: Sequence[Task], results: Results) -> str:
     """How many of the runs are there, for the note under a table."""
-    done = sum(work in results for work in works)
-    return f"{done} of {len(works)} runs are finished."
+    done = sum(task in results for task in tasks)
+    return f"{done} of {len(tasks)} runs are finished."

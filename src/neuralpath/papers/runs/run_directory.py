@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from neuralpath.papers.runs.task import Task
 from neuralpath.papers.runs.tensors import read_tensors, write_tensors
-from neuralpath.papers.runs.work import Work
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -17,12 +17,12 @@ METRICS = "metrics.jsonl"
 WEIGHTS = "weights"
 CHECKPOINTS = "checkpoints"
 
-FindWeights = Callable[[Work, str], Path]
-"""Where the file is that holds the weights of a work; the second argument says which of them."""
+FindWeights = Callable[[Task, str], Path]
+"""Where the file is that holds the weights of a task; the second argument says which of them."""
 
 
-class Place:
-    """The directory of a run, for the work that is done in it."""
+class RunDirectory:
+    """The directory of a run, for the task that is done in it."""
 
     def __init__(self, folder: Path, find_weights: FindWeights, data_dir: Path | None = None) -> None:
         self.folder = folder
@@ -59,7 +59,7 @@ class Place:
         whole = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
         write_tensors(folder / f"{which}.safetensors", save(whole))
 
-    def weights_of(self, work: Work, which: str) -> "dict[str, Tensor]":
+    def weights_of(self, task: Task, which: str) -> "dict[str, Tensor]":
         """The weights that a needed run has kept.
 
         Raises:
@@ -70,7 +70,7 @@ class Place:
         from safetensors.torch import load
 
         # Copies, in memory that torch aligns: vector code may round differently on other alignments.
-        return {name: tensor.clone() for name, tensor in load(read_tensors(self._find_weights(work, which))).items()}
+        return {name: tensor.clone() for name, tensor in load(read_tensors(self._find_weights(task, which))).items()}
 
     def clear_checkpoints(self) -> None:
         """Remove what only an unfinished run needs."""

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from neuralpath._cluster import ClusterError, connect
-from neuralpath.papers.runs.run_task import Outcome, perform_work
+from neuralpath.papers.runs.execution import Outcome, run_task
 from neuralpath.papers.runs.store import RunError, Store
-from neuralpath.papers.runs.work import Work
+from neuralpath.papers.runs.task import Task
 
 if TYPE_CHECKING:
     from distributed import Future
@@ -17,7 +17,7 @@ _ONE_AT_A_TIME = threading.Lock()
 """In a worker: the number of torch's threads belongs to the process, and a run that changed it would change others."""
 
 
-class OnDask:
+class DaskExecutor:
     """One task for each run, as many at a time as there are workers.
 
     A worker that is lost costs the steps since the last checkpoint: its lock goes with it, and the scheduler gives the
@@ -28,7 +28,7 @@ class OnDask:
         records = tuple(folder.resolve() for folder in store.record_folders)
         self._store = Store(store.out.resolve(), records, _resolved(store.data_dir))
         self._command = command
-        self._running: dict[Future[Outcome], Work] = {}
+        self._running: dict[Future[Outcome], Task] = {}
         try:
             self._client = connect(cluster)
         except ClusterError as error:
@@ -46,13 +46,13 @@ class OnDask:
         """As `Executor.n_free`."""
         return len(self._client.scheduler_info(n_workers=-1)["workers"]) - len(self._running)
 
-    def start(self, work: Work, weights: tuple[str, ...]) -> None:
+    def start(self, task: Task, weights: tuple[str, ...]) -> None:
         """As `Executor.start`."""
         # Not pure: a run that was busy is asked for again, and must not be answered with the outcome of before.
-        future = self._client.submit(_perform, work, self._store, weights, self._command, key=None, pure=False)
-        self._running[future] = work
+        future = self._client.submit(_execute, task, self._store, weights, self._command, key=None, pure=False)
+        self._running[future] = task
 
-    def wait(self, seconds: float) -> list[tuple[Work, Outcome]]:
+    def wait(self, seconds: float) -> list[tuple[Task, Outcome]]:
         """As `Executor.wait`."""
         from distributed import wait
 
@@ -69,9 +69,9 @@ class OnDask:
         self._client.close()
 
 
-def _perform(work: Work, store: Store, weights: tuple[str, ...], command: str) -> Outcome:
+def _execute(task: Task, store: Store, weights: tuple[str, ...], command: str) -> Outcome:
     with _ONE_AT_A_TIME:
-        return perform_work(work, store, weights, command)
+        return run_task(task, store, weights, command)
 
 
 def _outcome(future: "Future[Outcome]") -> Outcome:

@@ -1,4 +1,4 @@
-"""A piece of work: all that its result depends on, what it needs of other pieces, and how it is done."""
+"""A piece of task: all that its result depends on, what it needs of other pieces, and how it is done."""
 
 import hashlib
 import json
@@ -13,20 +13,20 @@ from neuralpath._configs import to_json
 
 if TYPE_CHECKING:
     from neuralpath.papers.runs.calibration import Calibration
-    from neuralpath.papers.runs.place import Place
+    from neuralpath.papers.runs.run_directory import RunDirectory
 
 FORMAT = 1
-"""Of works, records and run directories; part of every fingerprint."""
+"""Of tasks, records and run directories; part of every fingerprint."""
 
 _NAME_CHARACTERS = re.compile(r"[^A-Za-z0-9.+=_-]+")
 
 
 @dataclass(frozen=True)
-class Work(ABC):
-    """What one run does. Subclasses are frozen dataclasses of plain values, of other such records and of other works.
+class Task(ABC):
+    """What one run does. Subclasses are frozen dataclasses of plain values, of other such records and of other tasks.
 
-    Equal works give equal results, byte for byte: everything that matters is a field, seeds included, and nothing else
-    is (no paths, no number of processes). A work that is a field of another is one run, shared by all that need it.
+    Equal tasks give equal results, byte for byte: everything that matters is a field, seeds included, and nothing else
+    is (no paths, no number of processes). A task that is a field of another is one run, shared by all that need it.
     """
 
     @property
@@ -40,8 +40,8 @@ class Work(ABC):
         return tuple(_weights_in(getattr(self, part.name) for part in fields(self)))
 
     @property
-    def needs(self) -> tuple["Work", ...]:
-        """Works that must be finished before, because their weights are read."""
+    def dependencies(self) -> tuple["Task", ...]:
+        """Tasks that must be finished before, because their weights are read."""
         return tuple(dict.fromkeys(weights.work for weights in self.weights_read))
 
     @property
@@ -50,7 +50,7 @@ class Work(ABC):
         return 1
 
     @abstractmethod
-    def perform(self, place: "Place") -> dict[str, Any]:
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """Do it, or go on where an interrupted run was; the result as plain JSON values, small."""
 
     @abstractmethod
@@ -76,7 +76,7 @@ class Work(ABC):
 class Weights:
     """The weights of another run: ``best`` is the epoch of the best test accuracy, or ``last``, or ``epoch-10``."""
 
-    work: Work
+    work: Task
     which: str = "last"
 
 
@@ -93,16 +93,16 @@ def canonical(value: Any) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
 
 
-def with_needs(works: tuple[Work, ...]) -> tuple[Work, ...]:
-    """The works and all that they need, each once, what is needed before what needs it."""
-    ordered: dict[str, Work] = {}
+def with_dependencies(tasks: tuple[Task, ...]) -> tuple[Task, ...]:
+    """The tasks and all that they need, each once, what is needed before what needs it."""
+    ordered: dict[str, Task] = {}
 
-    def add(work: Work) -> None:
-        if work.name not in ordered:
-            for needed in work.needs:
+    def add(task: Task) -> None:
+        if task.name not in ordered:
+            for needed in task.dependencies:
                 add(needed)
-            ordered[work.name] = work
+            ordered[task.name] = task
 
-    for work in works:
-        add(work)
+    for task in tasks:
+        add(task)
     return tuple(ordered.values())
