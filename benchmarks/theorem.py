@@ -97,7 +97,7 @@ def variance_against_depth(width: int = 128, depths=(2, 4, 8, 16, 32, 64), n_dra
         layers = [torch.nn.Linear(8 if k == 0 else width, width, bias=False) for k in range(depth - 1)]
         model = torch.nn.Sequential(*layers, torch.nn.Linear(width, 1, bias=False)).double()
         drawn = concentration(
-            npath.trace(model, x), x, n_draws, generator=generator(depth), variance=1 / width, draw=random_signs
+            npath.trace(model, x), x, n_draws, generator=generator(depth), weight_variance=1 / width, draw=random_signs
         )
         bound = printed_variance_bound(8, width, depth, 1 / width)
         expected, variance = float(drawn.expected), float(drawn.variance)
@@ -129,7 +129,7 @@ def two_limits(widths, depth: int = 4) -> dict:
         seed, n_draws = generator(width), draws_of(width)
         for _ in range(n_draws):
             nets.initialize(model, nets.Gaussian(), seed)
-            weights = random_weights(graph, generator=seed, variance=2 / width)
+            weights = random_weights(graph, generator=seed, weight_variance=2 / width)
             drawn = {"dependent": value_kernel(graph, x), "independent": value_kernel(graph, x, weights=weights)}
             for kind, limit in distances:
                 distances[kind, limit].append((drawn[kind] - limits[limit]).norm() / limits[limit].norm())

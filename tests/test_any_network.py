@@ -49,7 +49,7 @@ def _check_path_quantities(program: Program) -> None:
     linear_nodes = [node.name for node in graph.nodes if isinstance(node, n.LinearNode)]
     variances = {name: 0.5 + 0.3 * place for place, name in enumerate(linear_nodes)}
     assert_kernel_close(
-        npath.expected_tangent_kernel(graph, x, variance=variances, bias_variance=0.4),
+        npath.expected_tangent_kernel(graph, x, weight_variance=variances, bias_variance=0.4),
         output.tangent_kernel(lambda node: variances.get(node.name, 0.4)),
         terms=TERMS,
     )

@@ -118,7 +118,7 @@ def test_mean_over_all_signs_is_the_expectation(kind):
         }
         total += value_kernel(graph, x, weights=weights, gates1=gates)
     count = 2 ** sum(n_signs)
-    expected = npath.expected_tangent_kernel(graph, x, gates1=gates, variance=variances, bias_variance=0.7)
+    expected = npath.expected_tangent_kernel(graph, x, gates1=gates, weight_variance=variances, bias_variance=0.7)
     assert float(expected.abs().min()) > 0
     assert_kernel_close(total / count, expected, terms=count)
 
@@ -129,7 +129,11 @@ def test_random_weights_have_their_variances():
     first, bias, last = graph.weights()
     for draw in (gaussian, random_signs):
         weights = random_weights(
-            graph, generator=_generator(), variance={first.name: 2.0, last.name: 0.1}, bias_variance=3.0, draw=draw
+            graph,
+            generator=_generator(),
+            weight_variance={first.name: 2.0, last.name: 0.1},
+            bias_variance=3.0,
+            draw=draw,
         )
         for node, variance in ((first, 2.0), (bias, 3.0), (last, 0.1)):
             values = weights[node.name]
@@ -203,7 +207,7 @@ def test_variance_grows_with_depth():
                               nn.Linear(width, 1, bias=False)).double()  # fmt: skip
         x = torch.ones(1, 4, dtype=F64)
         graph = npath.trace(model, x)
-        drawn = concentration(graph, x, 200, generator=_generator(depth), variance=1 / width)
+        drawn = concentration(graph, x, 200, generator=_generator(depth), weight_variance=1 / width)
         relative[depth] = drawn.relative_variance
         bounds[depth] = printed_variance_bound(4, width, depth, 1 / width) / float(drawn.expected) ** 2
         assert float(drawn.expected) == pytest.approx(4.0 * depth)  # d sigma^(2(d-1)) d_in w^(d-1)
@@ -242,7 +246,7 @@ def test_dependent_and_independent_weights_have_different_limits():
     for _ in range(n_draws):
         nets.initialize(model, nets.Gaussian(), generator)  # the graph reads the model's own weights
         dependent.append(value_kernel(graph, x))
-        weights = random_weights(graph, generator=generator, variance=2 / width)
+        weights = random_weights(graph, generator=generator, weight_variance=2 / width)
         independent.append(value_kernel(graph, x, weights=weights))
     tangent, gates_only = _limits(x, depth)
     assert ((tangent - gates_only).abs() / tangent.diagonal().max()).max() > 0.05  # two limits

@@ -55,15 +55,15 @@ def concentration(
     *,
     generator: torch.Generator,
     gates: Gates | None = None,
-    variance: Variance = FanVariance(2.0),  # noqa: B008  (frozen)
+    weight_variance: Variance = FanVariance(2.0),  # noqa: B008  (frozen)
     bias_variance: float = 0.0,
     draw: Draw = gaussian,
 ) -> Concentration:
     r"""Mean and spread of the value tangent kernel over random value weights, beside its exact expectation.
 
     The gates stay as they are: those that ``x`` opens in the network, or ``gates``. The weights are drawn
-    ``n_draws`` times, independently of them, as ``random_weights`` does; ``variance``, ``bias_variance`` and ``draw``
-    are as there.
+    ``n_draws`` times, independently of them, as ``random_weights`` does; ``weight_variance``, ``bias_variance`` and
+    ``draw`` are as there.
 
     Reference: P0 theorem 4.1, P1 theorem 5.1, P2 theorem 5.1.
     Cost: ``n_draws`` times that of ``value_kernel``, once that of ``expected_tangent_kernel``.
@@ -81,14 +81,16 @@ def concentration(
     check_graph(graph)
     gates = graph.gates(x) if gates is None else gates
     expected = expected_tangent_kernel(
-        graph, x, gates1=gates, variance=variance, bias_variance=bias_variance, progress=False
+        graph, x, gates1=gates, weight_variance=weight_variance, bias_variance=bias_variance, progress=False
     ).double()
     norm = torch.linalg.matrix_norm(expected)
     # Sums are of differences from the expectation, so that the variance is not a difference of large numbers.
     total, squares = torch.zeros_like(expected), torch.zeros_like(expected)
     distances, ratios = [], []
     for _ in range(n_draws):
-        weights = random_weights(graph, generator=generator, variance=variance, bias_variance=bias_variance, draw=draw)
+        weights = random_weights(
+            graph, generator=generator, weight_variance=weight_variance, bias_variance=bias_variance, draw=draw
+        )
         kernel = value_kernel(graph, x, weights=weights, gates1=gates).double()
         off = kernel - expected
         total += off
@@ -123,13 +125,13 @@ def spectrum_ratio(kernel: KernelMatrix, expected: KernelMatrix) -> Float[Tensor
     return values[kept] / reference[kept].to(values.dtype)
 
 
-def printed_variance_bound(input_size: int, width: int, depth: int, variance: float) -> float:
+def printed_variance_bound(input_size: int, width: int, depth: int, weight_variance: float) -> float:
     r"""The bound that P0 theorem 4.1 (ii) prints for the variance of an entry, with the constant 1 for its O.
 
     .. math:: d_{in}^2 \sigma^{4(d-1)} \max\{d^2 w^{2(d-2)+1}, d^3 w^{2(d-2)}\}
 
-    Symbols: :math:`d_{in}, w, d, \sigma^2` are ``input_size``, ``width``, ``depth`` and ``variance``. For open gates
-    and inputs of squared norm :math:`d_{in}` it is :math:`\max\{1/w, d/w^2\}` times the square of the expectation.
+    Symbols: :math:`d_{in}, w, d, \sigma^2` are ``input_size``, ``width``, ``depth`` and ``weight_variance``. For open
+    gates and inputs of squared norm :math:`d_{in}` it is :math:`\max\{1/w, d/w^2\}` times the square of the expectation.
 
     **It is no bound**: its dependence on the depth is wrong (erratum E13), since the relative variance grows as
     :math:`d / w`. It is here to be shown beside what is measured.
@@ -140,15 +142,15 @@ def printed_variance_bound(input_size: int, width: int, depth: int, variance: fl
     >>> round(printed_variance_bound(1, 100, 4, 0.01) / expectation**2, 6)
     0.01
     """
-    if min(input_size, width) < 1 or depth < 2 or not 0 < variance < math.inf:
+    if min(input_size, width) < 1 or depth < 2 or not 0 < weight_variance < math.inf:
         raise ValueError(
-            "`input_size` and `width` must be at least 1, `depth` at least 2 and `variance` positive, got "
-            f"{input_size}, {width}, {depth} and {variance}."
+            "`input_size` and `width` must be at least 1, `depth` at least 2 and `weight_variance` positive, got "
+            f"{input_size}, {width}, {depth} and {weight_variance}."
         )
     if 4 * depth >= width**2:
         raise ValueError(f"the theorem asks for 4 * depth < width^2, got a depth of {depth} and a width of {width}.")
     largest = max(2 * math.log(depth) + math.log(width), 3 * math.log(depth)) + 2 * (depth - 2) * math.log(width)
-    return math.exp(2 * math.log(input_size) + 2 * (depth - 1) * math.log(variance) + largest)
+    return math.exp(2 * math.log(input_size) + 2 * (depth - 1) * math.log(weight_variance) + largest)
 
 
 @dataclass(frozen=True)

@@ -55,25 +55,26 @@ def random_weights(
     graph: PathGraph,
     *,
     generator: torch.Generator,
-    variance: Variance = FanVariance(2.0),  # noqa: B008  (frozen)
+    weight_variance: Variance = FanVariance(2.0),  # noqa: B008  (frozen)
     bias_variance: float = 0.0,
     draw: Draw = gaussian,
 ) -> dict[str, Float[Tensor, "..."]]:
     """Random value weights of a graph: a tensor for each linear and bias node, in the graph's dtype and on its device.
 
-    ``variance`` and ``bias_variance`` are as in ``expected_tangent_kernel``; ``draw`` is the distribution, ``gaussian``
-    or ``random_signs``, or any function of a shape and a generator.
+    ``weight_variance`` and ``bias_variance`` are as in ``expected_tangent_kernel``; ``draw`` is the distribution,
+    ``gaussian`` or ``random_signs``, or any function of a shape and a generator.
     Raises: ValueError for variances that are not positive.
 
     >>> import neuralpath as npath
     >>> graph = npath.trace(npath.nets.FC(3, width=4, depth=2), torch.ones(1, 3))
-    >>> weights = random_weights(graph, generator=torch.Generator().manual_seed(0), draw=random_signs, variance=0.25)
+    >>> generator = torch.Generator().manual_seed(0)
+    >>> weights = random_weights(graph, generator=generator, draw=random_signs, weight_variance=0.25)
     >>> {name: tuple(tensor.shape) for name, tensor in weights.items()}
     {'layers.linear1': (4, 3), 'layers.linear2': (1, 4)}
     >>> weights["layers.linear2"].abs().unique()
     tensor([0.5000])
     """
-    variances = weight_variances(graph, variance)
+    variances = weight_variances(graph, weight_variance)
     if not 0 <= bias_variance < float("inf"):
         raise ValueError(f"`bias_variance` must be 0 or positive, got {bias_variance}.")
     like = next(iter(graph.params.values()), torch.zeros(()))

@@ -67,7 +67,7 @@ def test_kernel_is_the_mean_over_all_signs(name):
 @pytest.mark.parametrize("name", tiny.NETS)
 def test_expected_tangent_kernel_is_the_mean_over_all_signs(name):
     graph, x = _tiny(name)
-    kernel = npath.expected_tangent_kernel(graph, x, variance=_variances(graph), bias_variance=0.4)
+    kernel = npath.expected_tangent_kernel(graph, x, weight_variance=_variances(graph), bias_variance=0.4)
     assert_kernel_close(kernel, _tangent_by_signs(name), terms=2**16)
 
 
@@ -183,7 +183,7 @@ def test_theorem_for_dense_networks(variance, depth):
     """P1 theorem 5.1: d * sigma^(2(d-1)) * H."""
     graph, x = _dense_gates(16, depth)
     expected = depth * variance ** (depth - 1) * npath.path_kernel(graph, x)
-    assert_kernel_close(npath.expected_tangent_kernel(graph, x, variance=variance), expected, terms=100)
+    assert_kernel_close(npath.expected_tangent_kernel(graph, x, weight_variance=variance), expected, terms=100)
 
 
 @pytest.mark.usefixtures("arithmetic")
@@ -200,7 +200,7 @@ def test_theorem_for_convolution_with_pooling(pooling, n_conv, n_dense):
     variance = {node.name: cv if node.windows else fc for node in linear_nodes}
     beta = n_conv * cv ** (n_conv - 1) * fc**n_dense + n_dense * cv**n_conv * fc ** (n_dense - 1)
     expected = beta * npath.path_kernel(graph, x)
-    assert_kernel_close(npath.expected_tangent_kernel(graph, x, variance=variance), expected, terms=1000)
+    assert_kernel_close(npath.expected_tangent_kernel(graph, x, weight_variance=variance), expected, terms=1000)
 
 
 def _block_products(graph, x, n_blocks, depth):
@@ -231,7 +231,7 @@ def test_residual_kernel_is_the_sum_over_all_subsets_and_its_theorem():
         tangent += layers * variance ** (layers - 1) * gamma**2 * kernel
     assert_kernel_close(npath.path_kernel(graph, x, unit_scales=True), plain, terms=1000)
     assert_kernel_close(npath.path_kernel(graph, x), scaled, terms=1000)
-    assert_kernel_close(npath.expected_tangent_kernel(graph, x, variance=variance), tangent, terms=1000)
+    assert_kernel_close(npath.expected_tangent_kernel(graph, x, weight_variance=variance), tangent, terms=1000)
     factorized = ends * math.prod(1 + block for block in blocks[1:-1])
     assert_kernel_close(factorized, plain, terms=1000)
 
@@ -431,7 +431,7 @@ def test_rules_for_the_variance():
     graph, x = _dense_gates(16, 3)
     he = npath.expected_tangent_kernel(graph, x)
     by_name = {node.name: 2 / node.fan_in for node in graph.nodes if isinstance(node, n.LinearNode)}
-    assert_kernel_close(npath.expected_tangent_kernel(graph, x, variance=by_name), he, terms=10)
+    assert_kernel_close(npath.expected_tangent_kernel(graph, x, weight_variance=by_name), he, terms=10)
 
 
 @pytest.mark.usefixtures("without_type_checks")
@@ -457,25 +457,37 @@ def test_bad_input_is_refused_with_a_reason():
         (ValueError, "`gates2` are the gates of `x2`, which is not given", lambda: kernel(graph, x, gates2=gates)),
         (
             ValueError,
-            "`variance` must have one number for each linear node",
-            lambda: tangent(graph, x, variance={"no": 1.0}),
+            "`weight_variance` must have one number for each linear node",
+            lambda: tangent(graph, x, weight_variance={"no": 1.0}),
         ),
-        (ValueError, "`variance` must be positive", lambda: tangent(graph, x, variance=0.0)),
+        (ValueError, "`weight_variance` must be positive", lambda: tangent(graph, x, weight_variance=0.0)),
         (ValueError, "`bias_variance` must be 0 or positive", lambda: tangent(graph, x, bias_variance=-1.0)),
         (ValueError, "`memory` must be a positive number", lambda: kernel(graph, x, memory=0)),
-        (TypeError, r"`variance` must be a number \(or a rule .* got a str", lambda: tangent(graph, x, variance="he")),
         (
             TypeError,
-            r"`variance` must be a number \(or a rule .* got a NoneType",
-            lambda: tangent(graph, x, variance=None),
+            r"`weight_variance` must be a number \(or a rule .* got a str",
+            lambda: tangent(graph, x, weight_variance="he"),
         ),
-        (TypeError, "`variance` must be a number .* got a bool", lambda: tangent(graph, x, variance=True)),
-        (ValueError, r"`variance` must be positive and finite", lambda: tangent(graph, x, variance=float("nan"))),
         (
             TypeError,
-            r"`variance\['layers.linear1'\]` must be a number, got a str",
+            r"`weight_variance` must be a number \(or a rule .* got a NoneType",
+            lambda: tangent(graph, x, weight_variance=None),
+        ),
+        (
+            TypeError,
+            "`weight_variance` must be a number .* got a bool",
+            lambda: tangent(graph, x, weight_variance=True),
+        ),
+        (
+            ValueError,
+            r"`weight_variance` must be positive and finite",
+            lambda: tangent(graph, x, weight_variance=float("nan")),
+        ),
+        (
+            TypeError,
+            r"`weight_variance\['layers.linear1'\]` must be a number, got a str",
             lambda: tangent(
-                graph, x, variance={node.name: "2" for node in graph.nodes if isinstance(node, n.LinearNode)}
+                graph, x, weight_variance={node.name: "2" for node in graph.nodes if isinstance(node, n.LinearNode)}
             ),
         ),
         (TypeError, "`bias_variance` must be a number, got a str", lambda: tangent(graph, x, bias_variance="a")),

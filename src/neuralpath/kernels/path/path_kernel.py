@@ -69,7 +69,7 @@ def expected_tangent_kernel(
     x1: Float[Tensor, "batch1 *shape"],
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
-    variance: Variance = FanVariance(2.0),  # noqa: B008  (frozen)
+    weight_variance: Variance = FanVariance(2.0),  # noqa: B008  (frozen)
     bias_variance: float = 0.0,
     gates1: Gates | None = None,
     gates2: Gates | None = None,
@@ -82,8 +82,8 @@ def expected_tangent_kernel(
         \quad N(\sigma^2) = E[\hat y(x) \hat y(x')]
 
     for gates held fixed and value weights that are independent of them and between nodes, and within a node
-    uncorrelated with mean 0 and one variance (any distribution). ``variance`` is one number for all linear nodes, a
-    rule such as ``FanVariance(2.0)`` (2 / fan-in, the default), or a number for each linear node by its name;
+    uncorrelated with mean 0 and one variance (any distribution). ``weight_variance`` is one number for all linear
+    nodes, a rule such as ``FanVariance(2.0)`` (2 / fan-in, the default), or a number for each linear node by its name;
     ``bias_variance`` is that of the biases, whose gradient counts even at 0.
     Its special cases are the theorems of the papers: :math:`d \sigma^{2(d-1)} H` for a fully connected network (P1
     theorem 5.1), the convolutional and residual forms of P2 theorem 5.1.
@@ -96,12 +96,19 @@ def expected_tangent_kernel(
     >>> import torch, neuralpath as npath
     >>> x = torch.randn(3, 4, dtype=torch.float64)
     >>> graph = npath.trace(npath.nets.FC(4, width=8, depth=3).double(), x[:1])
-    >>> expected = npath.expected_tangent_kernel(graph, x, variance=0.25)
+    >>> expected = npath.expected_tangent_kernel(graph, x, weight_variance=0.25)
     >>> bool(torch.allclose(expected, 3 * 0.25**2 * npath.path_kernel(graph, x)))  # d * variance^(d - 1) * H
     True
     """
     tiles = expected_tangent_kernel_tiles(
-        graph, x1, x2, variance=variance, bias_variance=bias_variance, gates1=gates1, gates2=gates2, memory=memory
+        graph,
+        x1,
+        x2,
+        weight_variance=weight_variance,
+        bias_variance=bias_variance,
+        gates1=gates1,
+        gates2=gates2,
+        memory=memory,
     )
     kernel = tiles.filled(progress)
     refuse_overflow(kernel, tiles.what, "use smaller variances, or give the inputs in float64")
@@ -113,7 +120,7 @@ def expected_tangent_kernel_tiles(
     x1: Float[Tensor, "batch1 *shape"],
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
-    variance: Variance = FanVariance(2.0),  # noqa: B008  (frozen)
+    weight_variance: Variance = FanVariance(2.0),  # noqa: B008  (frozen)
     bias_variance: float = 0.0,
     gates1: Gates | None = None,
     gates2: Gates | None = None,
@@ -129,7 +136,7 @@ def expected_tangent_kernel_tiles(
     """
     refuse_tied(graph, "the expected tangent kernel")
     bias_variance = check_number("bias_variance", bias_variance, or_zero=True)
-    variances = weight_variances(graph, variance)
+    variances = weight_variances(graph, weight_variance)
     degree = _sum_of_log_derivatives(graph, variances)
     job = make_job(graph, x1, x2, gates1, gates2, variances, bias_variance, 2 if degree is None else 1, False)
     kernel = tiled("expected tangent kernel", job, memory_budget(memory))

@@ -18,9 +18,9 @@ class FanVariance:
 
     >>> import torch, neuralpath as npath
     >>> graph = npath.trace(npath.nets.FC(4, width=8, depth=2), torch.ones(1, 4))
-    >>> he = npath.expected_tangent_kernel(graph, torch.ones(1, 4), variance=FanVariance(2.0))
+    >>> he = npath.expected_tangent_kernel(graph, torch.ones(1, 4), weight_variance=FanVariance(2.0))
     >>> by_name = npath.expected_tangent_kernel(
-    ...     graph, torch.ones(1, 4), variance={"layers.linear1": 2 / 4, "layers.linear2": 2 / 8}
+    ...     graph, torch.ones(1, 4), weight_variance={"layers.linear1": 2 / 4, "layers.linear2": 2 / 8}
     ... )
     >>> bool(torch.allclose(he, by_name))
     True
@@ -39,23 +39,23 @@ class FanVariance:
 Variance = float | FanVariance | Mapping[str, float]
 
 
-def weight_variances(graph: PathGraph, variance: Variance) -> dict[str, float]:
+def weight_variances(graph: PathGraph, weight_variance: Variance) -> dict[str, float]:
     """The variance of every linear node, from one number, a rule, or one number for each node by its name.
 
     Raises: ValueError if a name is missing, unknown, or a variance is not positive; TypeError for anything else.
     """
     check_graph(graph)
     linear_nodes = [node for node in graph.nodes if isinstance(node, n.LinearNode)]
-    if isinstance(variance, FanVariance):
-        return {node.name: variance.of(node) for node in linear_nodes}
-    if isinstance(variance, Mapping):
+    if isinstance(weight_variance, FanVariance):
+        return {node.name: weight_variance.of(node) for node in linear_nodes}
+    if isinstance(weight_variance, Mapping):
         names = {node.name for node in linear_nodes}
-        if set(variance) != names:
+        if set(weight_variance) != names:
             raise ValueError(
-                f"`variance` must have one number for each linear node ({', '.join(sorted(names))}); "
-                f"missing: {', '.join(sorted(names - set(variance))) or 'none'}, "
-                f"unknown: {', '.join(sorted(set(variance) - names)) or 'none'}."
+                f"`weight_variance` must have one number for each linear node ({', '.join(sorted(names))}); "
+                f"missing: {', '.join(sorted(names - set(weight_variance))) or 'none'}, "
+                f"unknown: {', '.join(sorted(set(weight_variance) - names)) or 'none'}."
             )
-        return {name: check_number(f"variance[{name!r}]", value) for name, value in variance.items()}
+        return {name: check_number(f"weight_variance[{name!r}]", value) for name, value in weight_variance.items()}
     other = " (or a rule such as `FanVariance(2.0)`, or one for each linear node by its name)"
-    return dict.fromkeys((node.name for node in linear_nodes), check_number("variance", variance, other))
+    return dict.fromkeys((node.name for node in linear_nodes), check_number("weight_variance", weight_variance, other))

@@ -55,7 +55,7 @@ class DrawKernels(Task):
         generator = seeded(self.seed, f"draws {self.width} {self.depth}")
         if self.family == "open":
             drawn = concentration(
-                graph, x, self.n_draws, generator=generator, variance=1 / self.width, draw=random_signs
+                graph, x, self.n_draws, generator=generator, weight_variance=1 / self.width, draw=random_signs
             )
         else:
             drawn = concentration(graph, x, self.n_draws, generator=generator)
@@ -139,7 +139,7 @@ class ApproachLimits(Task):
         generator = seeded(self.seed, f"limits {self.width}")
         for _ in range(self.n_draws):
             nets.initialize(model, nets.Gaussian(), generator)
-            weights = random_weights(graph, generator=generator, variance=2 / self.width)
+            weights = random_weights(graph, generator=generator, weight_variance=2 / self.width)
             drawn = {"dependent": value_kernel(graph, x), "independent": value_kernel(graph, x, weights=weights)}
             for kind, kernel in drawn.items():
                 for name, limit in limits.items():

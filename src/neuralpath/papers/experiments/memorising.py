@@ -119,7 +119,7 @@ def _kernels(network: "GatedNetwork", x: "Tensor", width: int) -> "dict[str, Ten
 
     gates, points = network.gates(x), x.double()
     graph = trace(copy.deepcopy(network.value).double(), points[:1])
-    expected = expected_tangent_kernel(graph, points, gates1=gates, variance=2 / width, progress=False)
+    expected = expected_tangent_kernel(graph, points, gates1=gates, weight_variance=2 / width, progress=False)
     return {"expected": expected, "drawn": value_kernel(graph, points, gates1=gates)}
 
 
