@@ -8,10 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuralpath as npath
-from neuralpath.kernels.concentrating import concentration
-from neuralpath.kernels.random_values import random_weights
-from neuralpath.paths.gate_statistics import base_kernels, dead_gates, open_counts, overlap_profile
-from neuralpath.paths.subnetworks import residual_subnetwork
+from neuralpath.paths import base_kernels, dead_gates, path_features, residual_subnetwork
 
 pytestmark = pytest.mark.usefixtures("without_type_checks")
 
@@ -350,39 +347,24 @@ def test_params_may_bring_another_dtype_as_a_whole():
 
 
 @pytest.mark.parametrize(
-    "reading",
-    [
-        lambda g, x: npath.output(g, x),
-        lambda g, x: npath.path_features(g, x),
-        lambda g, x: npath.path_values(g),
-        lambda g, x: npath.active_paths(g, x),
-        lambda g, x: npath.shared_paths(g, x),
-        lambda g, x: npath.path_overlap(g, x),
-        lambda g, x: npath.path_norm(g),
-    ],
+    "reading", [lambda g: npath.path_values(g), lambda g: npath.path_norm(g), lambda g: residual_subnetwork(g, ())]
 )
-def test_a_model_in_place_of_a_graph(reading):
-    with pytest.raises(
-        TypeError, match=r"`graph` must be a PathGraph, as `trace\(model, example\)` returns it, got a Linear"
-    ):
-        reading(LINEAR, torch.randn(1, 3))
+def test_a_module_where_there_are_no_examples_to_trace_it_on(reading):
+    with pytest.raises(TypeError, match=r"`graph`.*PathGraph.*Linear"):
+        reading(LINEAR)
 
 
-@pytest.mark.parametrize(
-    "reading",
-    [
-        lambda g, x: base_kernels(g, x),
-        lambda g, x: overlap_profile(g, x),
-        lambda g, x: open_counts(g, x),
-        lambda g, x: dead_gates(g, x),
-        lambda g, x: random_weights(g, generator=torch.Generator()),
-        lambda g, x: concentration(g, x, 2, generator=torch.Generator()),
-        lambda g, x: residual_subnetwork(g, ()),
-    ],
-)
-def test_a_model_in_place_of_a_graph_in_other_readings(reading, without_type_checks):
-    with pytest.raises(TypeError, match=r"`graph` must be a PathGraph, as .* returns it, got a Linear"):
-        reading(LINEAR, torch.randn(2, 3))
+@pytest.mark.parametrize("reading", [npath.output, npath.active_paths, base_kernels, path_features, dead_gates])
+def test_neither_a_module_nor_a_graph(reading):
+    with pytest.raises(TypeError, match=r"`network`.*got a str"):
+        reading("resnet18", torch.randn(2, 3))
+
+
+def test_a_batch_that_a_module_cannot_be_traced_on_is_named_as_the_caller_named_it():
+    with pytest.raises(TypeError, match=r"`x1`.*got a list"):
+        npath.shared_paths(LINEAR, [[1.0, 2.0, 3.0]])
+    with pytest.raises(ValueError, match=r"`x`.*\(3,\)"):
+        npath.active_paths(LINEAR, torch.randn(3))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -9,6 +9,8 @@ import neuralpath as npath
 import zoo
 from neuralpath.graph import nodes as n
 
+MODEL = nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, 1))
+
 # torch itself warns when padding="same" meets an even window, in the model's own forward pass.
 pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same':UserWarning")
 
@@ -211,6 +213,30 @@ def test_trace_leaves_the_model_alone():
     assert not model.training
     assert all(torch.equal(before[k], v) for k, v in model.state_dict().items())
     assert all(p.grad is None for p in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "quantity",
+    [
+        npath.output,
+        npath.active_paths,
+        npath.shared_paths,
+        npath.path_overlap,
+        npath.path_features,
+        lambda network, x: npath.sensitive_paths(network, x, 0.1),
+        lambda network, x: npath.path_sketch(network, x, 4, generator=torch.Generator().manual_seed(0)),
+        lambda network, x: npath.base_kernels(network, x)["1"],
+        lambda network, x: npath.dead_gates(network, x)["1"],
+        lambda network, x: npath.overlap_profile(network, x).pairs,
+        lambda network, x: npath.sensitive_gates(network, x, 0.1)["1"],
+        lambda network, x: npath.nearest(network, x, x, 2, by="gates").values,
+        lambda network, x: npath.gate_switches(network, x, [MODEL.state_dict()] * 2).flips,
+        lambda network, x: npath.eigenvalue_bound(network, x).path,
+    ],
+)
+def test_a_module_stands_for_its_graph(quantity):
+    x = torch.randn(3, 2, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(quantity(MODEL, x), quantity(npath.trace(MODEL, x[:1]), x))
 
 
 def test_print_shows_the_network_as_a_table():

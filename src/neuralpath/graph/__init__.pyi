@@ -1,11 +1,12 @@
 from .forward import Gates as Gates
-from .path_graph import PathGraph as PathGraph, output as output
+from .outputs import output as output
+from .path_graph import PathGraph as PathGraph
 from .support import (
     ReplayMismatch as ReplayMismatch,
     SupportReport as SupportReport,
     UnsupportedOperation as UnsupportedOperation,
 )
-from .tracing import supported as supported, trace as trace
+from .tracing import as_graph as as_graph, supported as supported, trace as trace
 
 # isort: split
 # Used by other folders of the package; not public.

@@ -1,9 +1,17 @@
-"""Which output a path quantity is about: behind one dense layer all outputs share their paths."""
+"""The output of a network with given weights and gates, and which of its outputs a path quantity is about."""
 
-from neuralpath._checks import describe
+from collections.abc import Mapping
+
+from jaxtyping import Float
+from torch import Tensor, nn
+
+from neuralpath._checks import check_batch, describe
 from neuralpath.graph import nodes as n
+from neuralpath.graph.forward import Forward, Gates
 from neuralpath.graph.free_weights import bound_weight
-from neuralpath.graph.path_graph import PathGraph, check_graph
+from neuralpath.graph.path_graph import PathGraph, check_gates, check_graph, common_dtype
+from neuralpath.graph.tracing import as_graph
+from neuralpath.graph.walking import walk
 
 
 def chosen_output(graph: PathGraph, output: int | None) -> int:
@@ -72,3 +80,55 @@ def refuse_tied(graph: PathGraph, quantity: str) -> None:
             "parameter of its own (`torch.nn.utils.prune.remove`, `parametrize.remove_parametrizations`), or use the "
             "tangent kernel, which takes them as they are."
         )
+
+
+def output(
+    network: nn.Module | PathGraph,
+    x: Float[Tensor, "batch *shape"],
+    *,
+    params: Mapping[str, Tensor] | None = None,
+    gates: Gates | None = None,
+) -> Float[Tensor, "batch *out"]:
+    """The network's output with given weights and given gates, differentiable in all of them.
+
+    ``params`` replaces some or all of ``graph.params`` by name; ``gates`` replaces the gates that ``x`` opens
+    itself (all of them). With neither, it is the model's own forward pass in evaluation mode.
+
+    Raises: ValueError or TypeError if ``x``, ``gates`` or ``params`` do not fit the graph.
+
+    >>> import torch, neuralpath as npath
+    >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+    >>> x = torch.randn(4, 2)
+    >>> graph = npath.trace(model, x[:1])
+    >>> bool(torch.allclose(npath.output(graph, x, gates=graph.gates(x)), model(x)))
+    True
+    """
+    graph = as_graph(network, x)
+    given = _replacements(graph, params or {})
+    check_batch("x", x, graph.input_shape, dtype=common_dtype({**graph.params, **given}.values()))
+    if gates is not None:
+        check_gates("gates", gates, graph, x.shape[0])
+    return walk(graph, Forward(x, {**graph.state, **given}, gates))
+
+
+def _replacements(graph: PathGraph, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Given tensors by the names that the graph reads, checked against the model's own."""
+    state, aliases = graph.state, graph.aliases
+    unknown = sorted(set(params) - set(state) - set(aliases))
+    if unknown:
+        raise ValueError(f"`params` has names that the graph does not read: {', '.join(unknown)}.")
+    given: dict[str, Tensor] = {}
+    for name, tensor in params.items():
+        own = state[aliases.get(name, name)]
+        if not isinstance(tensor, Tensor) or tensor.shape != own.shape:
+            kind = ValueError if isinstance(tensor, Tensor) else TypeError
+            raise kind(f"`params[{name!r}]` must be a tensor of shape {tuple(own.shape)}, got {describe(tensor)}.")
+        if given.setdefault(aliases.get(name, name), tensor) is not tensor:
+            raise ValueError(
+                f"`params` has two tensors for one parameter, {name!r} and {aliases.get(name, name)!r}: the model's "
+                "modules share it, so give one tensor."
+            )
+    dtypes = {str(tensor.dtype) for name, tensor in {**graph.params, **given}.items() if tensor.is_floating_point()}
+    if len(dtypes) > 1 and graph.dtype is not None:
+        raise TypeError(f"`params` must leave the network in one dtype, got {', '.join(sorted(dtypes))}; replace all.")
+    return given

@@ -22,8 +22,8 @@ _STATEFUL = (
 )
 
 
-def check_arguments(model: Any, example: Any) -> None:
-    """Refuse what is not a module, or not a batch of real numbers."""
+def check_model(model: Any) -> None:
+    """Refuse what is not a module, has no weights yet, or hides its operations."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}.")
     check_initialized(model)
@@ -32,16 +32,20 @@ def check_arguments(model: Any, example: Any) -> None:
             where = "`model`" if not name else f"the part {name!r} of `model`"
             kind = "was compiled by torch.jit" if isinstance(part, torch.jit.ScriptModule) else "is a DataParallel"
             raise TypeError(f"{where} {kind}, whose operations cannot be seen: give the module that it was made from.")
+
+
+def check_example(name: str, example: Any) -> None:
+    """Refuse what is not a batch of finite real numbers."""
     expected = "a floating-point tensor with the batch as its first axis, such as x[:1]"
     if not isinstance(example, Tensor):
-        raise TypeError(f"`example` must be {expected}, got {describe(example)}.")
+        raise TypeError(f"`{name}` must be {expected}, got {describe(example)}.")
     if not example.is_floating_point():
-        raise TypeError(f"`example` must be {expected}, got {describe(example)}; convert it with `.float()`.")
+        raise TypeError(f"`{name}` must be {expected}, got {describe(example)}; convert it with `.float()`.")
     if example.ndim < 2:
-        raise ValueError(f"`example` must be {expected}, got {describe(example)}; for one example use x[None].")
+        raise ValueError(f"`{name}` must be {expected}, got {describe(example)}; for one example use x[None].")
     if example.shape[0] == 0:
-        raise ValueError(f"`example` has no examples (shape {tuple(example.shape)}): give a batch of at least one.")
-    check_finite("example", example)
+        raise ValueError(f"`{name}` has no examples (shape {tuple(example.shape)}): give a batch of at least one.")
+    check_finite(name, example)
 
 
 def check_initialized(model: nn.Module) -> None:

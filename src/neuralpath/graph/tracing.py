@@ -15,13 +15,21 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
+from neuralpath._checks import describe
 from neuralpath._precision import without_autocast
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal
 from neuralpath.graph.operands import Call, Leaf, Literal, Operand, number_of
 from neuralpath.graph.operations import INNER_SOFTMAX, OPERATIONS, REASONS, SOFTMAXES, WITHOUT_PATHS
 from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.preconditions import EXPORT_BATCH, check_arguments, in_evaluation, output_problems, repeated
+from neuralpath.graph.preconditions import (
+    EXPORT_BATCH,
+    check_example,
+    check_model,
+    in_evaluation,
+    output_problems,
+    repeated,
+)
 from neuralpath.graph.replay import check_replay
 from neuralpath.graph.support import SupportReport, Unreadable, UnsupportedOperation, first_line
 from neuralpath.graph.tying import own_names
@@ -78,6 +86,36 @@ def supported(model: nn.Module, example: Float[Tensor, "batch ..."]) -> SupportR
     return report_on(graph, unreadable)
 
 
+def as_graph(network: object, x: object, name: str = "x") -> PathGraph:
+    """The path graph of a network: itself, or a module traced on the first example of a batch.
+
+    Args:
+        network: A module or its path graph.
+        x: The examples that the network is about to be read on.
+        name: The name of the argument ``x``, for error messages.
+
+    Raises:
+        TypeError: ``network`` is neither a module nor a path graph.
+        ValueError: ``trace`` does not support the module, or ``x`` is no batch for it.
+
+    >>> model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    >>> graph = as_graph(model, torch.randn(8, 3))
+    >>> graph.n_paths, as_graph(graph, None) is graph
+    (17, True)
+
+    """
+    if isinstance(network, PathGraph):
+        return network
+    if not isinstance(network, nn.Module):
+        raise TypeError(
+            f"`network` must be a torch.nn.Module, or its PathGraph as `trace(model, example)` returns it, got "
+            f"{describe(network)}."
+        )
+    check_example(name, x)
+    assert isinstance(x, Tensor)
+    return trace(network, x[:1])
+
+
 def report_on(graph: PathGraph, unreadable: Iterable[Unreadable] = ()) -> SupportReport:
     """What there is to say about a graph, and about what could not be read of its model."""
     notes = [
@@ -93,7 +131,8 @@ def report_on(graph: PathGraph, unreadable: Iterable[Unreadable] = ()) -> Suppor
 
 def _read(model: nn.Module, example: Any) -> tuple[PathGraph, list[Unreadable]]:
     """The graph, and what stands in its way (then the graph is only good for the report)."""
-    check_arguments(model, example)
+    check_model(model)
+    check_example("example", example)
     with in_evaluation(model) as problems:
         problems = [*problems, *output_problems(model, example)]
         try:

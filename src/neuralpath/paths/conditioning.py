@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Float64
-from torch import Tensor
+from torch import Tensor, nn
 
-from neuralpath.graph import PathGraph, check_input, chosen_output
+from neuralpath.graph import PathGraph, as_graph, check_input, chosen_output
 from neuralpath.kernels import spectrum
 from neuralpath.paths.enumeration import PATH_LIMIT, path_features, path_values
 
@@ -31,7 +31,11 @@ class EigenvalueBound:
 
 
 def eigenvalue_bound(
-    graph: PathGraph, x: Float[Tensor, "batch *shape"], *, output: int | None = None, limit: int = PATH_LIMIT
+    network: nn.Module | PathGraph,
+    x: Float[Tensor, "batch *shape"],
+    *,
+    output: int | None = None,
+    limit: int = PATH_LIMIT,
 ) -> EigenvalueBound:
     r"""The eigenvalues of the value tangent kernel and their bound by those of the path kernel.
 
@@ -53,6 +57,7 @@ def eigenvalue_bound(
     >>> bool((sides.tangent <= sides.bound).all())
     True
     """
+    graph = as_graph(network, x)
     check_input("x", x, graph)
     unit = chosen_output(graph, output)
     features = path_features(graph, x, bundled=True, output=unit, limit=limit).detach().double()

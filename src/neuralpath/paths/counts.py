@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralpath._checks import describe
 from neuralpath.graph import (
@@ -20,6 +20,7 @@ from neuralpath.graph import (
     Operand,
     PathGraph,
     State,
+    as_graph,
     check_graph,
     check_input,
     chosen_output,
@@ -196,7 +197,7 @@ class PathSums:
 
 @torch.no_grad()
 def active_paths(
-    graph: PathGraph, x: Float[Tensor, "batch *shape"], *, output: int | None = None
+    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], *, output: int | None = None
 ) -> Float[Tensor, " batch"]:
     r"""Natural logarithm of the number of active paths of each example.
 
@@ -217,6 +218,7 @@ def active_paths(
     >>> bool(torch.allclose(npath.active_paths(graph, x).exp(), 3.0 * open_gates))
     True
     """
+    graph = as_graph(network, x)
     check_input("x", x, graph)
     unit = chosen_output(graph, output)
     gates = graph.gates(x)
@@ -230,7 +232,7 @@ def active_paths(
 
 @torch.no_grad()
 def shared_paths(
-    graph: PathGraph,
+    network: nn.Module | PathGraph,
     x1: Float[Tensor, "batch1 *shape"],
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
@@ -250,6 +252,7 @@ def shared_paths(
     >>> bool(torch.allclose(npath.shared_paths(graph, x).diagonal(), npath.active_paths(graph, x)))
     True
     """
+    graph = as_graph(network, x1, "x1")
     check_input("x1", x1, graph)
     if x2 is not None:
         check_input("x2", x2, graph)
@@ -263,7 +266,7 @@ def shared_paths(
 
 
 def path_overlap(
-    graph: PathGraph,
+    network: nn.Module | PathGraph,
     x1: Float[Tensor, "batch1 *shape"],
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
@@ -289,6 +292,7 @@ def path_overlap(
     >>> bool(torch.equal(npath.path_overlap(graph, x), gates @ gates.T))
     True
     """
+    graph = as_graph(network, x1, "x1")
     check_input("x1", x1, graph)
     if x2 is not None:
         check_input("x2", x2, graph)

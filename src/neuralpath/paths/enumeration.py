@@ -4,12 +4,13 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralpath.graph import (
     Gates,
     PathGraph,
     State,
+    as_graph,
     check_gates,
     check_input,
     chosen_output,
@@ -196,7 +197,7 @@ def _in_each_channel(
 
 
 def path_features(
-    graph: PathGraph,
+    network: nn.Module | PathGraph,
     x: Float[Tensor, "batch *shape"],
     *,
     gates: Gates | None = None,
@@ -221,6 +222,7 @@ def path_features(
     >>> features.shape, bool(torch.allclose(features @ features.T, npath.path_kernel(graph, x)))
     (torch.Size([5, 48]), True)
     """
+    graph = as_graph(network, x)
     check_input("x", x, graph)
     refuse_repeated(graph, "the path feature")
     if gates is not None:

@@ -9,12 +9,12 @@ from math import prod
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralpath._checks import describe
 from neuralpath._loops import overlaps
 from neuralpath._precision import without_autocast
-from neuralpath.graph import GATES_CHUNK, Gates, PathGraph, check_input, nodes as n
+from neuralpath.graph import GATES_CHUNK, Gates, PathGraph, as_graph, check_input, nodes as n
 
 COMPARED_AT_ONCE = 2**24  # positions of max pools that are compared at once, a byte each
 COUNTED_AT_ONCE = 2**24  # gates whose sum over examples is formed at once, eight bytes each
@@ -24,7 +24,7 @@ Layer = Shaped[Tensor, "batch ..."]
 
 @torch.no_grad()
 def base_kernels(
-    graph: PathGraph, x1: Float[Tensor, "batch1 *shape"], x2: Float[Tensor, "batch2 *shape"] | None = None
+    network: nn.Module | PathGraph, x1: Float[Tensor, "batch1 *shape"], x2: Float[Tensor, "batch2 *shape"] | None = None
 ) -> dict[str, Float[Tensor, "batch1 batch2"]]:
     r"""The layer-wise base kernels: for each layer the fraction of its gates that both inputs open.
 
@@ -46,7 +46,7 @@ def base_kernels(
     >>> tuple(kernels) == graph.gate_names, bool(torch.equal(kernels[graph.gate_names[0]], first @ first.T / 8))
     (True, True)
     """
-    gates1, gates2 = _both(graph, x1, x2)
+    graph, gates1, gates2 = _both(network, x1, x2)
     kernels = {}
     for node in graph.gate_nodes:
         one, two = (g[node.name].flatten(1) for g in (gates1, gates2))
@@ -74,7 +74,7 @@ class OverlapProfile:
 
 @torch.no_grad()
 def overlap_profile(
-    graph: PathGraph, x1: Float[Tensor, "batch1 *shape"], x2: Float[Tensor, "batch2 *shape"] | None = None
+    network: nn.Module | PathGraph, x1: Float[Tensor, "batch1 *shape"], x2: Float[Tensor, "batch2 *shape"] | None = None
 ) -> OverlapProfile:
     r"""Mean of each base kernel over distinct pairs, and over the diagonal, by depth.
 
@@ -95,7 +95,7 @@ def overlap_profile(
     >>> bool((profile.pairs <= profile.diagonal).all()), profile.names == graph.gate_names
     (True, True)
     """
-    gates1, gates2 = _both(graph, x1, x2)
+    graph, gates1, gates2 = _both(network, x1, x2)
     if x2 is None and len(x1) == 1:
         raise ValueError("`x1` has one example and `x2` is not given, so there is no pair: give two examples or more.")
     pairs, diagonal = [], []
@@ -120,7 +120,7 @@ def overlap_profile(
 
 @torch.no_grad()
 def open_counts(
-    graph: PathGraph, x: Float[Tensor, "batch *shape"], *, threshold: float = 0.0
+    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], *, threshold: float = 0.0
 ) -> dict[str, Int[Tensor, "..."]]:
     r"""For every gate the number of examples that open it.
 
@@ -139,6 +139,7 @@ def open_counts(
     >>> open_counts(npath.trace(model, torch.ones(1, 1)), torch.tensor([[1.0], [2.0], [-1.0]]))
     {'1': tensor([2, 1])}
     """
+    graph = as_graph(network, x)
     check_input("x", x, graph)
     if not 0 <= threshold < float("inf"):
         raise ValueError(f"`threshold` must be 0 or a positive finite number, got {threshold}.")
@@ -152,7 +153,7 @@ def open_counts(
 
 
 def dead_gates(
-    graph: PathGraph, x: Float[Tensor, "batch *shape"], *, threshold: float = 0.0
+    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], *, threshold: float = 0.0
 ) -> dict[str, Bool[Tensor, "..."]]:
     """The gates that no example opens: no path through them is ever active on this batch.
 
@@ -164,11 +165,11 @@ def dead_gates(
     >>> dead_gates(npath.trace(model, torch.ones(1, 1)), torch.tensor([[1.0], [2.0]]))
     {'1': tensor([False,  True])}
     """
-    return {name: count == 0 for name, count in open_counts(graph, x, threshold=threshold).items()}
+    return {name: count == 0 for name, count in open_counts(network, x, threshold=threshold).items()}
 
 
 def always_open_gates(
-    graph: PathGraph, x: Float[Tensor, "batch *shape"], *, threshold: float = 0.0
+    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], *, threshold: float = 0.0
 ) -> dict[str, Bool[Tensor, "..."]]:
     """The gates that every example opens: they do not tell examples of this batch apart.
 
@@ -180,7 +181,7 @@ def always_open_gates(
     >>> always_open_gates(npath.trace(model, torch.ones(1, 1)), torch.tensor([[1.0], [2.0]]))
     {'1': tensor([ True, False])}
     """
-    return {name: count == len(x) for name, count in open_counts(graph, x, threshold=threshold).items()}
+    return {name: count == len(x) for name, count in open_counts(network, x, threshold=threshold).items()}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -232,13 +233,14 @@ def gate_distance(gates1: Gates, gates2: Gates) -> GateDistance:
     return GateDistance(gates1.names, per_example)
 
 
-def _both(graph: PathGraph, x1: Tensor, x2: Tensor | None) -> tuple[Gates, Gates]:
-    """Gates of two batches, once for one."""
+def _both(network: nn.Module | PathGraph, x1: Tensor, x2: Tensor | None) -> tuple[PathGraph, Gates, Gates]:
+    """The graph, and the gates of two batches, once for one."""
+    graph = as_graph(network, x1, "x1")
     check_input("x1", x1, graph)
     if x2 is not None:
         check_input("x2", x2, graph)
     gates1 = graph.gates(x1)
-    return gates1, gates1 if x2 is None else graph.gates(x2)
+    return graph, gates1, gates1 if x2 is None else graph.gates(x2)
 
 
 @without_autocast()

@@ -9,11 +9,11 @@ from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralpath._loops import overlaps
 from neuralpath._memory import memory_budget
-from neuralpath.graph import PathGraph, check_input, chosen_output
+from neuralpath.graph import PathGraph, as_graph, check_input, chosen_output
 from neuralpath.kernels import Cost, Plan, Tile, dense_chain, make_plan, path_kernel_tiles, refuse_overflow
 from neuralpath.paths.counts import active_paths, shared_paths
 
@@ -41,7 +41,7 @@ class Neighbors:
 
 @torch.no_grad()
 def nearest(
-    graph: PathGraph,
+    network: nn.Module | PathGraph,
     x_query: Float[Tensor, "_query *shape"],
     x_train: Float[Tensor, "_train *shape"],
     k: int,
@@ -79,6 +79,7 @@ def nearest(
     >>> nearest(graph, x[:1], x, 2, by="input").indices
     tensor([[0, 1]])
     """
+    graph = as_graph(network, x_query, "x_query")
     check_input("x_query", x_query, graph)
     check_input("x_train", x_train, graph)
     if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= len(x_train):

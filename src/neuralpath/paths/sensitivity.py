@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralpath.gates import LinearGate
 from neuralpath.graph import (
@@ -23,6 +23,7 @@ from neuralpath.graph import (
     PathGraph,
     State,
     Values,
+    as_graph,
     check_input,
     chosen_output,
     linear_maps,
@@ -161,7 +162,7 @@ def _through(picture: GatePicture, counts: Counts) -> Counts:
 
 @torch.no_grad()
 def sensitive_gates(
-    graph: PathGraph, x: Float[Tensor, "batch *shape"], margin: Margin
+    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], margin: Margin
 ) -> dict[str, Bool[Tensor, "batch ..."]]:
     r"""The gates that are about to flip, for each example: pre-activations within a margin of 0.
 
@@ -181,6 +182,7 @@ def sensitive_gates(
     >>> sensitive_gates(npath.trace(model, torch.ones(1, 1)), torch.ones(1, 1), 0.2)
     {'1': tensor([[False,  True]])}
     """
+    graph = as_graph(network, x)
     check_input("x", x, graph)
     margins = _margins(graph, margin)
     parts: dict[str, list[Tensor]] = {name: [] for name in graph.gate_names}
@@ -197,7 +199,7 @@ def sensitive_gates(
 
 @torch.no_grad()
 def sensitive_paths(
-    graph: PathGraph, x: Float[Tensor, "batch *shape"], margin: Margin, *, output: int | None = None
+    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], margin: Margin, *, output: int | None = None
 ) -> Float[Tensor, " batch"]:
     r"""Natural logarithm of the number of sensitive paths of each example.
 
@@ -219,6 +221,7 @@ def sensitive_paths(
     >>> bool(torch.allclose(sensitive_paths(npath.trace(model, x[:1]), x, 0.3).exp(), 4.0 * close))
     True
     """
+    graph = as_graph(network, x)
     check_input("x", x, graph)
     margins, unit = _margins(graph, margin), chosen_output(graph, output)
     logs = []

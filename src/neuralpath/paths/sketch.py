@@ -6,7 +6,7 @@ from numbers import Integral
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralpath._checks import describe
 from neuralpath._precision import without_autocast
@@ -14,6 +14,7 @@ from neuralpath.graph import (
     Forward,
     Gates,
     PathGraph,
+    as_graph,
     check_gates,
     check_input,
     linear_maps,
@@ -51,7 +52,7 @@ class _WithWeights(Forward):
 
 @torch.no_grad()
 def path_sketch(
-    graph: PathGraph,
+    network: nn.Module | PathGraph,
     x: Float[Tensor, "batch *shape"],
     n_features: int,
     *,
@@ -83,6 +84,7 @@ def path_sketch(
     >>> bool(((sketched.kernel - exact).abs() <= 5 * sketched.standard_error).all())
     True
     """
+    graph = as_graph(network, x)
     check_input("x", x, graph)
     refuse_tied(graph, "the path sketch")
     if not isinstance(n_features, Integral) or isinstance(n_features, bool):

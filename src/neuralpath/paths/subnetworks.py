@@ -4,10 +4,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralpath._checks import check_batch
-from neuralpath.graph import Gates, PathGraph, check_gates, check_graph, nodes as n
+from neuralpath.graph import Gates, PathGraph, as_graph, check_gates, check_graph, nodes as n
 from neuralpath.kernels import path_kernel
 
 
@@ -87,7 +87,7 @@ def residual_subnetwork(graph: PathGraph, kept: Collection[str]) -> PathGraph:
 
 
 def subnetwork_kernel(
-    graph: PathGraph,
+    network: nn.Module | PathGraph,
     x1: Float[Tensor, "batch1 *shape"],
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
@@ -116,6 +116,7 @@ def subnetwork_kernel(
     >>> bool(torch.allclose(parts, path_kernel(graph, x, unit_scales=True)))
     True
     """
+    graph = as_graph(network, x1, "x1")
     part = residual_subnetwork(graph, kept)
     check_batch("x1", x1, graph.input_shape)
     if x2 is not None:

@@ -14,11 +14,11 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralpath._checks import describe
 from neuralpath._loops import Words, pack, use_bits
-from neuralpath.graph import GATES_CHUNK, FiniteForward, Gates, PathGraph, check_input, check_tensors, walk
+from neuralpath.graph import GATES_CHUNK, FiniteForward, Gates, PathGraph, as_graph, check_input, check_tensors, walk
 
 State: TypeAlias = Words | Shaped[Tensor, "batch unit"]
 
@@ -171,7 +171,7 @@ def _flips(one: State, two: State) -> Int[Tensor, " batch"]:
 
 @torch.no_grad()
 def gate_switches(
-    graph: PathGraph,
+    network: nn.Module | PathGraph,
     x: Float[Tensor, "batch *shape"],
     checkpoints: Iterable[Mapping[str, Tensor]],
     *,
@@ -192,6 +192,7 @@ def gate_switches(
     >>> switches.fraction[0, 0]  # every gate of the first layer has flipped
     tensor(1., dtype=torch.float64)
     """
+    graph = as_graph(network, x)
     check_input("x", x, graph)
     recorder = SwitchRecorder(threshold=threshold)
     for number, checkpoint in enumerate(checkpoints):
