@@ -12,8 +12,7 @@ from sklearn.linear_model import Ridge
 import neuralpath as npath
 from estimators.random_data import graph, network, rows
 from neuralpath import nets
-from neuralpath.data._records import Split
-from neuralpath.data.augmented import shifted_copies
+from neuralpath.data import Split, shifted_copies
 from neuralpath.estimators.moments import no_moments
 from neuralpath.estimators.sketch_estimators import SketchClassifier, SketchRegressor
 

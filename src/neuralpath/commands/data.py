@@ -1,4 +1,4 @@
-"""`neuralpath data`: fetch and check the image data sets."""
+"""`neuralpath data`: download and check the image data sets."""
 
 import json
 from dataclasses import dataclass
@@ -11,20 +11,19 @@ from neuralpath.commands.errors import UserError
 
 @dataclass(frozen=True)
 class Fetch:
-    """Download a data set from its public home; resumes where a download stopped, and verifies it."""
+    """Download a data set from its public home and verify it."""
 
     name: tyro.conf.Positional[str]
     """mnist, fashion-mnist, cifar10 or cifar100."""
     data_dir: Path | None = None
-    """Where to put it; otherwise $NEURALPATH_DATA or the cache folder."""
+    """Folder for the data sets; by default $NEURALPATH_DATA or the cache folder."""
 
     def run(self) -> int:
-        """Download, and print where the files are."""
+        """Download, and print the path of the data set."""
         from neuralpath import data
 
         try:
-            with data.progress_bar() as bar:
-                print(data.fetch(self.name, data_dir=self.data_dir, progress=bar))
+            print(data.fetch(self.name, data_dir=self.data_dir))
         except data.DataError as error:
             raise UserError(str(error)) from error
         return 0
@@ -32,10 +31,10 @@ class Fetch:
 
 @dataclass(frozen=True)
 class Check:
-    """Say which data sets are there, and whether their contents are those that were published."""
+    """List the data sets on the disk and verify their published checksums."""
 
     data_dir: Path | None = None
-    """Folder to look in first; then $NEURALPATH_DATA and the cache folder."""
+    """Folder that is searched first, before $NEURALPATH_DATA and the cache folder."""
     json: bool = False
     """Print JSON instead of lines."""
 
@@ -58,7 +57,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Data:
-    """Fetch and check the image data sets."""
+    """Download and check the image data sets."""
 
     action: Fetch | Check
 

@@ -1,4 +1,4 @@
-"""The papers' data sets: find, check, read, download, and make variants."""
+"""Image data sets: search, verify, load, download, and variants of them."""
 
 import lazy_loader as lazy
 

@@ -1,9 +1,9 @@
-"""What the known data sets consist of, what their files' checksums are and where they are to be had.
+"""The known data sets: their files, the published checksums, and the addresses for downloads.
 
 Where the checksums come from:
 
 - MNIST and Fashion-MNIST: SHA-256 of the uncompressed idx files, as recorded in public code and computed
-  from complete copies; the compressed files' checksums are those that the download pages' users rely on
+  from complete copies; the checksums of the compressed files are those that users of the download pages rely on
   (the MD5s are printed in Fashion-MNIST's own readme).
 - CIFAR-10: SHA-256 of the six members, as recorded in public code and computed from a complete copy.
 - CIFAR-100: SHA-256 of the two members, as recorded in public code (torchvision for Ruby, whose sums for
@@ -13,34 +13,61 @@ Where the checksums come from:
 import difflib
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+import os
+import shlex
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
-from neuralpath.data._errors import DataError
+EMBEDDED = "digits"  # comes with scikit-learn, so there is no file to find or to download
 
-EMBEDDED = "digits"  # comes with scikit-learn, so there is no file to find or fetch
+
+class DataError(ValueError):
+    """A data set is missing, damaged, refused or could not be downloaded; the message says what to do."""
+
+
+class DamagedFile(DataError):
+    """A file exists, but its contents are wrong."""
+
+
+class PickledData(DataError):
+    """Only the pickled version of a data set is there, which is never opened."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checksum:
-    """A published checksum."""
+    """A published checksum.
+
+    Args:
+        algorithm: Name of the hash function.
+        digest: Its value, in hexadecimal digits.
+
+    """
 
     algorithm: Literal["md5", "sha256"]
     digest: str
 
-    def matches(self, blocks: Iterable[bytes]) -> bool:
-        """Tell whether contents, given block by block, have this checksum."""
-        running = hashlib.new(self.algorithm, usedforsecurity=False)
-        for block in blocks:
-            running.update(block)
-        return running.hexdigest() == self.digest
+    def matches(self, contents: bytes) -> bool:
+        """Whether contents have this checksum.
+
+        Args:
+            contents: All bytes.
+
+        """
+        return hashlib.new(self.algorithm, contents, usedforsecurity=False).hexdigest() == self.digest
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file of a data set: its array of bytes has this shape, its uncompressed contents this checksum."""
+    """One file of a data set, uncompressed.
+
+    Args:
+        name: Name of the file.
+        shape: Shape of its array of bytes, number of examples first.
+        checksum: Checksum of the uncompressed contents.
+
+    """
 
     name: str
     shape: tuple[int, ...]
@@ -54,27 +81,66 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Download:
-    """One file as it is offered for download."""
+    """One file as it is offered for download.
+
+    Args:
+        name: Name of the file, which is appended to the address of a mirror.
+        size: Number of bytes.
+        checksum: Checksum of the file as it is downloaded.
+
+    """
 
     name: str
     size: int
     checksum: Checksum
 
 
-@dataclass(frozen=True, slots=True)
-class IdxSource:
-    """A data set of four idx files, each compressed with gzip or not."""
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """The description of a data set: what the two file formats have in common."""
 
     name: str
     class_names: tuple[str, ...]
-    folders: tuple[str, ...]  # where to look below a data folder, besides the folder itself
+    folders: tuple[str, ...]
+    downloads: tuple[Download, ...]
+    mirrors: tuple[str, ...]
+    refused: tuple[str, ...] = ()
+
+    def fetch_command(self, data_dir: str | os.PathLike[str] | None = None) -> str:
+        """The command that downloads the data set, for messages."""
+        flag = "" if data_dir is None else f" --data-dir {shlex.quote(os.fspath(data_dir))}"
+        return f"`neuralpath data fetch {self.name}{flag}`"
+
+    def pickled_refusal(self, path: str, command: str) -> str:
+        """The message that refuses the pickled version and names the one that can be read."""
+        return (
+            f"{self.name}: {path} is the pickled Python version, which is refused because unpickling can run "
+            f"code; get {self.downloads[0].name} with {command} or from {self.mirrors[0]}."
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class IdxSource(_Source):
+    """A data set of four idx files, each compressed with gzip or not.
+
+    Args:
+        name: Name of the data set.
+        class_names: Names of its classes, in the order of the labels.
+        folders: Folders that are searched below a data folder, besides the folder itself.
+        downloads: The files to download.
+        mirrors: Addresses that the names of the downloads are appended to.
+        refused: Names of files and folders of the pickled version, which is never opened.
+        train_images: File of the training images.
+        train_labels: File of the training labels.
+        test_images: File of the test images.
+        test_labels: File of the test labels.
+
+    """
+
     train_images: DataFile
     train_labels: DataFile
     test_images: DataFile
     test_labels: DataFile
-    downloads: tuple[Download, ...]
-    mirrors: tuple[str, ...]  # addresses that the names of the downloads are appended to
-    refused: tuple[str, ...] = ()  # names of the pickled version
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -82,22 +148,32 @@ class IdxSource:
         return (self.train_images, self.train_labels, self.test_images, self.test_labels)
 
 
-@dataclass(frozen=True, slots=True)
-class CifarSource:
-    """A data set in CIFAR's binary layout: records of label bytes (the last one is read) and three planes."""
+@dataclass(frozen=True, kw_only=True)
+class CifarSource(_Source):
+    """A data set in CIFAR's binary layout: each record has label bytes, then a plane of red, green and blue.
 
-    name: str
-    class_names: tuple[str, ...]
-    folders: tuple[str, ...]
-    archives: tuple[str, ...]  # names that the tar archive may have
-    member_folder: str  # the folder that the archive unpacks to
+    Args:
+        name: Name of the data set.
+        class_names: Names of its classes, in the order of the labels.
+        folders: Folders that are searched below a data folder, besides the folder itself.
+        downloads: The files to download.
+        mirrors: Addresses that the names of the downloads are appended to.
+        refused: Names of files and folders of the pickled version, which is never opened.
+        archives: Names that the tar archive may have.
+        member_folder: The folder that the archive unpacks to.
+        n_label_bytes: Label bytes of a record; the last one is the label.
+        side: Height and width of an image.
+        train: Files of the training examples.
+        test: Files of the test examples.
+
+    """
+
+    archives: tuple[str, ...]
+    member_folder: str
     n_label_bytes: int
-    side: int  # height and width of an image
+    side: int
     train: tuple[DataFile, ...]
     test: tuple[DataFile, ...]
-    downloads: tuple[Download, ...]
-    mirrors: tuple[str, ...]
-    refused: tuple[str, ...] = ()
 
     @property
     def files(self) -> tuple[DataFile, ...]:
@@ -116,51 +192,38 @@ def _md5(digest: str) -> Checksum:
     return Checksum("md5", digest)
 
 
-MNIST = IdxSource(
+def _mnist_source(
+    *, digests: tuple[str, ...], downloads: tuple[tuple[int, Checksum], ...], **settings: Any
+) -> IdxSource:
+    """MNIST or Fashion-MNIST, whose files have equal names and shapes but different sizes and checksums."""
+    names = [f"{part}-{kind}" for part in ("train", "t10k") for kind in ("images-idx3-ubyte", "labels-idx1-ubyte")]
+    shapes = [(60_000, 28, 28), (60_000,), (10_000, 28, 28), (10_000,)]
+    files = [DataFile(name, shape, _sha256(digest)) for name, shape, digest in zip(names, shapes, digests, strict=True)]
+    return IdxSource(
+        train_images=files[0],
+        train_labels=files[1],
+        test_images=files[2],
+        test_labels=files[3],
+        downloads=tuple(Download(f"{name}.gz", *item) for name, item in zip(names, downloads, strict=True)),
+        **settings,
+    )
+
+
+MNIST = _mnist_source(
     name="mnist",
     class_names=tuple("0123456789"),
     folders=("mnist", "MNIST/raw", "MNIST"),
-    train_images=DataFile(
-        "train-images-idx3-ubyte",
-        (60_000, 28, 28),
-        _sha256("ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
-    ),
-    train_labels=DataFile(
-        "train-labels-idx1-ubyte",
-        (60_000,),
-        _sha256("65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
-    ),
-    test_images=DataFile(
-        "t10k-images-idx3-ubyte",
-        (10_000, 28, 28),
-        _sha256("0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
-    ),
-    test_labels=DataFile(
-        "t10k-labels-idx1-ubyte",
-        (10_000,),
-        _sha256("ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+    digests=(
+        "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
+        "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
+        "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
+        "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
     ),
     downloads=(
-        Download(
-            "train-images-idx3-ubyte.gz",
-            9_912_422,
-            _sha256("440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"),
-        ),
-        Download(
-            "train-labels-idx1-ubyte.gz",
-            28_881,
-            _sha256("3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c"),
-        ),
-        Download(
-            "t10k-images-idx3-ubyte.gz",
-            1_648_877,
-            _sha256("8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6"),
-        ),
-        Download(
-            "t10k-labels-idx1-ubyte.gz",
-            4_542,
-            _sha256("f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6"),
-        ),
+        (9_912_422, _sha256("440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609")),
+        (28_881, _sha256("3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c")),
+        (1_648_877, _sha256("8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6")),
+        (4_542, _sha256("f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6")),
     ),
     mirrors=(
         "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -169,7 +232,7 @@ MNIST = IdxSource(
     refused=("mnist.pkl.gz", "mnist.pkl"),
 )
 
-FASHION_MNIST = IdxSource(
+FASHION_MNIST = _mnist_source(
     name="fashion-mnist",
     class_names=(
         "T-shirt/top",
@@ -184,31 +247,17 @@ FASHION_MNIST = IdxSource(
         "Ankle boot",
     ),
     folders=("fashion-mnist", "fashion_mnist", "fashion", "FashionMNIST/raw", "FashionMNIST"),
-    train_images=DataFile(
-        "train-images-idx3-ubyte",
-        (60_000, 28, 28),
-        _sha256("c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888"),
-    ),
-    train_labels=DataFile(
-        "train-labels-idx1-ubyte",
-        (60_000,),
-        _sha256("bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9"),
-    ),
-    test_images=DataFile(
-        "t10k-images-idx3-ubyte",
-        (10_000, 28, 28),
-        _sha256("5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b"),
-    ),
-    test_labels=DataFile(
-        "t10k-labels-idx1-ubyte",
-        (10_000,),
-        _sha256("0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34"),
+    digests=(
+        "c59f468a2f672dc815687fe0f83887768d799fd8a3f3276145d20f83aa44d888",
+        "bad3541b69d912435c50bb6ba87bec294ff4f6a2e1246121d8633921760443d9",
+        "5b4141f0afbad91edebe8549f8fcffe087ea10ca49f1dbef5c9a5cd8815ce37b",
+        "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
     ),
     downloads=(
-        Download("train-images-idx3-ubyte.gz", 26_421_880, _md5("8d4fb7e6c68d591d4c3dfef9ec88bf0d")),
-        Download("train-labels-idx1-ubyte.gz", 29_515, _md5("25c81989df183df01b3e8a0aad5dffbe")),
-        Download("t10k-images-idx3-ubyte.gz", 4_422_102, _md5("bef4ecab320f06d8554ea6380940ec79")),
-        Download("t10k-labels-idx1-ubyte.gz", 5_148, _md5("bb300cfdad3c16e7a12a480ee83cd310")),
+        (26_421_880, _md5("8d4fb7e6c68d591d4c3dfef9ec88bf0d")),
+        (29_515, _md5("25c81989df183df01b3e8a0aad5dffbe")),
+        (4_422_102, _md5("bef4ecab320f06d8554ea6380940ec79")),
+        (5_148, _md5("bb300cfdad3c16e7a12a480ee83cd310")),
     ),
     mirrors=(
         "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
@@ -218,18 +267,7 @@ FASHION_MNIST = IdxSource(
 
 CIFAR10 = CifarSource(
     name="cifar10",
-    class_names=(
-        "airplane",
-        "automobile",
-        "bird",
-        "cat",
-        "deer",
-        "dog",
-        "frog",
-        "horse",
-        "ship",
-        "truck",
-    ),
+    class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
     folders=("cifar10", "cifar-10", "CIFAR10", "CIFAR-10"),
     archives=("cifar-10-binary.tar.gz", "cifar-10-binary.tar"),
     member_folder="cifar-10-batches-bin",
@@ -285,16 +323,12 @@ CIFAR100 = CifarSource(
     side=32,
     train=(
         DataFile(
-            "train.bin",
-            (50_000, 3074),
-            _sha256("f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),
+            "train.bin", (50_000, 3074), _sha256("f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29")
         ),
     ),
     test=(
         DataFile(
-            "test.bin",
-            (10_000, 3074),
-            _sha256("d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),
+            "test.bin", (10_000, 3074), _sha256("d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a")
         ),
     ),
     downloads=(
@@ -314,21 +348,25 @@ SOURCES: Mapping[str, Source] = MappingProxyType(
 
 
 def names(sources: Mapping[str, Source] = SOURCES) -> tuple[str, ...]:
-    """Names that :func:`load` knows.
+    """Names of the data sets that `load` knows.
+
+    Args:
+        sources: Descriptions of the known data sets.
 
     >>> names()
     ('digits', 'mnist', 'fashion-mnist', 'cifar10', 'cifar100')
+
     """
     return (EMBEDDED, *sources)
 
 
 def lookup(name: str, sources: Mapping[str, Source]) -> Source:
-    """Source of a name; the embedded digits have none.
+    """The description of a data set. The embedded digits have none.
 
     Raises: DataError for an unknown name, with the known ones.
     """
     if name == EMBEDDED:
-        raise DataError(f"{EMBEDDED} comes with scikit-learn and has no file of its own: just load it.")
+        raise DataError(f"{EMBEDDED} comes with scikit-learn and has no file of its own: load it directly.")
     if name not in sources:
         close = difflib.get_close_matches(name, names(sources), n=1)
         hint = f" Did you mean {close[0]}?" if close else ""

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from neuralpath.data._records import Split
-from neuralpath.data.augmented import shifted, shifted_copies
+from neuralpath.data import Split
+from neuralpath.data.variants import shifted, shifted_copies
 
 
 def _split(n=7, channels=2):

@@ -1,4 +1,4 @@
-"""A data set in memory."""
+"""A data set in memory: images and labels, split into training and test examples."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,16 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True, eq=False)  # eq=False: tensors have no single truth value
 class Split:
-    """Images between 0 and 1 and their labels: class numbers, or -1 and +1 in a two-class task."""
+    """Images and their labels.
+
+    Args:
+        images: Values from 0 to 1.
+        labels: Class numbers (int64), or -1 and +1 (floating point) in a two-class task.
+
+    Raises:
+        ValueError: If the numbers of images and labels differ.
+
+    """
 
     images: Float[Tensor, "batch channels height width"]
     labels: Int64[Tensor, "batch"] | Float[Tensor, "batch"]
@@ -17,7 +26,7 @@ class Split:
         n_images, n_labels = self.images.shape[0], self.labels.shape[0]
         if n_images != n_labels:
             raise ValueError(
-                f"`images` and `labels` must be equally many, got {n_images} and {n_labels}; "
+                f"`images` and `labels` must have the same length, got {n_images} and {n_labels}; "
                 "select the same examples from both."
             )
 
@@ -27,7 +36,18 @@ class Split:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """A data set as its authors split it; `class_names[label]` is the name of a label."""
+    """A data set with its authors' split into training and test examples.
+
+    Args:
+        name: Name of the data set.
+        train: Training examples.
+        test: Test examples.
+        class_names: ``class_names[label]`` is the name of a class.
+
+    Raises:
+        ValueError: If a label is not the number of a class.
+
+    """
 
     name: str
     train: Split

@@ -4,7 +4,7 @@ from hypothesis import given, strategies as st
 from hypothesis.extra import numpy as st_numpy
 
 from neuralpath.data import DataError
-from neuralpath.data._idx import magic_number, parse_idx
+from neuralpath.data._reading import magic_number, parse_idx
 
 arrays = st_numpy.arrays(np.uint8, st_numpy.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=5))
 
@@ -36,7 +36,7 @@ def test_any_cut_is_refused_in_one_line(array: np.ndarray, data: st.DataObject) 
 
 @given(arrays, st.binary(min_size=1, max_size=8))
 def test_any_addition_is_refused(array: np.ndarray, more: bytes) -> None:
-    with pytest.raises(DataError, match="file holds more than"):
+    with pytest.raises(DataError, match=r"file has more than \d+ bytes"):
         parse_idx("file", idx_bytes(array) + more, array.shape)
 
 
@@ -55,5 +55,5 @@ def test_wrong_magic_number_is_named() -> None:
 
 
 def test_wrong_count_is_named() -> None:
-    with pytest.raises(DataError, match="file announces 3x2x2 values, expected 4x2x2"):
+    with pytest.raises(DataError, match=r"file .*3x2x2.*4x2x2"):
         parse_idx("file", idx_bytes(np.zeros((3, 2, 2), np.uint8)), (4, 2, 2))
