@@ -1,4 +1,4 @@
-"""Small data, kernels and networks for the tests of machines."""
+"""Small data, kernels and networks for the tests of estimators."""
 
 from functools import cache
 

@@ -1,4 +1,4 @@
-"""What a machine refuses, and what it says."""
+"""What an estimator refuses, and what it says."""
 
 import numpy as np
 import pytest
@@ -25,18 +25,18 @@ def test_kernels_that_are_no_kernels(solver, form):
         given = kernel if form == "array" else tiled(kernel, 5, symmetric=False)
         return KernelRegressor("precomputed", solver=solver).fit(given, y)
 
-    with pytest.raises(ValueError, match=r"must be square to train with.*got 4 x 12"):
+    with pytest.raises(ValueError, match=r"square.*4 x 12"):
         fit(CROSS, Y[:4])
-    with pytest.raises(ValueError, match=r"the kernel is not symmetric.*by up to"):
+    with pytest.raises(ValueError, match="not symmetric"):
         fit(_kernel(lambda k: k.__setitem__((2, 5), k[2, 5] + 1)))
     for bad in (np.nan, np.inf):
-        with pytest.raises(ValueError, match=r"kernel has NaN or infinity.*first .*3"):
+        with pytest.raises(ValueError, match=r"NaN or infinity.*first .*3"):
             fit(_kernel(lambda k, bad=bad: k.__setitem__((3, 7), bad)))
-    with pytest.raises(ValueError, match="a label for each of the 12 examples, got 11"):
+    with pytest.raises(ValueError, match=r"`y`.* 12 .*got 11"):
         fit(KERNEL, Y[:11])
-    machine = fit(KERNEL)
-    with pytest.raises(ValueError, match="a column for each of the 12 training examples, got 4 x 9"):
-        machine.predict(CROSS[:, :9])
+    estimator = fit(KERNEL)
+    with pytest.raises(ValueError, match=" 12 training examples, got 4 x 9"):
+        estimator.predict(CROSS[:, :9])
 
 
 def test_rounding_is_not_asymmetry():
@@ -48,16 +48,16 @@ def test_rounding_is_not_asymmetry():
 
 
 def test_nan_in_a_cross_kernel():
-    machine = KernelRegressor("precomputed").fit(KERNEL, Y)
+    estimator = KernelRegressor("precomputed").fit(KERNEL, Y)
     cross = CROSS.copy()
     cross[2, 1] = np.nan
-    with pytest.raises(ValueError, match="the kernel has NaN or infinity: 1 of its 4 rows are touched, the first is 2"):
-        machine.predict(cross)
+    with pytest.raises(ValueError, match=r"NaN or infinity: 1 of its 4 rows .*first is 2"):
+        estimator.predict(cross)
 
 
 @pytest.mark.parametrize("targets", ["centered", "arora"])
 def test_labels_of_one_class(targets):
-    with pytest.raises(ValueError, match=r"`y` has one class only, .*needs examples of at least two classes"):
+    with pytest.raises(ValueError, match=r"`y`.* one class, 3"):
         KernelClassifier(targets=targets).fit(X, np.full(12, 3))
     with pytest.raises(ValueError, match="Unknown label type"):
         KernelClassifier(targets=targets).fit(X, Y)
@@ -67,8 +67,8 @@ def test_labels_of_one_class(targets):
 @pytest.mark.parametrize(
     ("params", "message"),
     [
-        ({"ridge": -1.0}, "`ridge` must be a finite number, 0 or more, got -1.0"),
-        ({"ridge": "big"}, "`ridge` must be a finite number, 0 or more, got 'big'"),
+        ({"ridge": -1.0}, "`ridge` .*got -1.0"),
+        ({"ridge": "big"}, "`ridge` .*got 'big'"),
         (
             {"kernel": "paths"},
             "`kernel`: no kernel is called 'paths'.*Did you mean 'path'.*'precomputed' and a function",
@@ -76,88 +76,86 @@ def test_labels_of_one_class(targets):
         ({"kernel": 3}, "`kernel`: no kernel is called 3"),
         ({"kernel": "path"}, "the kernel 'path' is that of a network: give `model`"),
         ({"kernel": "linear", "normalize": True}, "normalizing is for the kernel 'path'"),
-        ({"solver": "lu"}, "`solver` must be one of 'auto', 'cholesky', 'cg', got 'lu'"),
-        ({"tol": 0.0}, "`tol` must be a relative residual between 0 and 1, got 0.0"),
-        ({"tol": "a"}, "`tol` must be a relative residual between 0 and 1, got 'a'"),
-        ({"tol": None}, "`tol` must be a relative residual between 0 and 1, got None"),
-        ({"max_iter": 0}, "`max_iter` must be a whole number, 1 or more, got 0"),
-        ({"max_iter": None}, "`max_iter` must be a whole number, 1 or more, got None"),
-        ({"max_iter": 1.5}, "`max_iter` must be a whole number, 1 or more, got 1.5"),
-        ({"rank": -1}, "`rank` must be a whole number, 0 or more, got -1"),
-        ({"rank": "full"}, "`rank` must be a whole number, 0 or more, got 'full'"),
-        ({"memory": -5}, "`memory` must be a positive number of bytes"),
-        ({"memory": "8GiB"}, r"`memory` must be a positive number of bytes, such as 8 \* 2\*\*30 .*got '8GiB'"),
-        ({"memory": np.nan}, "`memory` must be a positive number of bytes"),
-        ({"random_state": None}, "`random_state` must be a whole number, 0 or more, got None"),
-        ({"random_state": 2**64}, "`random_state` must be at most 9223372036854775807"),
-        ({"input_shape": "5"}, "`input_shape` must be positive whole numbers"),
+        ({"solver": "lu"}, "`solver` .*'auto', 'cholesky', 'cg', got 'lu'"),
+        ({"tol": 0.0}, "`tol` .*between 0 and 1, got 0.0"),
+        ({"tol": "a"}, "`tol` .*between 0 and 1, got 'a'"),
+        ({"tol": None}, "`tol` .*between 0 and 1, got None"),
+        ({"max_iter": 0}, "`max_iter` .*1 or more, got 0"),
+        ({"max_iter": None}, "`max_iter` .*1 or more, got None"),
+        ({"max_iter": 1.5}, "`max_iter` .*1 or more, got 1.5"),
+        ({"rank": -1}, "`rank` .*0 or more, got -1"),
+        ({"rank": "full"}, "`rank` .*0 or more, got 'full'"),
+        ({"memory": -5}, "`memory` .*bytes"),
+        ({"memory": "8GiB"}, "`memory` .*bytes.*got '8GiB'"),
+        ({"memory": np.nan}, "`memory` .*bytes"),
+        ({"random_state": None}, "`random_state` .*0 or more, got None"),
+        ({"random_state": 2**64}, "`random_state` .*9223372036854775807"),
+        ({"input_shape": "5"}, "`input_shape` .*'5'"),
     ],
 )
 def test_wrong_parameters_are_refused_when_fitting(params, message):
-    machine = KernelRegressor(**params)
+    estimator = KernelRegressor(**params)
     with pytest.raises(ValueError, match=message):
-        machine.fit(X, Y)
+        estimator.fit(X, Y)
 
 
 @pytest.mark.usefixtures("without_type_checks")
 def test_numbers_of_numpy_are_numbers():
     params = {"tol": np.float32(1e-5), "max_iter": np.int64(50), "rank": np.int32(4), "memory": 1e9, "solver": "cg"}
-    machine = KernelRegressor(random_state=np.int64(3), **params).fit(X, Y)
-    np.testing.assert_allclose(machine.predict(X), KernelRegressor().fit(X, Y).predict(X), atol=1e-4)
+    estimator = KernelRegressor(random_state=np.int64(3), **params).fit(X, Y)
+    np.testing.assert_allclose(estimator.predict(X), KernelRegressor().fit(X, Y).predict(X), atol=1e-4)
 
 
 def test_a_fit_that_fails_leaves_no_coefficients_of_another():
-    machine = KernelRegressor("linear", ridge=0.1).fit(X, Y)
-    with pytest.raises(ValueError, match="is singular to working precision"):
-        machine.set_params(ridge=0.0).fit(np.ones((12, 5)), Y)
-    for use in (lambda: machine.predict(X), lambda: machine.leave_one_out(), lambda: machine.save("nowhere")):
+    estimator = KernelRegressor("linear", ridge=0.1).fit(X, Y)
+    with pytest.raises(ValueError, match="`ridge`=0 is singular"):
+        estimator.set_params(ridge=0.0).fit(np.ones((12, 5)), Y)
+    for use in (lambda: estimator.predict(X), estimator.leave_one_out):
         with pytest.raises(NotFittedError):
             use()
 
 
 def test_a_kernel_function_must_return_a_symmetric_matrix_of_its_shape():
-    with pytest.raises(ValueError, match=r"`kernel` must return a real matrix .*\(12, 12\)"):
+    with pytest.raises(ValueError, match=r"`kernel` .*\(12, 12\)"):
         KernelRegressor(lambda a, b: exponential(a, b)[:, :-1]).fit(X, Y)
-    with pytest.raises(ValueError, match=r"must return a real matrix.*dtype complex128"):
+    with pytest.raises(ValueError, match=r"`kernel` .*complex128"):
         KernelRegressor(lambda a, b: exponential(a, b) * 1j).fit(X, Y)
-    with pytest.raises(ValueError, match="the kernel is not symmetric"):
+    with pytest.raises(ValueError, match="not symmetric"):
         KernelRegressor(lambda a, b: exponential(a, b) + a[:, :1]).fit(X, Y)
 
 
 def test_rows_must_fit_the_model():
-    with pytest.raises(ValueError, match=r"a flattened input of shape \(5,\), 5 numbers; it has 4"):
+    with pytest.raises(ValueError, match=r"\(5,\), 5 numbers.* 4"):
         KernelRegressor("path", model=graph()).fit(X[:, :4], Y)
-    with pytest.raises(ValueError, match=r"a flattened input of shape \(2, 3\), 6 numbers; it has 5"):
+    with pytest.raises(ValueError, match=r"\(2, 3\), 6 numbers.* 5"):
         KernelRegressor("tangent", model=network(), input_shape=(2, 3)).fit(X, Y)
     with pytest.raises(TypeError, match="'tangent' differentiates a model"):
         KernelRegressor("tangent", model=graph()).fit(X, Y)
-    machine = KernelRegressor("path", model=graph()).fit(X, Y)
+    estimator = KernelRegressor("path", model=graph()).fit(X, Y)
     with pytest.raises(ValueError, match="X has 4 features, but KernelRegressor is expecting 5"):
-        machine.predict(X[:, :4])
+        estimator.predict(X[:, :4])
 
 
 def test_the_standard_deviation_needs_the_diagonal_of_a_precomputed_kernel_only():
-    machine = KernelRegressor("precomputed").fit(KERNEL, Y)
-    with pytest.raises(ValueError, match="give it as `diagonal`"):
-        machine.predict(CROSS, return_std=True)
-    with pytest.raises(
-        ValueError, match=r"`diagonal` must have a number for each of the 4 test examples, got shape \(3,\)"
-    ):
-        machine.predict(CROSS, return_std=True, diagonal=DIAGONAL[:3])
-    with pytest.raises(ValueError, match="`diagonal` is for a precomputed kernel"):
+    estimator = KernelRegressor("precomputed").fit(KERNEL, Y)
+    with pytest.raises(ValueError, match="`diagonal`"):
+        estimator.predict(CROSS, return_std=True)
+    with pytest.raises(ValueError, match=r"`diagonal` .* 4 test examples, got shape \(3,\)"):
+        estimator.predict(CROSS, return_std=True, diagonal=DIAGONAL[:3])
+    with pytest.raises(ValueError, match=r"`diagonal` .*precomputed"):
         KernelRegressor().fit(X, Y).predict(X, return_std=True, diagonal=np.ones(12))
 
 
 def test_targets_with_too_many_axes_and_nan():
-    with pytest.raises(ValueError, match=r"Found array with dim 3|must be a vector or a matrix"):
+    with pytest.raises(ValueError, match=r"dim 3|`y` must be"):
         KernelRegressor().fit(X, np.zeros((12, 2, 2)))
     with pytest.raises(ValueError, match="Input y contains NaN"):
         KernelRegressor().fit(X, np.where(np.arange(12) == 3, np.nan, Y))
-    with pytest.raises(ValueError, match="`targets` must be one of 'centered', 'arora', got 'soft'"):
+    with pytest.raises(ValueError, match=r"`targets` .*'centered', 'arora', got 'soft'"):
         KernelClassifier(targets="soft").fit(X, np.arange(12) % 2)
 
 
-def test_a_machine_that_is_not_fitted():
+def test_an_estimator_that_is_not_fitted():
     for use in (
         lambda: KernelRegressor().predict(X),
         lambda: KernelRegressor().predict(X, return_std=True),
@@ -170,6 +168,6 @@ def test_a_machine_that_is_not_fitted():
             use()
 
 
-def test_an_overflowing_kernel_is_refused_with_a_way_out():
-    with pytest.raises(ValueError, match=r"the kernel has NaN or infinity.*normalized"):
+def test_an_overflowing_kernel_is_refused_with_a_hint():
+    with pytest.raises(ValueError, match=r"NaN or infinity.*normalized"):
         KernelRegressor("path", model=graph()).fit(1e200 * X, Y)

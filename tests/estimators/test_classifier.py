@@ -21,43 +21,43 @@ def test_centered_scores_are_regression_on_one_hot_less_the_shares():
     one_hot = (labels[:, None] == np.array([3, 5, 9])).astype(float)
     shares = one_hot.mean(0)
     peer = KernelRidge(alpha=0.4, kernel="precomputed").fit(exponential(x, x), one_hot - shares)
-    machine = KernelClassifier(exponential, 0.4).fit(x, labels)
-    scores = machine.decision_function(x_test)
+    estimator = KernelClassifier(exponential, 0.4).fit(x, labels)
+    scores = estimator.decision_function(x_test)
     np.testing.assert_allclose(scores, peer.predict(exponential(x_test, x)) + shares, rtol=1e-8, atol=1e-10)
     np.testing.assert_allclose(scores.sum(1), 1, rtol=1e-10)
-    np.testing.assert_array_equal(machine.predict(x_test), np.array([3, 5, 9])[scores.argmax(1)])
+    np.testing.assert_array_equal(estimator.predict(x_test), np.array([3, 5, 9])[scores.argmax(1)])
     # Where the kernel vanishes nothing is known but the shares.
-    np.testing.assert_allclose(machine.decision_function(x_test + 1000), np.tile(shares, (10, 1)), rtol=1e-12)
+    np.testing.assert_allclose(estimator.decision_function(x_test + 1000), np.tile(shares, (10, 1)), rtol=1e-12)
 
 
 def test_arora_targets_are_nine_tenths_and_minus_one_tenth():
     x, labels = _three_classes()
     targets = np.where(labels[:, None] == np.array([3, 5, 9]), 0.9, -0.1)
     peer = KernelRidge(alpha=0.4, kernel="precomputed").fit(exponential(x, x), targets)
-    machine = KernelClassifier(exponential, 0.4, targets="arora").fit(x, labels)
-    np.testing.assert_allclose(machine.decision_function(x), peer.predict(exponential(x, x)), rtol=1e-8, atol=1e-10)
+    estimator = KernelClassifier(exponential, 0.4, targets="arora").fit(x, labels)
+    np.testing.assert_allclose(estimator.decision_function(x), peer.predict(exponential(x, x)), rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("targets", ["centered", "arora"])
 def test_for_two_classes_the_decision_is_the_lead_of_the_second(targets):
     x = rows(30)
     labels = np.where(x[:, 0] > 0, "yes", "no")
-    machine = KernelClassifier(exponential, 0.1, targets=targets).fit(x, labels)
-    decisions = machine.decision_function(x)
+    estimator = KernelClassifier(exponential, 0.1, targets=targets).fit(x, labels)
+    decisions = estimator.decision_function(x)
     assert decisions.shape == (30,)
-    np.testing.assert_array_equal(machine.predict(x), np.where(decisions > 0, "yes", "no"))
-    both = exponential(x, x) @ machine.dual_coef_ + machine.offset_
+    np.testing.assert_array_equal(estimator.predict(x), np.where(decisions > 0, "yes", "no"))
+    both = exponential(x, x) @ estimator.dual_coef_ + estimator.offset_
     np.testing.assert_allclose(decisions, both[:, 1] - both[:, 0], rtol=1e-10, atol=1e-12)
 
 
 def test_the_standard_deviation_of_scores_equals_the_formula():
     kernel, cross, diagonal = kernels(20, 7)
     labels = np.arange(20) % 3
-    machine = KernelClassifier("precomputed", 0.5).fit(kernel, labels)
-    scores, std = machine.decision_function(cross, return_std=True, diagonal=diagonal)
+    estimator = KernelClassifier("precomputed", 0.5).fit(kernel, labels)
+    scores, std = estimator.decision_function(cross, return_std=True, diagonal=diagonal)
     variance = diagonal - np.einsum("ij,jk,ik->i", cross, np.linalg.inv(kernel + 0.5 * np.eye(20)), cross)
     np.testing.assert_allclose(std, np.sqrt(variance), rtol=1e-8)
-    np.testing.assert_allclose(scores, machine.decision_function(cross), rtol=1e-10)
+    np.testing.assert_allclose(scores, estimator.decision_function(cross), rtol=1e-10)
 
 
 @pytest.mark.parametrize("kind", ["words", "objects", "tensor", "booleans"])
@@ -69,8 +69,8 @@ def test_labels_of_any_kind(kind):
         "tensor": torch.from_numpy(numbers),
         "booleans": numbers > 3,
     }[kind]
-    machine = KernelClassifier(exponential, 1e-3).fit(x, labels)
-    assert (machine.predict(x) == np.asarray(labels)).mean() > 0.95
+    estimator = KernelClassifier(exponential, 1e-3).fit(x, labels)
+    assert (estimator.predict(x) == np.asarray(labels)).mean() > 0.95
 
 
 def test_digits_are_recognized_and_both_solvers_agree():
@@ -94,7 +94,7 @@ def test_digits_are_recognized_and_both_solvers_agree():
 
 def test_a_network_s_own_kernel_classifies():
     x, labels = _three_classes(80)
-    machine = KernelClassifier("path", 0.1, model=graph(), normalize=True).fit(x, labels)
-    assert machine.score(x, labels) > 0.6
-    left_out = machine.leave_one_out()
+    estimator = KernelClassifier("path", 0.1, model=graph(), normalize=True).fit(x, labels)
+    assert estimator.score(x, labels) > 0.6
+    left_out = estimator.leave_one_out()
     assert left_out.error_rate < 0.6

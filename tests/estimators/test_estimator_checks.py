@@ -14,9 +14,9 @@ from sklearn.utils.estimator_checks import estimator_checks_generator
 from estimators.random_data import exponential, graph, kernels, network, rows
 from neuralpath.estimators.classifier import KernelClassifier
 from neuralpath.estimators.regressor import KernelRegressor
-from neuralpath.estimators.sketch_estimators import SketchClassifier, SketchRegressor
+from neuralpath.estimators.sketch import SketchClassifier, SketchRegressor
 
-MACHINES = [
+ESTIMATORS = [
     KernelRegressor(),
     KernelRegressor(solver="cg"),
     KernelRegressor(kernel=exponential),
@@ -35,14 +35,14 @@ NOT_FOR_PRECOMPUTED = {
 }
 
 
-def _run(machine, checks, excused):
+def _run(estimator, checks, excused):
     failed = {}
     for _, check in checks:
         name = check.func.__name__
         try:
-            check(machine)
+            check(estimator)
         except Exception as error:
-            if type(error).__name__ == "SkipTest":  # array-API inputs, which no machine promises
+            if type(error).__name__ == "SkipTest":  # array-API inputs, which no estimator supports
                 assert name == "check_array_api_input"
                 continue
             failed[name] = repr(error)
@@ -51,32 +51,32 @@ def _run(machine, checks, excused):
 
 @pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.SkipTestWarning")
 @pytest.mark.usefixtures("without_type_checks")
-@pytest.mark.parametrize("machine", MACHINES, ids=lambda machine: str(machine).split(" at 0x")[0])
-def test_machines_pass_every_check_of_scikit_learn(machine):
-    _run(machine, estimator_checks_generator(machine), {})
+@pytest.mark.parametrize("estimator", ESTIMATORS, ids=lambda estimator: str(estimator).split(" at 0x")[0])
+def test_estimators_pass_every_check_of_scikit_learn(estimator):
+    _run(estimator, estimator_checks_generator(estimator), {})
 
 
 @pytest.mark.filterwarnings("ignore:.*:sklearn.exceptions.SkipTestWarning")
 @pytest.mark.usefixtures("without_type_checks")
-def test_machines_on_precomputed_kernels_pass_the_checks_that_apply():
-    machine = KernelRegressor(kernel="precomputed")
-    _run(machine, estimator_checks_generator(machine), NOT_FOR_PRECOMPUTED)
+def test_estimators_on_precomputed_kernels_pass_the_checks_that_apply():
+    estimator = KernelRegressor(kernel="precomputed")
+    _run(estimator, estimator_checks_generator(estimator), NOT_FOR_PRECOMPUTED)
 
 
 def test_a_clone_has_the_same_parameters_and_predicts_the_same():
     x, y = rows(20), rows(20, 1, seed=1)[:, 0]
     for kernel, model in (("tangent", network()), ("path", graph())):
-        machine = KernelRegressor(kernel, ridge=0.1, model=model)
-        copy = clone(machine)
-        assert set(copy.get_params()) == set(machine.get_params())
-        np.testing.assert_array_equal(copy.fit(x, y).predict(x), machine.fit(x, y).predict(x))
+        estimator = KernelRegressor(kernel, ridge=0.1, model=model)
+        copy = clone(estimator)
+        assert set(copy.get_params()) == set(estimator.get_params())
+        np.testing.assert_array_equal(copy.fit(x, y).predict(x), estimator.fit(x, y).predict(x))
 
 
-def test_a_fitted_machine_survives_pickle():
+def test_a_fitted_estimator_survives_pickle():
     x, y = rows(12), rows(12, 1, seed=1)[:, 0]
-    machine = KernelRegressor(ridge=0.1).fit(x, y)
-    again = pickle.loads(pickle.dumps(machine))
-    np.testing.assert_array_equal(again.predict(x, return_std=True), machine.predict(x, return_std=True))
+    estimator = KernelRegressor(ridge=0.1).fit(x, y)
+    again = pickle.loads(pickle.dumps(estimator))
+    np.testing.assert_array_equal(again.predict(x, return_std=True), estimator.predict(x, return_std=True))
 
 
 def test_in_a_pipeline_it_sees_what_comes_out_of_the_step_before():
@@ -93,8 +93,8 @@ def test_a_search_over_ridges_finds_the_best_by_hand(precomputed):
     y = np.sin(x[:, 0]) + 0.3 * rows(24, 1, seed=2)[:, 0]
     kernel = exponential(x, x)
     ridges = [1e-6, 0.1, 1.0, 30.0]
-    machine = KernelRegressor("precomputed" if precomputed else exponential)
-    search = GridSearchCV(machine, {"ridge": ridges}, cv=3, scoring="neg_mean_squared_error")
+    estimator = KernelRegressor("precomputed" if precomputed else exponential)
+    search = GridSearchCV(estimator, {"ridge": ridges}, cv=3, scoring="neg_mean_squared_error")
     search.fit(kernel if precomputed else x, y)
     errors = []
     for ridge in ridges:

@@ -12,8 +12,10 @@ from sklearn.kernel_ridge import KernelRidge
 import neuralpath as npath
 from estimators.random_data import F64, exponential, graph, kernels, network, rows
 from kernels.limit.networks import torch_network
+from neuralpath import nets
+from neuralpath.estimators.classifier import KernelClassifier
 from neuralpath.estimators.regressor import KernelRegressor
-from neuralpath.estimators.sketch_estimators import SketchRegressor
+from neuralpath.estimators.sketch import SketchRegressor
 from neuralpath.kernels.dynamics import KernelDynamics
 from neuralpath.kernels.named_kernels import KERNEL_NAMES, named_tiles
 from reference.cases import CASES
@@ -27,11 +29,11 @@ def test_predictions_equal_those_of_scikit_learn(ridge, columns):
     kernel, cross, _ = kernels(60, 17, rank=30)
     y = rows(60, columns or 1, seed=1)
     y = y[:, 0] if columns is None else y
-    machine = KernelRegressor("precomputed", ridge).fit(kernel, y)
+    estimator = KernelRegressor("precomputed", ridge).fit(kernel, y)
     peer = KernelRidge(alpha=ridge, kernel="precomputed").fit(kernel, y)
-    assert machine.predict(cross).shape == peer.predict(cross).shape
-    np.testing.assert_allclose(machine.predict(cross), peer.predict(cross), rtol=1e-8, atol=1e-10)
-    np.testing.assert_allclose(machine.dual_coef_, peer.dual_coef_, rtol=1e-8, atol=1e-10)
+    assert estimator.predict(cross).shape == peer.predict(cross).shape
+    np.testing.assert_allclose(estimator.predict(cross), peer.predict(cross), rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(estimator.dual_coef_, peer.dual_coef_, rtol=1e-8, atol=1e-10)
 
 
 @pytest.mark.parametrize("name", KERNEL_NAMES)
@@ -42,11 +44,11 @@ def test_every_named_kernel_equals_scikit_learn_on_its_matrix(name):
     kernel = named_tiles(name, model, first).filled().numpy()
     cross = named_tiles(name, model, second, first).filled().numpy()
     peer = KernelRidge(alpha=0.7, kernel="precomputed").fit(kernel, y)
-    machine = KernelRegressor(name, 0.7, model=model).fit(x, y)
-    np.testing.assert_allclose(machine.predict(x_test), peer.predict(cross), rtol=1e-8, atol=1e-10)
+    estimator = KernelRegressor(name, 0.7, model=model).fit(x, y)
+    np.testing.assert_allclose(estimator.predict(x_test), peer.predict(cross), rtol=1e-8, atol=1e-10)
     if name == "path":
         of_module = KernelRegressor(name, 0.7, model=network()).fit(x, y)
-        np.testing.assert_array_equal(of_module.predict(x_test), machine.predict(x_test))
+        np.testing.assert_array_equal(of_module.predict(x_test), estimator.predict(x_test))
 
 
 def test_rows_are_flattened_images_and_images_may_be_given_too():
@@ -60,21 +62,21 @@ def test_rows_are_flattened_images_and_images_may_be_given_too():
     expected = npath.path_kernel(graph, images).double().numpy()
     peer = KernelRidge(alpha=2.0, kernel="precomputed").fit(expected, y).predict(expected)
     flat = images.flatten(1).numpy()
-    for machine, x in (
+    for estimator, x in (
         (KernelRegressor("path", 2.0, model=model, input_shape=(2, 4, 4)), flat),
         (KernelRegressor("path", 2.0, model=graph), flat.astype(np.float64)),  # computed in the model's float32
         (KernelRegressor("path", 2.0, model=graph), images),
     ):
-        np.testing.assert_allclose(machine.fit(x, torch.from_numpy(y)).predict(x), peer, rtol=1e-6)
+        np.testing.assert_allclose(estimator.fit(x, torch.from_numpy(y)).predict(x), peer, rtol=1e-6)
 
 
 def test_a_function_is_a_kernel():
     x, x_test, y = rows(30), rows(8, seed=1), rows(30, 2, seed=2)
     peer = KernelRidge(alpha=0.1, kernel="precomputed").fit(exponential(x, x), y).predict(exponential(x_test, x))
-    machine = KernelRegressor(exponential, 0.1).fit(x, y)
-    np.testing.assert_allclose(machine.predict(x_test), peer, rtol=1e-8, atol=1e-10)
+    estimator = KernelRegressor(exponential, 0.1).fit(x, y)
+    np.testing.assert_allclose(estimator.predict(x_test), peer, rtol=1e-8, atol=1e-10)
     on_tensors = KernelRegressor(lambda a, b: torch.from_numpy(exponential(a, b)), 0.1).fit(x, y)
-    np.testing.assert_array_equal(on_tensors.predict(x_test), machine.predict(x_test))
+    np.testing.assert_array_equal(on_tensors.predict(x_test), estimator.predict(x_test))
 
 
 def test_ridge_zero_is_the_end_of_training_with_this_kernel():
@@ -82,9 +84,9 @@ def test_ridge_zero_is_the_end_of_training_with_this_kernel():
     y = rows(30, 2, seed=1)
     dynamics = KernelDynamics(torch.from_numpy(kernel))
     end = dynamics.test(torch.from_numpy(cross), torch.from_numpy(y), math.inf)
-    machine = KernelRegressor("precomputed", 0.0).fit(kernel, y)
-    np.testing.assert_allclose(machine.predict(cross), end.numpy(), rtol=1e-8, atol=1e-9)
-    np.testing.assert_allclose(machine.predict(kernel), y, rtol=0, atol=1e-9)
+    estimator = KernelRegressor("precomputed", 0.0).fit(kernel, y)
+    np.testing.assert_allclose(estimator.predict(cross), end.numpy(), rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(estimator.predict(kernel), y, rtol=0, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", ["dense_relu_3", "dense_leaky_5", "images8_zero_pooled"])
@@ -98,8 +100,8 @@ def test_infinite_width_equals_gradient_descent_of_neural_tangents(name):
     model = torch_network(case.layers, train.shape[1], train.shape[-1] if train.ndim == 4 else 1).double()
     graph = npath.trace(model, torch.from_numpy(train[:1]))
     for key, chosen in (("outputs", 0.0), ("ridged", ridge)):
-        machine = KernelRegressor("limit-tangent", chosen, model=graph).fit(train, y)
-        np.testing.assert_allclose(machine.predict(test), values[key], rtol=1e-9, atol=1e-10)
+        estimator = KernelRegressor("limit-tangent", chosen, model=graph).fit(train, y)
+        np.testing.assert_allclose(estimator.predict(test), values[key], rtol=1e-9, atol=1e-10)
     dynamics = KernelDynamics(npath.limit_tangent_kernel(graph, torch.from_numpy(train)))
     cross = npath.limit_tangent_kernel(graph, torch.from_numpy(test), torch.from_numpy(train))
     np.testing.assert_allclose(dynamics.test(cross, torch.from_numpy(y), math.inf), values["outputs"], rtol=1e-9)
@@ -110,44 +112,44 @@ def test_standard_deviations_equal_the_formula(ridge):
     kernel, cross, diagonal = kernels(25, 8)
     y = rows(25, 1)[:, 0]
     variance = diagonal - np.einsum("ij,jk,ik->i", cross, np.linalg.inv(kernel + ridge * np.eye(25)), cross)
-    machine = KernelRegressor("precomputed", ridge).fit(kernel, y)
-    mean, std = machine.predict(cross, return_std=True, diagonal=diagonal)
+    estimator = KernelRegressor("precomputed", ridge).fit(kernel, y)
+    mean, std = estimator.predict(cross, return_std=True, diagonal=diagonal)
     np.testing.assert_allclose(std, np.sqrt(variance), rtol=1e-6)
-    np.testing.assert_allclose(mean, machine.predict(cross), rtol=1e-12)
+    np.testing.assert_allclose(mean, estimator.predict(cross), rtol=1e-12)
 
 
 @pytest.mark.parametrize("kernel", [exponential, "path"])
 def test_standard_deviations_of_a_computed_kernel_need_no_diagonal(kernel):
     x, x_test, y = rows(40), rows(37, seed=1), rows(40, 1, seed=2)[:, 0]
     model = graph() if kernel == "path" else None
-    machine = KernelRegressor(kernel, 0.2, model=model).fit(x, y)
+    estimator = KernelRegressor(kernel, 0.2, model=model).fit(x, y)
     if kernel == "path":
         full = named_tiles("path", model, torch.from_numpy(np.concatenate([x, x_test]))).filled().numpy()
     else:
         full = exponential(*[np.concatenate([x, x_test])] * 2)
     cross, inverse = full[40:, :40], np.linalg.inv(full[:40, :40] + 0.2 * np.eye(40))
     variance = np.diagonal(full)[40:] - np.einsum("ij,jk,ik->i", cross, inverse, cross)
-    mean, std = machine.predict(x_test, return_std=True)
+    mean, std = estimator.predict(x_test, return_std=True)
     np.testing.assert_allclose(std, np.sqrt(variance), rtol=1e-7)
     # In pieces, where memory is short, the same.
-    machine.set_params(memory=32 * 40 * 5 if kernel is exponential else 2**22)
-    again, std_again = machine.predict(x_test, return_std=True)
+    estimator.set_params(memory=32 * 40 * 5 if kernel is exponential else 2**22)
+    again, std_again = estimator.predict(x_test, return_std=True)
     np.testing.assert_allclose(std_again, std, rtol=1e-10)
     np.testing.assert_allclose(again, mean, rtol=1e-10)
 
 
 def test_without_noise_the_training_points_are_certain():
     kernel, _, _ = kernels(10, 1)
-    machine = KernelRegressor("precomputed", 1e-10).fit(kernel, rows(10, 1)[:, 0])
-    _, std = machine.predict(kernel, return_std=True, diagonal=np.diagonal(kernel))
+    estimator = KernelRegressor("precomputed", 1e-10).fit(kernel, rows(10, 1)[:, 0])
+    _, std = estimator.predict(kernel, return_std=True, diagonal=np.diagonal(kernel))
     np.testing.assert_allclose(std, 0, atol=1e-4)
 
 
-def test_a_model_that_goes_on_training_is_noticed():
+def test_a_model_that_continues_to_train_is_noticed():
     x, y = rows(12), rows(12, 1, seed=1)[:, 0]
     model = copy.deepcopy(network())
     traced = npath.trace(model, torch.from_numpy(x[:1]))
-    machines = [
+    estimators = [
         KernelRegressor("tangent", model=model).fit(x, y),
         KernelRegressor("path", model=traced).fit(x, y),
         SketchRegressor(traced, 16).fit(x, y),
@@ -156,26 +158,47 @@ def test_a_model_that_goes_on_training_is_noticed():
     before = limit.predict(x)
     with torch.no_grad():
         next(model.parameters()).add_(0.01)
-    for machine in machines:
-        with pytest.raises(ValueError, match=r"`model` is not as it was .*weights \(.*weight\).*Fit again"):
-            machine.predict(x)
-    with pytest.raises(ValueError, match="`model` is not as it was"):
-        machines[-1].partial_fit(x, y)
+    for estimator in estimators:
+        with pytest.raises(ValueError, match=r"the model has changed since the fit.*weights \(.*weight\).*Fit again"):
+            estimator.predict(x)
+    with pytest.raises(ValueError, match="the model has changed"):
+        estimators[-1].partial_fit(x, y)
     np.testing.assert_array_equal(limit.predict(x), before)
 
 
-def test_a_machine_does_not_change_with_the_array_it_was_fitted_on():
+def test_an_estimator_does_not_change_with_the_array_it_was_fitted_on():
     x, y = rows(12), rows(12, 1, seed=1)[:, 0]
-    machine = KernelRegressor().fit(x, y)
-    before = machine.predict(rows(3, seed=2))
+    estimator = KernelRegressor().fit(x, y)
+    before = estimator.predict(rows(3, seed=2))
     x[:] = 0
-    np.testing.assert_array_equal(machine.predict(rows(3, seed=2)), before)
+    np.testing.assert_array_equal(estimator.predict(rows(3, seed=2)), before)
 
 
 def test_tensors_go_in_and_arrays_come_out():
     x, y = torch.randn(8, 3, dtype=F64, requires_grad=True), torch.randn(8, dtype=F64)
-    machine = KernelRegressor(ridge=0.5).fit(x, y)
-    predicted = machine.predict(x)
+    estimator = KernelRegressor(ridge=0.5).fit(x, y)
+    predicted = estimator.predict(x)
     assert isinstance(predicted, np.ndarray)
     assert predicted.dtype == np.float64
-    np.testing.assert_array_equal(machine.fit(x.detach().numpy(), y.numpy()).predict(x.detach().numpy()), predicted)
+    np.testing.assert_array_equal(estimator.fit(x.detach().numpy(), y.numpy()).predict(x.detach().numpy()), predicted)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model: KernelRegressor("path", 0.1, model=model),
+        lambda model: KernelRegressor("tangent", 0.1, model=model),
+        lambda model: KernelClassifier("path", 0.1, model=model),
+        lambda model: SketchRegressor(model, n_features=16),
+    ],
+)
+def test_examples_in_the_shape_of_a_module_need_no_input_shape(make):
+    model = nets.GCONV((1, 4, 4), channels=(3,), hidden=()).double()
+    images, labels = rows(8, 16).reshape(8, 1, 4, 4), np.arange(8) % 2
+    estimator = make(model).fit(images, labels)
+    expected = estimator.predict(images)
+    assert np.array_equal(estimator.predict(images.reshape(8, 16)), expected)  # rows of the same numbers
+    with_shape = make(model).set_params(input_shape=(1, 4, 4)).fit(images.reshape(8, 16), labels)
+    assert np.array_equal(with_shape.predict(images), expected)
+    with pytest.raises(ValueError, match="could not run on"):  # the shape of an earlier fit is forgotten
+        estimator.fit(images.reshape(8, 16), labels)

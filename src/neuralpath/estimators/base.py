@@ -1,4 +1,4 @@
-"""What kernel regression and kernel classification share: the kernel, the solver, closed forms, files."""
+"""The common part of kernel regression and kernel classification: kernel, solver, closed forms."""
 
 from abc import abstractmethod
 from collections.abc import Sequence
@@ -11,6 +11,22 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 from torch import nn
 
+from neuralpath.estimators.checks import (
+    Digests,
+    as_numpy,
+    check_digests,
+    check_probe,
+    checked_budget,
+    checked_cross_kernel,
+    checked_diagonal,
+    checked_labels,
+    checked_ridge,
+    checked_rows,
+    checked_seed,
+    checked_training_kernel,
+    model_digests,
+    shape_of_inputs,
+)
 from neuralpath.estimators.cholesky import Factor
 from neuralpath.estimators.evaluation import (
     PRECOMPUTED,
@@ -21,19 +37,6 @@ from neuralpath.estimators.evaluation import (
     training_kernel,
     with_graph,
 )
-from neuralpath.estimators.inputs import (
-    as_numpy,
-    checked_budget,
-    checked_cross_kernel,
-    checked_labels,
-    checked_ridge,
-    checked_rows,
-    checked_seed,
-    checked_training_kernel,
-    shape_of_inputs,
-)
-from neuralpath.estimators.kernel_products import kernel_times
-from neuralpath.estimators.kernel_tiles import KernelTiles, as_kernel_tiles
 from neuralpath.estimators.leave_one_out import (
     Inverse,
     LeaveOneOut,
@@ -43,22 +46,24 @@ from neuralpath.estimators.leave_one_out import (
     inverses_for_ridges,
     left_out_predictions,
 )
-from neuralpath.estimators.posterior import MeanAndStd, checked_diagonal, posterior
-from neuralpath.estimators.probe import check_probe, kernel_probe
-from neuralpath.estimators.saving import SavedMachine
 from neuralpath.estimators.solving import SolverOptions, solve
-from neuralpath.estimators.weights import Weights, check_weights, weights_of
+from neuralpath.estimators.tiles import KernelMatrix, as_kernel_matrix, dense_kernel, kernel_times
 from neuralpath.graph import PathGraph
 
+PROBED_ROWS = 3
+"""Training rows whose kernel a fit remembers, if the kernel runs the module again in each prediction."""
 
-class KernelMachine(SavedMachine, BaseEstimator):
-    """The common part of `KernelRegressor` and `KernelClassifier`, which say what the targets are."""
+MeanAndStd = tuple[Float64[np.ndarray, "m k"], Float64[np.ndarray, " m"]]
 
-    # All None for a kernel that was computed beforehand.
+
+class KernelEstimator(BaseEstimator):
+    """The common part of `KernelRegressor` and `KernelClassifier`, which define the targets."""
+
+    # All None for a precomputed kernel.
     X_fit_: Float[np.ndarray, "n d"] | None
     choice_: KernelChoice | None
-    weights_: Weights
-    probe_: Float[np.ndarray, "probed probed"] | None = None  # in files that were written before there was one
+    digests_: Digests
+    probe_: Float[np.ndarray, "probed probed"] | None  # None for kernels of a graph too: the graph is that of the fit
 
     def __init__(
         self,
@@ -89,7 +94,7 @@ class KernelMachine(SavedMachine, BaseEstimator):
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()
-        tags.input_tags.pairwise = isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
+        tags.input_tags.pairwise = self._precomputed
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -99,79 +104,69 @@ class KernelMachine(SavedMachine, BaseEstimator):
     def _precomputed(self) -> bool:
         return isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
 
-    def _choice(self) -> KernelChoice:
-        return KernelChoice(self.kernel, self.model, shape_of_inputs(self), self.normalize)
-
-    def _training_data(self, X: Any, y: Any) -> tuple[KernelTiles, np.ndarray]:
-        """The kernel of the training examples, and their labels as given; remembers the rows."""
-        # Where this fit fails, no coefficients of another one are left beside its rows.
+    def _training_data(self, X: Any, y: Any) -> tuple[KernelMatrix, np.ndarray]:
+        """The kernel of the training examples, and the labels; remembers the rows."""
+        # If this fit fails, no coefficients of an earlier one remain.
         self.__dict__.pop("dual_coef_", None)
         if self._precomputed:
             kernel = checked_training_kernel(self, X)
-            self.X_fit_ = self.choice_ = self.weights_ = None
+            self.X_fit_ = self.choice_ = self.digests_ = self.probe_ = None
             return kernel, checked_labels(self, y, kernel.shape[0])
         rows = checked_rows(self, X, reset=True)
-        choice = self._choice()
+        choice = KernelChoice(self.kernel, self.model, shape_of_inputs(self), self.normalize)
         labels = checked_labels(self, y, len(rows))
-        # A copy: a machine does not change with the user's array.
+        # A copy: the estimator must not change with the user's array.
         self.X_fit_, self.choice_ = rows.copy(), with_graph(choice, rows)
-        self.weights_ = weights_of(self.model, self.kernel)
-        return as_kernel_tiles(training_kernel(self.choice_, rows, checked_budget(self.memory))), labels
+        self.digests_, self.probe_ = self._digests(), self._probe()
+        return as_kernel_matrix(training_kernel(self.choice_, rows, checked_budget(self.memory))), labels
 
-    def _use_model(self) -> None:
-        check_weights(self.weights_, weights_of(self.model, self.kernel))
-        self.choice_ = None if self.X_fit_ is None else with_graph(self._choice(), self.X_fit_)
-        self._check_probe()
-
-    def _check_model(self) -> None:
-        """Refuse a model that has changed since the fit.
-
-        Only the tangent kernel reads a module anew: graphs follow its weights and nothing else.
-        """
+    def _digests(self) -> Digests:
+        """Digests of the model; None for kernels that do not depend on weights, such as those of infinite width."""
         assert self.choice_ is not None
-        check_weights(self.weights_, weights_of(self.choice_.model, self.choice_.kernel))
-        if self.choice_.kernel == "tangent":
-            self._check_probe()
-
-    def _check_probe(self) -> None:
-        if self.probe_ is not None and self.choice_ is not None:
-            # A user's function may compute in float32, whatever it returns.
-            check_probe(self.probe_, self._probe(), dtype=np.float32 if callable(self.choice_.kernel) else None)
+        kernel = self.choice_.kernel
+        return (
+            None if callable(kernel) or kernel.startswith(("limit-", "linear")) else model_digests(self.choice_.model)
+        )
 
     def _probe(self) -> Float[np.ndarray, "probed probed"] | None:
-        """A few entries of the training kernel, as it is computed now."""
-        if self.choice_ is None or self.X_fit_ is None:
+        """A few entries of the training kernel, if the kernel runs the module again in each prediction."""
+        assert self.choice_ is not None
+        assert self.X_fit_ is not None
+        if self.choice_.kernel != "tangent":
             return None
-        return kernel_probe(self.choice_, self.X_fit_, checked_budget(self.memory))
+        rows = self.X_fit_[:: -(-len(self.X_fit_) // PROBED_ROWS)]
+        tiles = computed_kernel(self.choice_, rows, None, checked_budget(self.memory))
+        return tiles.filled(progress=False).cpu().numpy()
 
-    def _fit_targets(self, kernel: KernelTiles, targets: Float64[np.ndarray, "n k"]) -> Float64[np.ndarray, "n k"]:
-        """Solve for targets of several columns; the coefficients, of which the machine shapes ``dual_coef_``."""
+    def _fit_targets(self, kernel: KernelMatrix, targets: Float64[np.ndarray, "n k"]) -> Float64[np.ndarray, "n k"]:
+        """Solve for several columns of targets; returns the coefficients, column by column."""
         budget, seed = checked_budget(self.memory), checked_seed(self.random_state)
         options = SolverOptions(self.solver, self.tol, self.max_iter, self.rank, budget, seed)
         solved = solve(kernel, targets, checked_ridge(self.ridge), options)
         self.factor_: Factor | None = solved.factor
         self.report_ = solved.report
         self.n_iter_ = solved.report.passes
-        self.probe_ = self._probe()
         return solved.coefficients
 
-    def _cross_kernel(self, X: Any) -> KernelTiles:
-        """The kernel between other examples and the training examples."""
+    def _cross_kernel(self, X: Any) -> KernelMatrix:
+        """The kernel between test examples and the training examples."""
         check_is_fitted(self)
         if self._precomputed:
             return checked_cross_kernel(self, X, len(self.dual_coef_))
-        rows = self._test_rows(X)
-        self._check_model()
-        return self._computed_cross_kernel(rows)
+        return self._computed_cross_kernel(self._test_rows(X))
 
-    def _computed_cross_kernel(self, rows: Float[np.ndarray, "m d"]) -> KernelTiles:
+    def _computed_cross_kernel(self, rows: Float[np.ndarray, "m d"]) -> KernelMatrix:
         assert self.choice_ is not None
-        return as_kernel_tiles(computed_kernel(self.choice_, rows, self.X_fit_, checked_budget(self.memory)))
+        return as_kernel_matrix(computed_kernel(self.choice_, rows, self.X_fit_, checked_budget(self.memory)))
 
     def _test_rows(self, X: Any) -> Float[np.ndarray, "m d"]:
-        """Other rows, in the dtype of the training rows."""
+        """Test rows in the dtype of the training rows; refuses a model that has changed since the fit."""
         assert self.X_fit_ is not None
-        return checked_rows(self, X, reset=False).astype(self.X_fit_.dtype, copy=False)
+        rows = checked_rows(self, X, reset=False).astype(self.X_fit_.dtype, copy=False)
+        check_digests(self.digests_, self._digests())
+        if self.probe_ is not None and (probe := self._probe()) is not None:
+            check_probe(self.probe_, probe)
+        return rows
 
     def _columns(self) -> Float64[np.ndarray, "n k"]:
         """The coefficients with a column for each output."""
@@ -182,33 +177,45 @@ class KernelMachine(SavedMachine, BaseEstimator):
         return kernel_times(self._cross_kernel(X), self._columns()).numpy()
 
     def _outputs_and_std(self, X: Any, diagonal: Any) -> MeanAndStd:
-        """K_x a, and the standard deviation of the posterior; K_x whole in memory for some rows at a time."""
-        factor = self._factor("`return_std`")
+        """K_x a and the posterior standard deviation, for as many rows at a time as fit in memory."""
+        factor = self._require_factor("`return_std`")
         if self._precomputed:
             kernel = self._cross_kernel(X)
-            return posterior(kernel, self._columns(), factor, checked_diagonal(diagonal, kernel.shape[0]))
+            return self._posterior(kernel, factor, checked_diagonal(diagonal, kernel.shape[0]))
         if diagonal is not None:
-            raise ValueError("`diagonal` is for a precomputed kernel; this machine computes k(x, x) itself.")
+            raise ValueError("`diagonal` is for a precomputed kernel; this estimator computes k(x, x) itself.")
         rows, budget = self._test_rows(X), checked_budget(self.memory)
-        self._check_model()
         assert self.choice_ is not None
         step = max(1, min(len(rows), budget // (32 * len(self.dual_coef_))))
         results = []
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
             prior = kernel_diagonal(self.choice_, part, budget)
-            results.append(posterior(self._computed_cross_kernel(part), self._columns(), factor, prior))
+            results.append(self._posterior(self._computed_cross_kernel(part), factor, prior))
         return np.concatenate([outputs for outputs, _ in results]), np.concatenate([std for _, std in results])
 
+    def _posterior(self, cross: KernelMatrix, factor: Factor, prior: Float64[np.ndarray, " m"]) -> MeanAndStd:
+        r"""Mean and standard deviation of the Gaussian process posterior; ``prior`` is k(x, x).
+
+        .. math:: \sigma^2(x) = k(x, x) - \| L^{-1} K_x^\top \|^2, \qquad L L^\top = K + \lambda I
+        """
+        rows = dense_kernel(cross)
+        half = factor.half_solve(rows.T)
+        variance = prior - np.einsum("ij,ij->j", half, half)
+        return rows @ self._columns(), np.sqrt(np.maximum(variance, 0))  # rounding may make it negative
+
     def leave_one_out(self) -> LeaveOneOut:
-        r"""Predictions of each training example by the machine that is trained on all others, in closed form.
+        r"""Leave-one-out predictions in closed form: each training example by the estimator fitted to all others.
 
         .. math:: \hat y_{-i} = y_i - \alpha_i / [(K + \lambda I)^{-1}]_{ii}
 
-        Cost: n^3 for the diagonal of the inverse, in little memory; no machine is fitted again.
-        Raises: ValueError if the machine was fitted by conjugate gradients, which have no inverse.
+        Cost: n^3 for the diagonal of the inverse, in little memory; nothing is fitted again.
+
+        Raises:
+            ValueError: The estimator was fitted by conjugate gradients, which provide no inverse.
+
         """
-        factor = self._factor("`leave_one_out`")
+        factor = self._require_factor("`leave_one_out`")
         solved = factor.solve(np.column_stack([self.targets_, np.ones(len(self.targets_))]))
         inverse = Inverse(solved[:, :-1], solved[:, -1], factor.inverse_diagonal())
         left_out = left_out_predictions(inverse, self.targets_, centered=self._is_centered())
@@ -217,16 +224,23 @@ class KernelMachine(SavedMachine, BaseEstimator):
         )
 
     def ridge_path(self, ridges: Any, X: Any = None) -> RidgePath:
-        """What fitting with each of many ridges would give, from one eigendecomposition of the training kernel.
+        """The results of fitting with each of many ridges, from one eigendecomposition of the training kernel.
 
-        With ``X`` the predictions (scores, for classes) of these rows for each ridge too, from one pass over their
-        kernel. The machine itself stays as it is: `set_params(ridge=path.best_ridge)` and fit again to use one.
+        The estimator itself does not change: ``set_params(ridge=path.best_ridge)`` and fit again to use a ridge.
+        Cost: about 9 n^3 once, then n^2 for each ridge and column; memory of three n x n matrices.
 
-        Cost: about 9 n^3 once, then n^2 for each ridge and column; memory of three matrices of n x n.
-        Raises: ValueError for ridges that are not numbers from 0, or too small for a singular kernel (the smallest that
-        works is named), or a machine fitted by conjugate gradients; MemoryError beyond the budget.
+        Args:
+            ridges: Numbers, 0 or more.
+            X: Test rows, as for ``predict``; the path then has predictions (for classes: scores) for each ridge, from
+                one pass over their kernel.
+
+        Raises:
+            ValueError: A ridge is not a number from 0, or too small for a singular kernel (the message has the smallest
+                ridge that works), or the estimator was fitted by conjugate gradients.
+            MemoryError: The path needs more than the budget ``memory``.
+
         """
-        factor = self._factor("`ridge_path`")
+        factor = self._require_factor("`ridge_path`")
         chosen = np.array([checked_ridge(ridge, "ridges") for ridge in np.atleast_1d(as_numpy(ridges)).tolist()])
         if not len(chosen):
             raise ValueError("`ridges` is empty: give at least one.")
@@ -249,13 +263,12 @@ class KernelMachine(SavedMachine, BaseEstimator):
             outputs,
         )
 
-    def _factor(self, what: str) -> Factor:
+    def _require_factor(self, needed_by: str) -> Factor:
         check_is_fitted(self)
         if self.factor_ is None:
             raise ValueError(
-                f"{what} needs the Cholesky factor of the training kernel. This machine has none: it was fitted by "
-                "conjugate gradients (fit it with solver='cholesky', on fewer examples or with more `memory`), or "
-                "loaded from a file without it (save it with `with_factor=True`)."
+                f"{needed_by} needs the Cholesky factor of the training kernel, but this estimator was fitted by "
+                "conjugate gradients: fit it with solver='cholesky', on fewer examples or with more `memory`."
             )
         return self.factor_
 
@@ -264,11 +277,11 @@ class KernelMachine(SavedMachine, BaseEstimator):
 
     @abstractmethod
     def _shaped(self, outputs: Float64[np.ndarray, "m k"]) -> Float64[np.ndarray, "m *columns"]:
-        """Outputs as the user sees them: one column as a vector, where the labels were one."""
+        """Outputs in the shape of the labels: a vector if the labels were one."""
 
     @abstractmethod
     def _offset(self) -> Float64[np.ndarray, " k"]:
-        """What is added to K_x a."""
+        """The offset that is added to K_x a."""
 
     @abstractmethod
     def _is_centered(self) -> bool:
@@ -276,4 +289,4 @@ class KernelMachine(SavedMachine, BaseEstimator):
 
     @abstractmethod
     def _has_classes(self) -> bool:
-        """Whether targets are classes, of which the largest score is chosen."""
+        """Whether targets are classes, and the largest score is predicted."""

@@ -1,40 +1,64 @@
-"""Kernel classification by regression on the classes, in scikit-learn's conventions."""
+"""Kernel classification by ridge regression on the classes, in scikit-learn's conventions."""
 
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
+from jaxtyping import Float64, Int
 from sklearn.base import ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
 from torch import nn
 
-from neuralpath.estimators.base import KernelMachine
+from neuralpath.estimators.base import KernelEstimator
 from neuralpath.estimators.evaluation import KernelFunction
-from neuralpath.estimators.targets import class_numbers, class_targets, decisions
 from neuralpath.graph import PathGraph
 
+TARGETS = ("centered", "arora")
 
-class KernelClassifier(ClassifierMixin, KernelMachine):
-    r"""Classification by kernel ridge regression on the classes.
+TRUE_CLASS, OTHER_CLASS = 0.9, -0.1
+"""Targets of Arora et al. 2019: for ten classes, one-hot minus 1/10."""
 
-    ``targets``: with ``centered``, one-hot columns less the classes' shares in the training set, which are added to the
-    scores again. So scores sum to 1, and far from all training examples, where the kernel vanishes, they are the
-    shares. With ``arora``, 0.9 for the true class and -0.1 for the others, as in Arora et al. 2019: for ten classes
-    one-hot less 1/10, and the scores are the outputs themselves. The class of the largest score is predicted.
 
-    **Scores are no probabilities**, and there is no ``predict_proba``: minimizing the squared error makes a score an
-    estimate of a class's probability only where the model is right and data are many; scores pass 0 and 1, and nothing
-    here calibrates them. scikit-learn's ``CalibratedClassifierCV`` makes probabilities of them, with data set aside.
+class KernelClassifier(ClassifierMixin, KernelEstimator):
+    r"""Classification by kernel ridge regression on the classes; the class of the largest score is predicted.
 
-    Other parameters, attributes, cost and errors as for ``KernelRegressor``; ``classes_`` are the classes in order,
-    ``offset_`` what is added to K_x a.
+    **Scores are not probabilities**, and there is no ``predict_proba``: minimizing the squared error makes a score an
+    estimate of a class's probability only if the model is right and data are plenty; scores leave [0, 1], and nothing
+    here calibrates them. scikit-learn's ``CalibratedClassifierCV`` turns them into probabilities, with held-out data.
 
-    >>> import numpy as np
-    >>> X = np.array([[0.0, 1.0], [0.2, 1.0], [1.0, 0.1], [1.0, 0.0]])
-    >>> machine = KernelClassifier(ridge=0.1).fit(X, ["cat", "cat", "dog", "dog"])
-    >>> machine.predict([[0.1, 0.9], [2.0, 0.3]])
-    array(['cat', 'dog'], dtype='<U3')
+    Cost and errors are those of ``KernelRegressor``.
+
+    Args:
+        kernel: A kernel name, a function of two arrays, or ``precomputed``; see ``KernelRegressor``.
+        ridge: Added to the diagonal of the kernel.
+        targets: ``centered``: one-hot columns minus the frequencies of the classes in the training set, which are added
+            to the scores again. Then scores sum to 1, and far from all training examples, where the kernel vanishes,
+            they are the frequencies. ``arora``: 0.9 for the true class and -0.1 for the others, as in Arora et al.
+            2019; the scores are the outputs themselves.
+        model: A module or its ``PathGraph``.
+        input_shape: Shape of one input, if rows of X are flattened and the model is a module.
+        normalize: As for ``path_kernel``.
+        solver: ``auto``, ``cholesky`` or ``cg``.
+        tol: Relative residual at which ``cg`` stops.
+        max_iter: Largest number of iterations of ``cg``.
+        rank: Rank of the preconditioner of ``cg``.
+        memory: Memory budget in bytes.
+        random_state: Seed of the preconditioner.
+
+    Attributes:
+        classes_: The classes in order.
+        offset_: The offset that is added to K_x a.
+        dual_coef_: The coefficients, one for each training example and class.
+        report_: A ``SolveReport``; other attributes are those of ``KernelRegressor``.
+
+    Example:
+        >>> import numpy as np
+        >>> X = np.array([[0.0, 1.0], [0.2, 1.0], [1.0, 0.1], [1.0, 0.0]])
+        >>> classifier = KernelClassifier(ridge=0.1).fit(X, ["cat", "cat", "dog", "dog"])
+        >>> classifier.predict([[0.1, 0.9], [2.0, 0.3]])
+        array(['cat', 'dog'], dtype='<U3')
+
     """
 
     def __init__(
@@ -54,27 +78,44 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         random_state: int = 0,
     ) -> None:
         super().__init__(
-            kernel, ridge, model=model, input_shape=input_shape, normalize=normalize, solver=solver, tol=tol,
-            max_iter=max_iter, rank=rank, memory=memory, random_state=random_state,
-        )  # fmt: skip
+            kernel,
+            ridge,
+            model=model,
+            input_shape=input_shape,
+            normalize=normalize,
+            solver=solver,
+            tol=tol,
+            max_iter=max_iter,
+            rank=rank,
+            memory=memory,
+            random_state=random_state,
+        )
         self.targets = targets
 
     def fit(self, X: Any, y: Any) -> "KernelClassifier":
-        """Fit to classes, which may be numbers or words. Cost and errors: see the class.
+        """Fit to training examples.
 
-        Raises: ValueError for labels of one class only.
+        Args:
+            X: Examples, or their kernel if the kernel is precomputed.
+            y: Classes, numbers or strings; at least two different ones.
+
         """
         kernel, labels = self._training_data(X, y)
         self.classes_, numbers = class_numbers(column_or_1d(labels, warn=True))
-        self.targets_, self.offset_ = class_targets(numbers, len(self.classes_), self.targets)
+        self.targets_, self.offset_ = _class_targets(numbers, len(self.classes_), self.targets)
         self.dual_coef_ = self._fit_targets(kernel, self.targets_ - self.offset_)
         return self
 
     def decision_function(self, X: Any, return_std: bool = False, *, diagonal: Any = None) -> Any:
-        """Scores of the classes; for two classes, by how much the second is ahead of the first.
+        """Scores of the classes; for two classes, the score of the second minus that of the first.
 
-        With ``return_std`` also the standard deviation of a score, as in ``KernelRegressor.predict``: the same for
-        every class; for two classes it is that of each of the two scores, of which the difference is given.
+        Args:
+            X: Examples, or their kernel with the training examples if the kernel is precomputed.
+            return_std: Whether to return a pair, scores and standard deviations, as in ``KernelRegressor.predict``.
+                The standard deviation is the same for every class; for two classes it is that of each of the two
+                scores, not of their difference.
+            diagonal: k(x, x) of each row, needed with ``return_std`` and a precomputed kernel.
+
         """
         if not return_std:
             return decisions(self._outputs(X) + self.offset_)
@@ -82,7 +123,12 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         return decisions(outputs + self.offset_), std
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of the largest score."""
+        """The class of the largest score.
+
+        Args:
+            X: Examples, or their kernel with the training examples if the kernel is precomputed.
+
+        """
         outputs = self._outputs(X)
         return self.classes_[(outputs + self.offset_).argmax(1)]
 
@@ -93,7 +139,43 @@ class KernelClassifier(ClassifierMixin, KernelMachine):
         return self.offset_
 
     def _is_centered(self) -> bool:
-        return bool(self.offset_.any())  # as it was fitted: `targets` may have been set anew since
+        return bool(self.offset_.any())  # as fitted: `targets` may have been changed since
 
     def _has_classes(self) -> bool:
         return True
+
+
+def class_numbers(y: np.ndarray) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
+    """The classes in order, and the index of each example's class.
+
+    Raises: ValueError for labels that are not classes, or that are all of one class.
+    """
+    labels = np.asarray(y)
+    if labels.ndim == 2 and labels.shape[1] == 1:
+        labels = labels[:, 0]
+    check_classification_targets(labels)
+    if labels.ndim != 1:
+        raise ValueError(f"`y` must have one class for each example, got shape {labels.shape}.")
+    classes, numbers = np.unique(labels, return_inverse=True)
+    if len(classes) < 2:
+        raise ValueError(
+            f"`y` has only one class, {classes.tolist()[0]!r}: a classifier needs examples of at least two classes."
+        )
+    return classes, numbers
+
+
+def decisions(scores: Float64[np.ndarray, "n k"]) -> Float64[np.ndarray, "n *k"]:
+    """Scores as scikit-learn defines them: for two classes, the second minus the first."""
+    return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
+
+
+def _class_targets(
+    numbers: Int[np.ndarray, " n"], n_classes: int, targets: str
+) -> tuple[Float64[np.ndarray, "n k"], Float64[np.ndarray, " k"]]:
+    """A column for each class, and the offset that is subtracted before fitting and added to the scores."""
+    if targets not in TARGETS:
+        raise ValueError(f"`targets` must be one of {', '.join(map(repr, TARGETS))}, got {targets!r}.")
+    one_hot = np.eye(n_classes)[numbers]
+    if targets == "centered":
+        return one_hot, one_hot.mean(0)
+    return np.where(one_hot > 0, TRUE_CLASS, OTHER_CLASS), np.zeros(n_classes)

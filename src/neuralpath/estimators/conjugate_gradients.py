@@ -1,4 +1,7 @@
-"""Preconditioned conjugate gradients for many right-hand sides, on a kernel that is only multiplied with."""
+"""Preconditioned conjugate gradients for many right-hand sides, which only multiply with the kernel.
+
+The preconditioner is a low-rank Nyström approximation of the kernel, from one pass over it.
+"""
 
 import logging
 import time
@@ -8,18 +11,16 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
-from neuralpath.estimators.kernel_products import kernel_times
-from neuralpath.estimators.kernel_tiles import KernelTiles
-from neuralpath.estimators.nystrom import Nystrom
+from neuralpath.estimators.tiles import KernelMatrix, check_asymmetry, kernel_times
 
 STAGNATION = 0.5
-"""A restart is worth its passes if the one before it brought the true residual below this share."""
+"""The iteration restarts only if the previous run reduced the true residual below this share."""
 
 _log = logging.getLogger("neuralpath")
 
 
 class NegativeDirection(ArithmeticError):
-    """K + ridge I is not positive definite: ``energy`` is the quotient of a direction d, d (K + ridge I) d / d d."""
+    """K + ridge I is not positive definite: ``energy`` is d (K + ridge I) d / d d of a direction d."""
 
     def __init__(self, energy: float) -> None:
         super().__init__(f"a direction has the energy {energy:.3g}")
@@ -27,17 +28,63 @@ class NegativeDirection(ArithmeticError):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Nystrom:
+    r"""A Nyström approximation :math:`U \Lambda U^\top` of a kernel, and its preconditioner.
+
+    .. math:: P^{-1} = U \frac{\lambda_r + \mu}{\Lambda + \mu} U^\top + (I - U U^\top)
+
+    Symbols: :math:`\mu` is the ridge, :math:`\lambda_r` the smallest eigenvalue of the approximation.
+    Reference: Frangella, Tropp and Udell, "Randomized Nyström preconditioning", 2023, section 5.
+    """
+
+    eigenvalues: Float64[Tensor, " rank"]  # largest first
+    eigenvectors: Float64[Tensor, "n rank"]
+
+    def precondition(self, residual: Float64[Tensor, "n k"], ridge: float) -> Float64[Tensor, "n k"]:
+        """The preconditioner times k columns. Cost: 4 n k rank."""
+        if not len(self.eigenvalues):
+            return residual
+        coordinates = self.eigenvectors.T @ residual
+        gain = (self.eigenvalues[-1] + ridge) / (self.eigenvalues + ridge) - 1
+        return residual + self.eigenvectors @ (gain[:, None] * coordinates)
+
+
+def nystrom(kernel: KernelMatrix, rank: int, seed: int) -> Nystrom:
+    r"""Nyström approximation of a square kernel by its product with random orthonormal columns.
+
+    .. math:: K \approx (K \Omega) (\Omega^\top K \Omega)^{+} (K \Omega)^\top
+
+    Cost: one pass over the kernel, n^2 rank multiplications, and O(n rank^2); memory of 3 n rank numbers.
+    Raises: ValueError if the kernel is not finite or not symmetric, which shows in :math:`\Omega^\top K \Omega`.
+    """
+    n = kernel.shape[0]
+    omega = torch.randn(n, rank, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
+    omega = torch.linalg.qr(omega).Q
+    product = kernel_times(kernel, omega)
+    core = omega.T @ product
+    if not kernel.symmetric:
+        check_asymmetry(float((core - core.T).abs().max()), float(core.abs().max()), kernel.itemsize)
+    values, vectors = torch.linalg.eigh(0.5 * (core + core.T))
+    # The inverse would amplify directions that are only rounding.
+    dtype = torch.float32 if kernel.itemsize <= 4 else torch.float64
+    significant = values > n * torch.finfo(dtype).eps * values[-1].clamp(min=0)
+    half = product @ (vectors[:, significant] / values[significant].sqrt())
+    left, singular, _ = torch.linalg.svd(half, full_matrices=False)
+    return Nystrom(singular.square(), left)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Solution:
-    """Coefficients, and how good they are: true residuals relative to the targets, one for each column."""
+    """Coefficients, and their true residuals relative to the targets, one for each column."""
 
     coefficients: Float64[Tensor, "n k"]
     residuals: Float64[Tensor, " k"]
     iterations: int
-    passes: int  # over the kernel, the final check included
+    passes: int  # over the kernel, including the final check
 
 
 def conjugate_gradients(
-    kernel: KernelTiles,
+    kernel: KernelMatrix,
     targets: Float64[Tensor, "n k"],
     ridge: float,
     preconditioner: Nystrom,
@@ -45,14 +92,14 @@ def conjugate_gradients(
     tol: float,
     max_iter: int,
 ) -> Solution:
-    r"""Solve (K + ridge I) a = y for all columns at once; each goes its own way, and all share the passes.
+    r"""Solve (K + ridge I) a = y for all columns at once; each column has its own step sizes, all share the passes.
 
-    A column rests when its residual is below ``tol`` times its target's norm. What is reported is the true residual,
-    from a pass at the end; where it is still above (the residual that the iteration carries along drifts by
-    rounding), the iteration starts again from there, as long as that helps.
+    A column is done when its residual is below ``tol`` times the norm of its target. The recursively updated residual
+    drifts by rounding, so a pass at the end computes the true one; if it is still too large, the iteration restarts
+    from there as long as restarts reduce it.
 
     Cost: a pass over the kernel for each iteration, n^2 k multiplications; memory of 6 n k numbers.
-    Raises: NegativeDirection where the matrix shows not to be positive definite.
+    Raises: NegativeDirection if the matrix turns out not to be positive definite.
     """
     norms = torch.linalg.vector_norm(targets, dim=0)
     coefficients, residual = torch.zeros_like(targets), targets.clone()
@@ -70,7 +117,7 @@ def conjugate_gradients(
 
 
 def _descend(
-    kernel: KernelTiles,
+    kernel: KernelMatrix,
     ridge: float,
     preconditioner: Nystrom,
     coefficients: Float64[Tensor, "n k"],
@@ -79,7 +126,7 @@ def _descend(
     iterations: int,
     max_iter: int,
 ) -> int:
-    """Iterate until every column reaches its goal; ``coefficients`` and ``residual`` change in place."""
+    """Iterate until the residual of every column is below its goal; ``coefficients`` is changed in place."""
     begun = time.perf_counter()
     active = torch.nonzero(torch.linalg.vector_norm(residual, dim=0) > goals)[:, 0]
     rest = residual[:, active]
@@ -95,15 +142,19 @@ def _descend(
         rest = rest - step * image
         iterations += 1
         lengths = torch.linalg.vector_norm(rest, dim=0)
+        unfinished = lengths > goals[active]
         _log.info(
-            "conjugate gradients: iteration %d, %.1f s, %d of %d columns to go, largest residual %.1e of its goal",
-            iterations, time.perf_counter() - begun, int((lengths > goals[active]).sum()), len(goals),
+            "conjugate gradients: iteration %d, %.1f s, %d of %d columns left, largest residual %.1e of its goal",
+            iterations,
+            time.perf_counter() - begun,
+            int(unfinished.sum()),
+            len(goals),
             float((lengths / goals[active]).max()),
-        )  # fmt: skip
-        going = lengths > goals[active]
-        active, rest, direction, energy = active[going], rest[:, going], direction[:, going], energy[going]
+        )
+        active, rest = active[unfinished], rest[:, unfinished]
+        direction, energy = direction[:, unfinished], energy[unfinished]
         preconditioned = preconditioner.precondition(rest, ridge)
-        fresh = (rest * preconditioned).sum(0)
-        direction = preconditioned + (fresh / energy) * direction
-        energy = fresh
+        next_energy = (rest * preconditioned).sum(0)
+        direction = preconditioned + (next_energy / energy) * direction
+        energy = next_energy
     return iterations

@@ -1,4 +1,4 @@
-"""The kernel that a machine's parameters name, between rows of numbers."""
+"""The kernel that an estimator's parameters name, between rows of numbers."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from neuralpath._checks import describe
-from neuralpath.estimators.kernel_products import check_symmetric, rounding
+from neuralpath.estimators.tiles import check_symmetric
 from neuralpath.graph import PathGraph, common_dtype, trace
 from neuralpath.kernels import BudgetTooSmall, Cost, Tile, TiledKernel, check_kernel_name, make_plan, named_tiles
 
@@ -137,7 +137,7 @@ def _called(
                 f"{tile.shape}; it returned {describe(given)} of shape {values.shape} and dtype {values.dtype}."
             )
         if x2 is None and tile.rows == tile.columns:
-            check_symmetric(values.astype(np.float64), rounding(values.itemsize if values.dtype.kind == "f" else 8))
+            check_symmetric(values.astype(np.float64), values.itemsize if values.dtype.kind == "f" else 8)
         return torch.from_numpy(values.astype(np.float64))
 
     cost = Cost(32, 2 * x1.itemsize * x1.shape[1], _CALLED_PAIRS)

@@ -1,11 +1,11 @@
-r"""Leave-one-out predictions in closed form, and the regularization path from one eigendecomposition.
+r"""Leave-one-out predictions in closed form, and the ridge path from one eigendecomposition.
 
-With :math:`G = (K + \lambda I)^{-1}`, the machine trained without example i predicts there
+With :math:`G = (K + \lambda I)^{-1}`, the estimator that is trained without example i predicts there
 
 .. math:: y_i - (G y)_i / G_{ii}
 
-Where the targets are centered by their mean and the mean is added again, the machine without example i has the mean
-:math:`c_{-i} = (n \bar y - y_i) / (n - 1)` of the others; its prediction is
+If the targets are centered by their mean, which is added to the predictions, the estimator without example i has the
+mean :math:`c_{-i} = (n \bar y - y_i) / (n - 1)` of the others; its prediction is
 
 .. math:: y_i - (G y)_i / G_{ii} + c_{-i} (G 1)_i / G_{ii}
 """
@@ -22,10 +22,14 @@ from neuralpath.estimators.cholesky import SingularKernel
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeaveOneOut:
-    """Predictions (scores, for classes) of each example by the machine that is trained on all others, and their error.
+    """Leave-one-out predictions and their error, from the method ``leave_one_out`` of an estimator.
 
-    ``squared_error`` is the mean over examples and columns; ``error_rate`` is the share of wrong classes, ``None`` for
-    regression.
+    Args:
+        predictions: For each training example, the prediction (for classes: the scores) of the estimator that is
+            trained on all others.
+        squared_error: Mean squared error over examples and columns.
+        error_rate: Share of wrong classes, None for regression.
+
     """
 
     predictions: Float64[np.ndarray, "n *columns"]
@@ -35,11 +39,16 @@ class LeaveOneOut:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RidgePath:
-    """Machines for many ridges from one eigendecomposition: for each ridge what fitting with it would give.
+    """Fits for many ridges from one eigendecomposition, from the method ``ridge_path`` of an estimator.
 
-    ``coefficients`` are the ``dual_coef_``; ``leave_one_out`` the predictions of each example by the others,
-    ``squared_errors`` and ``error_rates`` their errors (rates only for classes); ``predictions`` are those of the test
-    rows (scores, for classes), if some were given.
+    Args:
+        ridges: The ridges, in the order in which they were given.
+        coefficients: The ``dual_coef_`` of each fit.
+        leave_one_out: The leave-one-out predictions (for classes: scores) of each fit.
+        squared_errors: Mean squared leave-one-out error of each fit.
+        error_rates: Share of wrong classes among the leave-one-out predictions, None for regression.
+        predictions: Predictions (for classes: scores) at the test rows, None without test rows.
+
     """
 
     ridges: Float64[np.ndarray, " ridge"]
@@ -51,7 +60,7 @@ class RidgePath:
 
     @property
     def best_ridge(self) -> float:
-        """The ridge of the smallest squared leave-one-out error; the largest of equal ones."""
+        """The ridge with the smallest squared leave-one-out error; the largest one in a tie."""
         best = np.flatnonzero(self.squared_errors == self.squared_errors.min())
         return float(self.ridges[best].max())
 
@@ -68,13 +77,13 @@ class Inverse:
 def left_out_predictions(
     inverse: Inverse, targets: Float64[np.ndarray, "n k"], *, centered: bool
 ) -> Float64[np.ndarray, "n k"]:
-    """What each example is given by the machine that is trained on the others; the formula is that of this module.
+    """The leave-one-out predictions, by the formulas at the top of this module.
 
     Raises: ValueError for a single example.
     """
     n = len(targets)
     if n < 2:
-        raise ValueError("leaving one out needs at least two training examples.")
+        raise ValueError("leave-one-out needs at least two training examples.")
     predictions = targets - inverse.targets / inverse.diagonal[:, None]
     if centered:
         others = (targets.sum(0) - targets) / (n - 1)
@@ -83,15 +92,15 @@ def left_out_predictions(
 
 
 def check_path_memory(n: int, n_columns: int, n_ridges: int, budget: int) -> None:
-    """Refuse a path whose matrices (kernel, eigenvectors, their squares) and results pass the budget.
+    """Refuse a path whose matrices (kernel, eigenvectors, their squares) and results exceed the budget.
 
     Raises: MemoryError.
     """
     needed = 8 * n * (3 * n + 3 * n_ridges * n_columns)
     if needed > budget:
         raise MemoryError(
-            f"the regularization path needs {format_memory(needed)} for {n:,} examples, more than the memory budget of "
-            f"{format_memory(budget)}: give memory={needed} or more, or fewer examples."
+            f"the ridge path needs {format_memory(needed)} for {n:,} examples, more than the memory budget of "
+            f"{format_memory(budget)}: give memory={needed} or more, or use fewer examples."
         )
 
 
@@ -101,16 +110,16 @@ def inverses_for_ridges(
     """The inverse for each ridge; the kernel's array is overwritten.
 
     Cost: one eigendecomposition, about 9 n^3, then n^2 (k + 2) for each ridge; memory of three matrices.
-    Raises: SingularKernel if K + ridge I is singular to working precision for one of them.
+    Raises: SingularKernel if K + ridge I is singular to working precision for one of the ridges.
     """
     values, vectors = eigh(kernel, overwrite_a=True, check_finite=False, driver="evr")
     n = len(values)
     floor = n * np.finfo(np.float64).eps * max(abs(values[0]), abs(values[-1]))
     smallest = float(ridges.min())
     if values[0] + smallest < floor:
-        # A hundredth more than needed, so that the printed digits do not round below it.
+        # One percent more than needed, so that the printed digits do not round below it.
         raise SingularKernel(
-            f"`ridges`: the kernel with a ridge of {smallest:g} is not positive definite to working precision, its "
+            f"`ridges`: the kernel with a ridge of {smallest:g} is not positive definite to working precision; its "
             f"smallest eigenvalue is {values[0]:.2g} and its largest {values[-1]:.2g}. The smallest ridge that works "
             f"is {1.01 * (floor - values[0]):.3g}."
         )

@@ -1,4 +1,4 @@
-"""Means and centered products of features and targets, gathered in one pass over data that come in batches."""
+"""Means and centered products of features and targets, accumulated in one pass over batches."""
 
 from dataclasses import dataclass, replace
 
@@ -10,12 +10,12 @@ from neuralpath.estimators.cholesky import factorize
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Moments:
-    r"""Of all examples so far: their number, the means, and the products of what deviates from the means.
+    r"""The number of examples so far, the means, and the products of deviations from the means.
 
     .. math:: S = \sum_i (f_i - \bar f)(f_i - \bar f)^\top, \qquad R = \sum_i (f_i - \bar f)(y_i - \bar y)^\top
 
-    Symbols: :math:`S` is ``scatter``, :math:`R` is ``cross``. They are centered batch by batch, so that large means
-    cost no digits.
+    Symbols: :math:`S` is ``scatter``, :math:`R` is ``cross``. They are centered batch by batch, so large means do not
+    cost precision.
     """
 
     count: int
@@ -25,7 +25,7 @@ class Moments:
     cross: Float64[np.ndarray, "m k"]
 
     def add(self, features: Float64[np.ndarray, "_n m"], targets: Float64[np.ndarray, "_n k"]) -> "Moments":
-        """The moments with a batch more; the arrays of products are changed in place, as they may be large.
+        """The moments with another batch; the arrays of products, which may be large, are changed in place.
 
         Reference: Chan, Golub and LeVeque 1983, "Algorithms for computing the sample variance".
         Cost: n m (m + k).
@@ -44,7 +44,7 @@ class Moments:
         )
 
     def copy(self) -> "Moments":
-        """The same with arrays of their own, to which batches can be added while these stay as they are."""
+        """A copy, to which batches can be added without changing this one."""
         return replace(self, scatter=self.scatter.copy(), cross=self.cross.copy())
 
     def solve(self, ridge: float, *, intercept: bool) -> tuple[Float64[np.ndarray, "m k"], Float64[np.ndarray, " k"]]:
@@ -52,20 +52,20 @@ class Moments:
 
         .. math:: w = (S + \lambda I)^{-1} R, \qquad b = \bar y - w^\top \bar f
 
-        with an intercept, which is not penalized; without, of the products that are not centered, and b = 0.
-        Cost: m^3 / 3. Raises: SingularKernel, naming the smallest ridge that works.
+        with an intercept, which is not penalized. Without an intercept the products are not centered, and b = 0.
+        Cost: m^3 / 3. Raises: SingularKernel, with a ridge that is large enough.
         """
         scatter, cross = self.scatter.copy(), self.cross
         if not intercept:
             scatter += self.count * np.outer(self.feature_mean, self.feature_mean)
             cross = cross + self.count * np.outer(self.feature_mean, self.target_mean)
-        weights = factorize(scatter, ridge, what="matrix of feature products").solve(cross)
+        weights = factorize(scatter, ridge, name="matrix of feature products").solve(cross)
         if not intercept:
             return weights, np.zeros(cross.shape[1])
         return weights, self.target_mean - self.feature_mean @ weights
 
 
-def no_moments(n_features: int, n_targets: int) -> Moments:
-    """Moments of no example."""
+def empty_moments(n_features: int, n_targets: int) -> Moments:
+    """The moments before the first batch."""
     m, k = n_features, n_targets
     return Moments(0, np.zeros(m), np.zeros(k), np.zeros((m, m)), np.zeros((m, k)))

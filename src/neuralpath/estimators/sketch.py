@@ -1,0 +1,345 @@
+"""Linear estimators on random features of the paths (``path_sketch``), in one pass over any amount of data."""
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
+from torch import nn
+
+from neuralpath.estimators.checks import (
+    Digests,
+    check_digests,
+    checked_count,
+    checked_labels,
+    checked_ridge,
+    checked_rows,
+    checked_seed,
+    model_digests,
+    shape_of_inputs,
+)
+from neuralpath.estimators.cholesky import SingularKernel
+from neuralpath.estimators.classifier import class_numbers, decisions
+from neuralpath.estimators.evaluation import model_inputs
+from neuralpath.estimators.moments import Moments, empty_moments
+from neuralpath.graph import PathGraph, trace
+from neuralpath.paths import path_sketch
+
+
+class SketchEstimator(BaseEstimator):
+    """The common part of `SketchRegressor` and `SketchClassifier`, which define the targets."""
+
+    graph_: PathGraph | None  # None without a model
+    digests_: Digests
+
+    def __init__(
+        self,
+        model: nn.Module | PathGraph | None = None,
+        n_features: int = 1024,
+        ridge: float = 1.0,
+        *,
+        fit_intercept: bool = True,
+        input_shape: Sequence[int] | None = None,
+        normalize: bool = False,
+        batch_size: int = 8192,
+        random_state: int = 0,
+    ) -> None:
+        self.model = model
+        self.n_features = n_features
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.input_shape = input_shape
+        self.normalize = normalize
+        self.batch_size = batch_size
+        self.random_state = random_state
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return hasattr(self, "coef_")
+
+    def _features(self, rows: Float[np.ndarray, "n d"]) -> Float64[np.ndarray, "n m"]:
+        """The sketch of the rows; the rows themselves without a model."""
+        if self.graph_ is None:
+            return rows.astype(np.float64)
+        generator = torch.Generator().manual_seed(checked_seed(self.random_state))
+        inputs = model_inputs(rows, self.graph_, shape_of_inputs(self))
+        features = path_sketch(self.graph_, inputs, self.n_features, generator=generator, normalize=self.normalize)
+        return features.cpu().numpy().astype(np.float64)
+
+    def _parts(self, rows: Float[np.ndarray, "n d"]) -> Iterator[slice]:
+        size = checked_count("batch_size", self.batch_size, least=1)
+        return (slice(start, start + size) for start in range(0, len(rows), size))
+
+    def _with_batch(self, moments: Moments | None, X: Any, y: Any) -> Moments:
+        """The moments with another batch, whose arrays are changed; the first batch determines the graph."""
+        checked_ridge(self.ridge)
+        first = moments is None
+        rows = checked_rows(self, X, reset=first)
+        labels = checked_labels(self, y, len(rows))
+        if first:
+            graph = self.model
+            if isinstance(graph, nn.Module):  # a graph follows its model's weights
+                graph = trace(graph, model_inputs(rows[:1], graph, shape_of_inputs(self)))
+            self.graph_, self.digests_ = graph, model_digests(graph)
+        check_digests(self.digests_, model_digests(self.graph_))
+        targets = self._targets_of(labels)
+        for part in self._parts(rows):
+            features = self._features(rows[part])
+            if moments is None:
+                moments = empty_moments(features.shape[1], targets.shape[1])
+            if moments.cross.shape != (features.shape[1], targets.shape[1]):
+                raise ValueError(
+                    f"the earlier batches had {moments.cross.shape[0]} features and {moments.cross.shape[1]} columns "
+                    f"of targets, this one has {features.shape[1]} and {targets.shape[1]}; `fit` starts again."
+                )
+            moments = moments.add(features, targets[part])
+        assert moments is not None
+        return moments
+
+    def _learn(self, batches: Iterable[tuple[Any, Any]]) -> None:
+        """One pass over batches of rows and labels, then one solve; forgets everything learned before."""
+        for name in ("moments_", "coef_", "intercept_"):
+            self.__dict__.pop(name, None)
+        moments = None
+        for X, y in batches:
+            moments = self._with_batch(moments, X, y)
+        if moments is None:
+            raise ValueError("there are no batches to fit: give at least one pair of examples and labels.")
+        self._solve(moments)
+
+    def _learn_more(self, X: Any, y: Any) -> None:
+        """Add a batch to the earlier ones, and solve."""
+        moments: Moments | None = getattr(self, "moments_", None)
+        try:
+            self._solve(self._with_batch(None if moments is None else moments.copy(), X, y))
+        except SingularKernel as error:
+            raise SingularKernel(
+                f"{error} This batch does not count: give larger ones, or all of them to `fit_batches`."
+            ) from error
+
+    @contextmanager
+    def _restored_on_error(self) -> Iterator[None]:
+        """Restore the estimator's state if an error occurs, so that a refused batch has no effect."""
+        before = dict(self.__dict__)
+        try:
+            yield
+        except BaseException:
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+
+    def _solve(self, moments: Moments) -> None:
+        self.coef_, self.intercept_ = moments.solve(checked_ridge(self.ridge), intercept=self.fit_intercept)
+        self.moments_ = moments
+
+    def _outputs(self, X: Any) -> Float64[np.ndarray, "n k"]:
+        check_is_fitted(self)
+        rows = checked_rows(self, X, reset=False)
+        check_digests(self.digests_, model_digests(self.graph_))
+        return np.concatenate([self._features(rows[part]) @ self.coef_ + self.intercept_ for part in self._parts(rows)])
+
+    @abstractmethod
+    def _targets_of(self, labels: np.ndarray) -> Float64[np.ndarray, "n k"]:
+        """Labels as columns of numbers."""
+
+
+class SketchRegressor(RegressorMixin, MultiOutputMixin, SketchEstimator):
+    r"""Ridge regression on ``path_sketch`` features: regression with the path kernel for millions of examples.
+
+    .. math:: f(x) = w^\top s(x) + b, \qquad w = (S + \lambda I)^{-1} R
+
+    Symbols: :math:`s(x)` are the features of x, whose inner products estimate the path kernel of ``model``; S and R
+    are their products with themselves and with the targets, centered by the means and summed over one pass of the
+    data; :math:`\lambda` is ``ridge``. Without an intercept this is ``KernelRegressor`` with the sketched kernel. The
+    error of the estimate is that of the sketch (see ``path_sketch``), so take ``n_features`` as large as time allows.
+
+    ``partial_fit`` adds a batch and solves; ``fit_batches`` takes any iterable of batches and solves at its end.
+    Cost: ``n_features`` forward passes and ``n_features``^2 for each example, then ``n_features``^3 / 3 for each solve;
+    memory 16 ``n_features``^2 bytes (24 in ``partial_fit``) and a batch of features, for any number of examples.
+
+    Args:
+        model: A module or its ``PathGraph``; with None the rows of X are the features.
+        n_features: Number of random features.
+        ridge: Penalty of the squared weights, on the same scale as in ``KernelRegressor``.
+        fit_intercept: Whether to fit an intercept, which is not penalized.
+        input_shape: Shape of one input, if rows of X are flattened and the model is a module.
+        normalize: As for ``path_sketch``.
+        batch_size: Number of rows that are sketched at a time.
+        random_state: Seed of the sketch's random signs.
+
+    Attributes:
+        coef_: The weights, with a column for each output.
+        intercept_: The intercepts, one for each output.
+        moments_: Means and products of all batches so far.
+
+    Raises:
+        ValueError: As ``path_sketch``, or the products are singular with this ridge (the message has one that is
+            large enough).
+
+    Example:
+        >>> import numpy as np
+        >>> X = np.arange(6.0)[:, None]
+        >>> batches = ((X[i : i + 2], 3 * X[i : i + 2, 0] + 1) for i in (0, 2, 4))
+        >>> SketchRegressor(ridge=1e-9).fit_batches(batches).predict([[10.0]]).round(6)
+        array([31.])
+
+    """
+
+    def fit(self, X: Any, y: Any) -> "SketchRegressor":
+        """Fit to training examples, in batches of ``batch_size``.
+
+        Args:
+            X: Examples.
+            y: Targets, a vector or a matrix with a column for each output.
+
+        """
+        self._learn([(X, y)])
+        return self
+
+    def partial_fit(self, X: Any, y: Any) -> "SketchRegressor":
+        """Add a batch to the earlier ones, and solve; if that fails, the batch has no effect.
+
+        Args:
+            X: Examples.
+            y: Targets, a vector or a matrix with a column for each output.
+
+        """
+        with self._restored_on_error():
+            self._learn_more(X, y)
+        return self
+
+    def fit_batches(self, batches: Iterable[tuple[Any, Any]]) -> "SketchRegressor":
+        """Fit in one pass over batches; forgets everything learned before.
+
+        Args:
+            batches: Pairs of examples and targets.
+
+        """
+        self._learn(batches)
+        return self
+
+    def predict(self, X: Any) -> Float64[np.ndarray, "n *columns"]:
+        """Values at the rows of X.
+
+        Args:
+            X: Examples.
+
+        """
+        outputs = self._outputs(X)
+        return outputs[:, 0] if self.n_columns_ is None else outputs
+
+    def _targets_of(self, labels: np.ndarray) -> Float64[np.ndarray, "n k"]:
+        targets = check_array(labels, ensure_2d=False, dtype=np.float64, input_name="y")
+        self.n_columns_ = None if targets.ndim == 1 else targets.shape[1]
+        return targets.reshape(len(targets), -1)
+
+
+class SketchClassifier(ClassifierMixin, SketchEstimator):
+    """Classification by ridge regression on the classes with ``path_sketch`` features, in one pass over the data.
+
+    Targets are one-hot columns, centered by the intercept like ``targets="centered"`` of ``KernelClassifier``; the
+    class of the largest score is predicted. With an intercept scores sum to 1, but they are not probabilities (see
+    ``KernelClassifier``), so there is no ``predict_proba``. Cost and errors are those of ``SketchRegressor``.
+
+    Args:
+        model: A module or its ``PathGraph``; with None the rows of X are the features.
+        n_features: Number of random features.
+        ridge: Penalty of the squared weights.
+        fit_intercept: Whether to fit an intercept, which is not penalized.
+        input_shape: Shape of one input, if rows of X are flattened and the model is a module.
+        normalize: As for ``path_sketch``.
+        batch_size: Number of rows that are sketched at a time.
+        random_state: Seed of the sketch's random signs.
+
+    Attributes:
+        classes_: The classes in order; other attributes are those of ``SketchRegressor``.
+
+    Example:
+        >>> import numpy as np
+        >>> X, y = np.array([[0.0], [1.0], [8.0], [9.0]]), np.array([3, 3, 5, 5])
+        >>> classifier = SketchClassifier().partial_fit(X[:2], y[:2], classes=[3, 5]).partial_fit(X[2:], y[2:])
+        >>> classifier.predict([[2.0], [7.0]])
+        array([3, 5])
+
+    """
+
+    def fit(self, X: Any, y: Any) -> "SketchClassifier":
+        """Fit to training examples, in batches of ``batch_size``.
+
+        Args:
+            X: Examples.
+            y: Classes, numbers or strings; at least two different ones.
+
+        """
+        rows = checked_rows(self, X, reset=True)
+        labels = checked_labels(self, y, len(rows))
+        self.classes_, _ = class_numbers(column_or_1d(labels, warn=True))
+        self._learn([(X, labels)])
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "SketchClassifier":
+        """Add a batch to the earlier ones, and solve; if that fails, the batch has no effect.
+
+        Args:
+            X: Examples.
+            y: Classes.
+            classes: All classes of all batches; needed in the first call.
+
+        """
+        with self._restored_on_error():
+            self._set_classes(classes, first=not hasattr(self, "moments_"))
+            self._learn_more(X, y)
+        return self
+
+    def fit_batches(self, batches: Iterable[tuple[Any, Any]], classes: Any) -> "SketchClassifier":
+        """Fit in one pass over batches; forgets everything learned before.
+
+        Args:
+            batches: Pairs of examples and classes.
+            classes: All classes of all batches.
+
+        """
+        self._set_classes(classes, first=True)
+        self._learn(batches)
+        return self
+
+    def decision_function(self, X: Any) -> Float64[np.ndarray, "n *classes"]:
+        """Scores of the classes; for two classes, the score of the second minus that of the first.
+
+        Args:
+            X: Examples.
+
+        """
+        return decisions(self._outputs(X))
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of the largest score.
+
+        Args:
+            X: Examples.
+
+        """
+        outputs = self._outputs(X)
+        return self.classes_[outputs.argmax(1)]
+
+    def _set_classes(self, classes: Any, *, first: bool) -> None:
+        if classes is None:
+            if first:
+                raise ValueError("`classes` must name all classes in the first call: later batches may have others.")
+            return
+        in_order, _ = class_numbers(np.asarray(classes))
+        if not first and not np.array_equal(in_order, self.classes_):
+            raise ValueError(f"`classes` must be those of the first call, {self.classes_.tolist()}.")
+        self.classes_ = in_order
+
+    def _targets_of(self, labels: np.ndarray) -> Float64[np.ndarray, "n k"]:
+        labels = column_or_1d(labels, warn=True)
+        numbers = np.searchsorted(self.classes_, labels).clip(max=len(self.classes_) - 1)
+        unknown = self.classes_[numbers] != labels
+        if unknown.any():
+            raise ValueError(f"`y` has the label {labels[unknown][:1].tolist()[0]!r}, which is not among the classes.")
+        return np.eye(len(self.classes_))[numbers]
