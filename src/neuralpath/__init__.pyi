@@ -23,7 +23,7 @@ from .gates import HardGate as HardGate, LeakyGate as LeakyGate, LinearGate as L
 from .gating import (
     GatedNetwork as GatedNetwork,
     RandomImage as RandomImage,
-    Tile as Tile,
+    TileGates as TileGates,
     decouple as decouple,
     recorded_gates as recorded_gates,
     run_with_gates as run_with_gates,

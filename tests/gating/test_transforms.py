@@ -7,7 +7,7 @@ from torch import nn
 from neuralpath.gates import SoftGate
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.swapping import run_with_gates
-from neuralpath.gating.transforms import Tile
+from neuralpath.gating.transforms import TileGates
 
 
 def tiled_by_hand(mask, shape, shifts):
@@ -32,17 +32,17 @@ def tiled_by_hand(mask, shape, shifts):
 def test_tiles_are_what_the_formula_says(channels, wider, space, shifts, seed):
     mask = torch.rand(2, channels, *space, generator=torch.Generator().manual_seed(seed)) > 0.5
     shape = (channels + wider, *space)
-    assert torch.equal(Tile(shift=shifts)(mask, shape), tiled_by_hand(mask, shape, shifts))
+    assert torch.equal(TileGates(shift=shifts)(mask, shape), tiled_by_hand(mask, shape, shifts))
 
 
 @pytest.mark.usefixtures("without_type_checks")
 def test_shifts_are_integers_and_dense_masks_are_only_repeated():
-    assert Tile(np.int64(2)) == Tile(2)
+    assert TileGates(np.int64(2)) == TileGates(2)
     for wrong in (1.5, "1", (1, 0.5), None):
         with pytest.raises(TypeError, match="`shift` must be an integer, or one for each axis of space"):
-            Tile(wrong)
+            TileGates(wrong)
     mask = torch.tensor([[True, False]])
-    assert torch.equal(Tile((1, 2))(mask, (4,)), mask.repeat(1, 2))
+    assert torch.equal(TileGates((1, 2))(mask, (4,)), mask.repeat(1, 2))
 
 
 @pytest.mark.usefixtures("without_type_checks")
@@ -59,13 +59,13 @@ def test_functions_that_are_none_are_refused():
 
 def test_one_shift_is_for_every_axis():
     mask = torch.eye(4).reshape(1, 1, 4, 4)
-    assert torch.equal(Tile(2)(mask, (1, 4, 4)), Tile((2, 2))(mask, (1, 4, 4)))
-    assert torch.equal(Tile(1)(mask, (1, 4, 4)), mask)  # along the diagonal
+    assert torch.equal(TileGates(2)(mask, (1, 4, 4)), TileGates((2, 2))(mask, (1, 4, 4)))
+    assert torch.equal(TileGates(1)(mask, (1, 4, 4)), mask)  # along the diagonal
 
 
 def test_dense_masks_are_repeated_only():
     mask = torch.tensor([[True, False, False]])
-    assert Tile(1)(mask, (7,)).int().tolist() == [[1, 0, 0, 1, 0, 0, 1]]
+    assert TileGates(1)(mask, (7,)).int().tolist() == [[1, 0, 0, 1, 0, 0, 1]]
 
 
 def conv(width):
@@ -77,7 +77,7 @@ def conv(width):
 
 def test_a_wider_value_network_gets_tiled_and_rotated_masks():
     feature, value, x = conv(2), conv(5), torch.randn(3, 1, 4, 4)
-    network = GatedNetwork(feature, value, gate_transform=Tile((1, 2)))
+    network = GatedNetwork(feature, value, gate_transform=TileGates((1, 2)))
     masks = GatedNetwork(feature, conv(2)).gates(x).layers
     by_hand = [tiled_by_hand(mask, (5, 4, 4), (1, 2)) for mask in masks]
     assert all(map(torch.equal, network.gates(x).layers, by_hand))
@@ -87,7 +87,7 @@ def test_a_wider_value_network_gets_tiled_and_rotated_masks():
 def test_transforms_for_some_gates_by_name_or_index():
     feature, x = conv(2), torch.randn(3, 1, 4, 4)
     plain = GatedNetwork(feature, conv(2)).gates(x).layers
-    for transform in ({"3": Tile(1)}, {1: Tile(1)}):
+    for transform in ({"3": TileGates(1)}, {1: TileGates(1)}):
         first, second = GatedNetwork(feature, conv(2), gate_transform=transform).gates(x).layers
         assert torch.equal(first, plain[0])
         assert torch.equal(second, plain[1].roll((1, 1), (2, 3)))
@@ -106,7 +106,7 @@ def pooled(width, pool):
 
 def test_positions_of_a_max_pool_are_tiled_over_channels():
     feature, value, x = pooled(2, nn.MaxPool2d(2)), pooled(3, nn.MaxPool2d(2)), torch.randn(3, 1, 4, 4)
-    gates = GatedNetwork(feature, value, gate_transform=Tile()).gates(x)
+    gates = GatedNetwork(feature, value, gate_transform=TileGates()).gates(x)
     assert torch.equal(gates.layers[1][:, 2], gates.layers[1][:, 0])
     assert gates.layers[1].dtype == torch.int64
 
@@ -117,11 +117,11 @@ HEAD = "value network's gate '1' takes the feature network's gate '1'"
 @pytest.mark.parametrize(
     ("feature", "value", "transform", "message"),
     [
-        (conv(2), conv(3), None, HEAD + r", but the one has the shape \(3, 4, 4\) and the other \(2, 4, 4\).*Tile\(\)"),
-        (conv(3), conv(2), Tile(), HEAD + r": a mask of shape \(3, 4, 4\) cannot be tiled to \(2, 4, 4\)"),
-        (conv(2), conv(2), Tile((1,)), HEAD + r": `shift` \(1,\) does not fit a mask with 2 axes of space"),
-        (conv(2), conv(2), {"5": Tile()}, "a key of `gate_transform`, '5', is no gate of the value network"),
-        (pooled(2, nn.MaxPool2d(2)), pooled(2, nn.MaxPool2d(2)), Tile(1), "positions of a max pool cannot be rotated"),
+        (conv(2), conv(3), None, HEAD + r".* \(3, 4, 4\) .* \(2, 4, 4\).*TileGates\(\)"),
+        (conv(3), conv(2), TileGates(), HEAD + r": a mask of shape \(3, 4, 4\) cannot be tiled to \(2, 4, 4\)"),
+        (conv(2), conv(2), TileGates((1,)), HEAD + r": `shift` \(1,\) does not fit a mask with 2 axes of space"),
+        (conv(2), conv(2), {"5": TileGates()}, "a key of `gate_transform`, '5', is no gate of the value network"),
+        (pooled(2, nn.MaxPool2d(2)), pooled(2, nn.MaxPool2d(2)), TileGates(1), "max pool cannot be rotated"),
         (conv(2), conv(2), lambda gate, shape: gate[..., 1:], HEAD + r".* shape \(2, 4, 4\) and the other \(2, 4, 3\)"),
         (pooled(2, nn.MaxPool2d(2)), pooled(2, nn.MaxPool2d(3)), None, r"'2'.* \(2, 1, 1\) and the other \(2, 2, 2\)"),
         (conv(2), pooled(2, nn.MaxPool2d(1)), None, "the one is a max pool and the other an activation"),

@@ -17,7 +17,7 @@ from neuralpath.gates import SoftGate
 from neuralpath.gating.hyperplanes import gate_hyperplanes
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.regimes import decouple
-from neuralpath.gating.transforms import Tile
+from neuralpath.gating.transforms import TileGates
 from neuralpath.training import Adam, CheckpointError, TrainingConfig, label_energies as energies, train
 from neuralpath.training.changed_layers import changed_networks
 from neuralpath.training.information import GatingInformation, LayerAccuracy, gating_information
@@ -92,11 +92,11 @@ def test_a_layer_of_a_gated_network_is_one_of_its_value_network(linear):
     ]
     value = nets.FC((1, 2, 2), 12, 3, 2, generator=torch.Generator().manual_seed(2))
     whole = GatedNetwork(
-        features[0], value, gate=SoftGate(4.0), gate_order="reversed", gate_transform=Tile(), value_input="ones",
+        features[0], value, gate=SoftGate(4.0), gate_order="reversed", gate_transform=TileGates(), value_input="ones",
         linear_feature=linear,
     )  # fmt: skip
     other = GatedNetwork(
-        features[1], copy.deepcopy(value), gate=SoftGate(4.0), gate_order="reversed", gate_transform=Tile(),
+        features[1], copy.deepcopy(value), gate=SoftGate(4.0), gate_order="reversed", gate_transform=TileGates(),
         value_input="ones", linear_feature=linear,
     )  # fmt: skip
     images = torch.randn(20, 1, 2, 2, generator=torch.Generator().manual_seed(3))

@@ -3,7 +3,7 @@ from .linear_gated import LinearGatedCNN as LinearGatedCNN, LinearGatedFC as Lin
 from .network import GatedNetwork as GatedNetwork
 from .regimes import decouple as decouple
 from .swapping import recorded_gates as recorded_gates, run_with_gates as run_with_gates
-from .transforms import Tile as Tile
+from .transforms import TileGates as TileGates
 from .value_inputs import RandomImage as RandomImage
 
 # isort: split

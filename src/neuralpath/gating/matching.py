@@ -98,7 +98,7 @@ def _check_pair(pair: GatePair, feature: Recording, value_space: tuple[int, ...]
         except ValueError as error:
             raise ValueError(f"{where}: {error}.") from error
     if shape != pair.value_shape:
-        hint = "" if pair.transform is not None else " `gate_transform=Tile()` repeats masks over more channels."
+        hint = "" if pair.transform is not None else " `gate_transform=TileGates()` repeats masks over more channels."
         raise ValueError(
             f"{where}, but the one has the shape {pair.value_shape} and the other {shape}; gates go to layers of the "
             f"same shape.{hint}"

@@ -59,8 +59,8 @@ class GatedNetwork(nn.Module):
             any function that treats every example by itself. Without it, each activation's own gate: hard for ReLU.
         gate_order: for each gate of the value network the feature network's gate that it takes: a permutation (from
             0), ``"reversed"``, or a mapping by index or name; ``match(x)`` shows the names.
-        gate_transform: changes the masks on their way, for example ``Tile(shift=2)``; one for all gates, or a mapping
-            from gates of the value network.
+        gate_transform: changes the masks on their way, for example ``TileGates(shift=2)``; one for all gates, or a
+            mapping from gates of the value network.
         value_input: what the value network sees: ``"image"``, ``"ones"``, ``"random"`` (one fixed image, see
             `RandomImage`), or a function of the batch. A function that is a module becomes a part of this one.
         linear_feature: the feature network's activations pass their input on unchanged: the deep linearly gated
@@ -261,8 +261,8 @@ def _check_transform(transform: object) -> None:
     for one in several:
         if not callable(one):
             raise TypeError(
-                "`gate_transform` must be a function from a mask and a shape to a mask, such as `Tile(shift=2)`, or a "
-                f"mapping from gates to such; got {describe(one)}."
+                "`gate_transform` must be a function from a mask and a shape to a mask, such as `TileGates(shift=2)`, "
+                f"or a mapping from gates to such; got {describe(one)}."
             )
 
 

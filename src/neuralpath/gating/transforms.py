@@ -13,7 +13,7 @@ GateTransform = Callable[[Tensor, tuple[int, ...]], Tensor]
 
 
 @dataclass(frozen=True)
-class Tile:
+class TileGates:
     r"""Rotate a mask along space and repeat it over the channels of a wider value network.
 
     .. math:: G'[c, i] = G[c \bmod w, \; i - s]
@@ -25,7 +25,7 @@ class Tile:
         shift: positions to rotate by: one number for every axis of space, or one for each.
 
     >>> mask = torch.tensor([[[True, False, False]]])
-    >>> Tile(shift=1)(mask, (2, 3)).int().tolist()
+    >>> TileGates(shift=1)(mask, (2, 3)).int().tolist()
     [[[0, 1, 0], [0, 1, 0]]]
 
     """

@@ -131,7 +131,7 @@ class TrainGated(Task):
 
     def make(self, directory: "RunDirectory | None" = None) -> "GatedNetwork":
         """The gated network before training."""
-        from neuralpath.gating import GatedNetwork, GateTransforms, Tile, decouple
+        from neuralpath.gating import GatedNetwork, GateTransforms, TileGates, decouple
 
         shape, n_outputs = self.data.shape, self.data.n_outputs
         model = self.net.make(shape, n_outputs, seeded(self.seed, "network"))
@@ -139,9 +139,9 @@ class TrainGated(Task):
             model.load_state_dict(directory.weights_of(self.gates.work, self.gates.which))
         transform: GateTransforms | None = None
         if isinstance(self.shift, tuple):
-            transform = {gate: Tile(shift) for gate, shift in enumerate(self.shift)}
+            transform = {gate: TileGates(shift) for gate, shift in enumerate(self.shift)}
         elif self.shift or self.value_channels is not None:
-            transform = Tile(self.shift)
+            transform = TileGates(self.shift)
         is_soft = self.regime == "DL"
         network = decouple(
             model, self.regime, init=self.net.init, generator=seeded(self.seed, "gated network"),

@@ -59,7 +59,7 @@ class WidenValue(Task):
 
     def make(self, directory: "RunDirectory | None" = None) -> "GatedNetwork":
         """Gates of the network, each repeated; value weights of variance 2 / (width of the value network)."""
-        from neuralpath.gating import GatedNetwork, Tile
+        from neuralpath.gating import GatedNetwork, TileGates
 
         shape, n_outputs = self.data.shape, self.data.n_outputs
         feature = self.net.make(shape, n_outputs, seeded(self.seed, "network"))
@@ -67,7 +67,7 @@ class WidenValue(Task):
             feature.load_state_dict(directory.weights_of(self.gates.work, self.gates.which))
         wide = replace(self.net, width=self.repeats * self.net.width, init="gaussian")
         value = wide.make(shape, n_outputs, seeded(self.seed, f"value network x{self.repeats}"))
-        return GatedNetwork(feature, value, gate_transform=Tile())
+        return GatedNetwork(feature, value, gate_transform=TileGates())
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """As `Task.run`."""
