@@ -19,10 +19,10 @@ from neuralpath.cli import main
 # %% One job is one command; each run of it becomes one task. What is finished is not done again: stop the script at any
 # time and start it again, or lose a worker, and it goes on.
 def run_sweep(address: str, out: Path) -> None:
-    """All gating regimes on the digits, at the smallest scale, as `neuralpath run` does them."""
-    if main(["run", "regimes", "--preset", "smoke", "--out", str(out), "--cluster", address]) != 0:
+    """All gating regimes on the digits, at the smallest scale, as `neuralpath papers run` does them."""
+    if main(["papers", "run", "regimes", "--preset", "smoke", "--out", str(out), "--cluster", address]) != 0:
         sys.exit("the sweep has failed; its message is above")
-    main(["status", str(out)])
+    main(["papers", "status", str(out)])
 
 
 # %% A kernel is a grid of tiles: the workers compute them, this process writes each to the store as it comes. The store
@@ -45,4 +45,4 @@ if __name__ == "__main__":
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster:
         run_sweep(cluster.scheduler_address, Path("dask_runs"))
         compute_kernel(cluster.scheduler_address, Path("dask_kernel.zarr"))
-    print("look at the runs again with: neuralpath show dask_runs")
+    print("look at the runs again with: neuralpath papers show dask_runs")

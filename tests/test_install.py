@@ -79,10 +79,10 @@ def test_wheel_names_license_scripts_and_extras(wheel):
 def test_installed_package_works_in_an_empty_folder(installed, tmp_path):
     found = run(installed, ["python", "-c", "import neuralpath; print(neuralpath.__file__)"], tmp_path)
     assert Path(found.strip()).is_relative_to(installed)
-    shown = run(installed, ["neuralpath", "run", "regimes", "--preset", "smoke", "--out", "runs"], tmp_path)
+    shown = run(installed, ["neuralpath", "papers", "run", "regimes", "--preset", "smoke", "--out", "runs"], tmp_path)
     assert "FR-II" in shown
-    assert "finished" in run(installed, ["neuralpath", "status", "runs"], tmp_path)
-    run(installed, ["neuralpath", "report", "runs", "--no-figures"], tmp_path)
+    assert "finished" in run(installed, ["neuralpath", "papers", "status", "runs"], tmp_path)
+    run(installed, ["neuralpath", "papers", "report", "runs", "--no-figures"], tmp_path)
     assert (tmp_path / "runs" / "report.html").stat().st_size > 100_000
 
 

@@ -104,5 +104,5 @@ def test_output_is_compared_only_where_it_follows_at_once(tmp_path):
 
 
 def test_commands_are_joined_and_comments_dropped():
-    block = Block("bash", "neuralpath run a \\\n  --out b  # why\n\n# only this\n", 1)
-    assert commands_of(block) == ["neuralpath run a --out b"]
+    block = Block("bash", "neuralpath papers run a \\\n  --out b  # why\n\n# only this\n", 1)
+    assert commands_of(block) == ["neuralpath papers run a --out b"]

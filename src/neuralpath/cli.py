@@ -1,71 +1,99 @@
-"""The command line: parses the arguments, runs a command, and turns mistakes into messages."""
+"""The command line: parses the arguments, runs one command, and turns mistakes into messages."""
 
 import os
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Annotated, Any, get_args
 
 import tyro
 
 from neuralpath import __version__
-from neuralpath.commands import Data, Gates, Inspect, Kernel, Neighbors, UserError
+from neuralpath.commands import (
+    DataCommand,
+    GatesCommand,
+    InspectCommand,
+    KernelCommand,
+    NeighborsCommand,
+    UserError,
+)
 from neuralpath.papers.commands import (
-    Claims,
-    Collect,
-    Demo,
-    Experiments,
-    Export,
-    Report,
-    Run,
-    Show,
-    Status,
+    ClaimsCommand,
+    DemoCommand,
+    ExportCommand,
+    ListCommand,
+    ReportCommand,
+    RunCommand,
+    ShowCommand,
+    StatusCommand,
     run_experiment,
 )
 from neuralpath.training import Terminated
 
+PapersAction = (
+    Annotated[ListCommand, tyro.conf.subcommand("list")]
+    | Annotated[RunCommand, tyro.conf.subcommand("run")]
+    | Annotated[StatusCommand, tyro.conf.subcommand("status")]
+    | Annotated[ShowCommand, tyro.conf.subcommand("show")]
+    | Annotated[ExportCommand, tyro.conf.subcommand("export")]
+    | Annotated[ClaimsCommand, tyro.conf.subcommand("claims")]
+    | Annotated[ReportCommand, tyro.conf.subcommand("report")]
+)
+
+
+@dataclass(frozen=True)
+class PapersCommand:
+    """Reproduce the papers: run their experiments, show the results, check their claims."""
+
+    action: PapersAction
+
+    def run(self) -> int:
+        """Run the chosen action."""
+        return self.action.run()
+
+
 Command = (
-    Annotated[Inspect, tyro.conf.subcommand("inspect")]
-    | Annotated[Gates, tyro.conf.subcommand("gates")]
-    | Annotated[Kernel, tyro.conf.subcommand("kernel")]
-    | Annotated[Neighbors, tyro.conf.subcommand("neighbors")]
-    | Annotated[Experiments, tyro.conf.subcommand("experiments")]
-    | Annotated[Run, tyro.conf.subcommand("run")]
-    | Annotated[Status, tyro.conf.subcommand("status")]
-    | Annotated[Show, tyro.conf.subcommand("show")]
-    | Annotated[Export, tyro.conf.subcommand("export")]
-    | Annotated[Report, tyro.conf.subcommand("report")]
-    | Annotated[Claims, tyro.conf.subcommand("claims")]
-    | Annotated[Collect, tyro.conf.subcommand("collect")]
-    | Annotated[Data, tyro.conf.subcommand("data")]
-    | Annotated[Demo, tyro.conf.subcommand("demo")]
+    Annotated[InspectCommand, tyro.conf.subcommand("inspect")]
+    | Annotated[KernelCommand, tyro.conf.subcommand("kernel")]
+    | Annotated[NeighborsCommand, tyro.conf.subcommand("neighbors")]
+    | Annotated[GatesCommand, tyro.conf.subcommand("gates")]
+    | Annotated[DataCommand, tyro.conf.subcommand("data")]
+    | Annotated[DemoCommand, tyro.conf.subcommand("demo")]
+    | Annotated[PapersCommand, tyro.conf.subcommand("papers")]
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; 0 is success, 1 a failed run, 2 bad usage, 130 an interruption, 143 one by SIGTERM."""
+    """Run one command.
+
+    Args:
+        argv: Arguments without the program's name; None means those of the process.
+
+    Returns:
+        The exit status: 0 for success, 1 for a failed run, 2 for bad usage, 130 after Ctrl-C, 143 after SIGTERM.
+    """
     args = list(sys.argv[1:] if argv is None else argv)
     if args == ["--version"]:
         print(f"neuralpath {__version__}")
         return 0
     try:
         # The flags of an experiment depend on its name, so they are parsed in a second step.
-        if len(args) > 1 and args[0] == "run" and not args[1].startswith("-"):
-            return run_experiment(args[1:])
+        if args[:2] == ["papers", "run"] and len(args) > 2 and not args[2].startswith("-"):
+            return run_experiment(args[2:])
         return _run(_parse(args))
     except SystemExit as stop:  # --help, bad usage that tyro has explained, or SIGTERM
         return stop.code if isinstance(stop.code, int) else 0
     except UserError as error:
         print(f"neuralpath: {error}", file=sys.stderr)
         return 1
-    except BrokenPipeError:  # whoever read our output, such as `head`, has had enough
+    except BrokenPipeError:  # the reader of our output, such as `head`, has stopped reading
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 128 + signal.SIGPIPE
-    except OSError as error:  # what a command has not explained itself, such as a folder that may not be read
-        print(
-            f"neuralpath: {': '.join(str(part) for part in (error.filename, error.strerror) if part)}", file=sys.stderr
-        )
+    except OSError as error:  # one that the command has not explained itself, such as an unreadable folder
+        parts = (str(part) for part in (error.filename, error.strerror) if part)
+        print(f"neuralpath: {': '.join(parts)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("neuralpath: interrupted", file=sys.stderr)
@@ -73,33 +101,45 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(command: Any) -> int:
-    """Run a command with whatever code of the user's, which may end the program without a word."""
+    """Run a command; it may call code of the user that ends the program silently."""
     try:
         status = int(command.run())
-    except Terminated:  # by SIGTERM, which the user's code has not sent
+    except Terminated:  # by SIGTERM, not by the user's code
         raise
     except SystemExit as stop:
         raise UserError(f"code of yours called sys.exit({stop.code!r}) while it ran.") from stop
-    sys.stdout.flush()  # here, where a full disk can be told
+    sys.stdout.flush()  # here, so that a full disk is reported as an error
     return status
 
 
-def _nearest_command(args: list[str]) -> str | None:
-    """A command that is spelt nearly as the first argument, if that is none itself."""
-    names = [note.name for kind in get_args(Command) for note in kind.__metadata__]
+def _names(commands: Any) -> list[str]:
+    """Names of the subcommands in a union."""
+    return [note.name for command in get_args(commands) for note in command.__metadata__]
+
+
+def _suggestion(args: Sequence[str]) -> str | None:
+    """The command that was probably meant, if the arguments name none."""
+    names, actions = _names(Command), _names(PapersAction)
+    prefix = ""
+    if args[:1] == ["papers"]:
+        names, actions, prefix, args = actions, [], "papers ", args[1:]
     if not args or args[0].startswith("-") or args[0] in names:
         return None
-    return next(iter(get_close_matches(args[0], names, n=1)), None)
+    if args[0] in actions:
+        return f"papers {args[0]}"
+    near = get_close_matches(args[0], names, n=1)
+    return prefix + near[0] if near else None
 
 
 def _parse(args: list[str]) -> Any:
-    if (near := _nearest_command(args)) is not None:
-        print(f"neuralpath: there is no command {args[0]!r}: did you mean {near}?", file=sys.stderr)
+    if (suggestion := _suggestion(args)) is not None:
+        wrong = args[1] if args[0] == "papers" else args[0]
+        print(f"neuralpath: there is no command {wrong!r}: did you mean {suggestion}?", file=sys.stderr)
         raise SystemExit(2)
     return tyro.cli(
         Command,
         prog="neuralpath",
-        description="Gates, paths and kernels of ReLU networks. `neuralpath --version` prints the version.",
+        description="Gates, paths and kernels of neural networks. `neuralpath --version` prints the version.",
         args=args,
         config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
     )

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from neuralpath.cli import main
-from neuralpath.papers.commands.results import Status
+from neuralpath.papers.commands.results import StatusCommand
 from neuralpath.training.interrupts import Interrupts
 
 GOOD = textwrap.dedent("""
@@ -54,8 +54,8 @@ def test_a_folder_that_may_not_be_read_is_named(tmp_path, capsys, monkeypatch):
     def refused(self):
         raise PermissionError(errno.EACCES, "Permission denied", str(tmp_path))
 
-    monkeypatch.setattr(Status, "run", refused)
-    assert main(["status", str(tmp_path)]) == 1
+    monkeypatch.setattr(StatusCommand, "run", refused)
+    assert main(["papers", "status", str(tmp_path)]) == 1
     assert capsys.readouterr().err == f"neuralpath: {tmp_path}: Permission denied\n"
 
 

@@ -15,7 +15,7 @@ WEIGHTS = "best.safetensors"
 def made(tmp_path_factory):
     folder = tmp_path_factory.mktemp("damage")
     assert run(folder / "runs") == 0
-    assert main(["collect", str(folder / "runs"), "--records", str(folder / "records")]) == 0
+    assert main(["papers", "export", str(folder / "runs"), "--records", str(folder / "records")]) == 0
     return folder
 
 
@@ -30,7 +30,7 @@ def records(made, tmp_path):
 
 
 def run(out, *more):
-    return main(["run", "regimes", "--out", str(out), "--jobs", "1", *SMALL, *map(str, more)])
+    return main(["papers", "run", "regimes", "--out", str(out), "--jobs", "1", *SMALL, *map(str, more)])
 
 
 def one(folder, pattern):
@@ -73,17 +73,17 @@ def test_status_and_report_name_a_damaged_run_and_run_repeats_it(runs, file, con
     else:
         (folder / "record.json").unlink()
         (folder / file).write_bytes(content)
-    assert main(["status", str(runs)]) == 0
+    assert main(["papers", "status", str(runs)]) == 0
     said = capsys.readouterr().out
     assert "1 of 2 runs finished" in said
     assert f"damaged  {folder} is damaged" in said
     if file == "metrics.jsonl":
-        assert main(["report", str(runs), "--no-figures"]) == 0
+        assert main(["papers", "report", str(runs), "--no-figures"]) == 0
         assert f"{folder} is damaged" in capsys.readouterr().err
     assert run(runs) == 0
     assert f"{folder} is damaged" in capsys.readouterr().err
     assert (folder / "record.json").read_bytes() == record
-    assert main(["status", str(runs)]) == 0
+    assert main(["papers", "status", str(runs)]) == 0
     assert "2 of 2 runs finished\n" in capsys.readouterr().out
 
 
@@ -93,7 +93,7 @@ def test_damaged_weights_are_named_and_never_trained_on(runs, how, capsys):
     shutil.rmtree(one(runs, "*-FL-*"))
     weights = one(runs, "*-relu-*") / "weights" / WEIGHTS
     how(weights)
-    assert main(["status", str(runs)]) == 0
+    assert main(["papers", "status", str(runs)]) == 0
     assert f"{weights} is damaged: its checksum is wrong" in capsys.readouterr().out
     assert run(runs) == 0
     assert f"{weights} is damaged: its checksum is wrong" in capsys.readouterr().err
@@ -104,7 +104,7 @@ def test_damaged_weights_are_named_and_never_trained_on(runs, how, capsys):
 def test_collect_leaves_damaged_weights_and_says_so(runs, tmp_path, how, capsys):
     weights = one(runs, "*-relu-*") / "weights" / WEIGHTS
     how(weights)
-    assert main(["collect", str(runs), "--records", str(tmp_path / "new")]) == 0
+    assert main(["papers", "export", str(runs), "--records", str(tmp_path / "new")]) == 0
     captured = capsys.readouterr()
     assert "2 new records, 0 new files of weights" in captured.out
     assert f"{weights} is damaged: its checksum is wrong: it is left" in captured.err
@@ -125,16 +125,16 @@ def test_a_damaged_record_is_named_by_every_command_repeated_and_replaced(record
         assert main([command, str(records)]) == 0
         captured = capsys.readouterr()
         assert problem in captured.out + captured.err, command
-    assert main(["export", str(records), "--csv", str(tmp_path / "runs.csv")]) == 0
+    assert main(["papers", "export", str(records), "--csv", str(tmp_path / "runs.csv")]) == 0
     assert problem in capsys.readouterr().err
-    assert main(["claims", str(records), "--no-cost", "--out", str(tmp_path / "CLAIMS.md")]) == 0
+    assert main(["papers", "claims", str(records), "--out", str(tmp_path / "CLAIMS.md")]) == 0
     assert problem in capsys.readouterr().err
-    assert main(["report", str(records), "--no-figures", "--out", str(tmp_path / "page.html")]) == 0
+    assert main(["papers", "report", str(records), "--no-figures", "--out", str(tmp_path / "page.html")]) == 0
     assert problem in capsys.readouterr().err
     assert path.name in (tmp_path / "page.html").read_text()
     assert run(tmp_path / "fresh", "--records", records) == 0
     assert problem in capsys.readouterr().err
-    assert main(["collect", str(tmp_path / "fresh"), "--records", str(records)]) == 0
+    assert main(["papers", "export", str(tmp_path / "fresh"), "--records", str(records)]) == 0
     said = capsys.readouterr().out
     assert "1 new records, 0 new files of weights" in said
     assert f"replaced: {problem}" in said
@@ -148,18 +148,18 @@ def test_damaged_weights_among_the_records_are_replaced(runs, records, how, caps
     weights = one(records / "weights", f"*.{WEIGHTS}")
     before = weights.read_bytes()
     how(weights)
-    assert main(["collect", str(runs), "--records", str(records)]) == 0
+    assert main(["papers", "export", str(runs), "--records", str(records)]) == 0
     said = capsys.readouterr().out
     assert "0 new records, 1 new files of weights" in said
     assert f"replaced: {weights} is damaged" in said
     assert weights.read_bytes() == before
-    assert main(["collect", str(runs), "--records", str(records)]) == 0
+    assert main(["papers", "export", str(runs), "--records", str(records)]) == 0
     assert "0 new records, 0 new files of weights" in capsys.readouterr().out
 
 
 def test_a_damaged_file_about_the_machine_is_named_and_not_kept(runs, tmp_path, capsys):
     about = one(runs, "*-FL-*") / "about.json"
     about.write_text('{"versions": [1]}')
-    assert main(["collect", str(runs), "--records", str(tmp_path / "new")]) == 0
+    assert main(["papers", "export", str(runs), "--records", str(tmp_path / "new")]) == 0
     assert f"{about} is damaged: it is left" in capsys.readouterr().err
     assert len(list((tmp_path / "new" / "runs").glob("*.about.json"))) == 1

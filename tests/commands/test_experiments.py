@@ -22,18 +22,18 @@ SMALL = ["--parts.0.seeds", "0", "--parts.0.regimes", "ReLU", "FL", "--parts.0.s
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweep") / "runs"
-    assert main(["run", "regimes", "--out", str(folder), "--jobs", "1", *SMALL]) == 0
+    assert main(["papers", "run", "regimes", "--out", str(folder), "--jobs", "1", *SMALL]) == 0
     return folder
 
 
 def test_status_show_and_export(out, tmp_path, capsys):
-    assert main(["status", str(out)]) == 0
+    assert main(["papers", "status", str(out)]) == 0
     assert capsys.readouterr().out == "regimes (smoke): 2 of 2 runs finished\n"
-    assert main(["show", str(out)]) == 0
+    assert main(["papers", "show", str(out)]) == 0
     shown = capsys.readouterr().out
     assert shown.count("2 of 2 runs are finished") == 2
     assert "Runs are counted for each table: those that it reads. One may be in several." in shown
-    assert main(["export", str(out), "--csv", str(tmp_path / "runs.csv")]) == 0
+    assert main(["papers", "export", str(out), "--csv", str(tmp_path / "runs.csv")]) == 0
     rows = list(csv.DictReader((tmp_path / "runs.csv").read_text().splitlines()))
     assert len(rows) == 2
     assert {row["kind"] for row in rows} == {"TrainNetwork", "TrainGated"}
@@ -62,7 +62,7 @@ def test_a_run_of_several_sweeps_is_exported_once(out, tmp_path):
     part = replace(sweep.config.parts[0], regimes=("ReLU",))
     replace(sweep, config=replace(sweep.config, parts=(part, *sweep.config.parts[1:]))).write(copy)
     assert len(read_sweeps(copy)[0]) == 2
-    assert main(["export", str(copy), "--csv", str(table)]) == 0
+    assert main(["papers", "export", str(copy), "--csv", str(table)]) == 0
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert len({row["run"] for row in rows}) == len(rows) == 2
     assert {row["experiment"] for row in rows} == {"regimes"}
@@ -70,33 +70,35 @@ def test_a_run_of_several_sweeps_is_exported_once(out, tmp_path):
 
 def test_collected_records_count_as_finished_and_can_be_shown(out, tmp_path, capsys):
     records = tmp_path / "results"
-    assert main(["collect", str(out), "--records", str(records)]) == 0
+    assert main(["papers", "export", str(out), "--records", str(records)]) == 0
     assert "2 new records, 1 new files of weights" in capsys.readouterr().out
-    assert main(["collect", str(out), "--records", str(records)]) == 0
+    assert main(["papers", "export", str(out), "--records", str(records)]) == 0
     assert "0 new records, 0 new files of weights" in capsys.readouterr().out
-    assert main(["status", str(records)]) == 0
+    assert main(["papers", "status", str(records)]) == 0
     assert "2 of 2 runs finished" in capsys.readouterr().out
     fresh = tmp_path / "fresh"
-    assert main(["run", "regimes", "--out", str(fresh), "--records", str(records), "--jobs", "1", *SMALL]) == 0
+    assert (
+        main(["papers", "run", "regimes", "--out", str(fresh), "--records", str(records), "--jobs", "1", *SMALL]) == 0
+    )
     assert not list(fresh.glob("*/record.json"))
 
 
 def test_records_count_besides_those_of_the_folder_itself(out, tmp_path, capsys):
     records, some, other, page = (tmp_path / name for name in ("results", "some", "other", "page"))
-    assert main(["collect", str(out), "--records", str(records)]) == 0
+    assert main(["papers", "export", str(out), "--records", str(records)]) == 0
     other.mkdir()
     capsys.readouterr()
-    assert main(["status", str(records), "--records", str(other)]) == 0
+    assert main(["papers", "status", str(records), "--records", str(other)]) == 0
     assert capsys.readouterr().out == "regimes (smoke): 2 of 2 runs finished\n"
-    assert main(["claims", str(records), "--records", str(other), "--out", str(page), "--no-cost"]) == 0
-    assert main(["report", str(records), "--records", str(other), "--out", str(page), "--no-figures"]) == 0
+    assert main(["papers", "claims", str(records), "--records", str(other), "--out", str(page)]) == 0
+    assert main(["papers", "report", str(records), "--records", str(other), "--out", str(page), "--no-figures"]) == 0
     assert "2 of 2 runs" in page.read_text()
     shutil.copytree(records, some)
     [moved] = (some / "runs").glob("*-FL-*[0-9a-f].json")
     moved.rename(other / moved.name)
     capsys.readouterr()
-    assert main(["status", str(some)]) == 0
-    assert main(["status", str(some), "--records", str(other)]) == 0
+    assert main(["papers", "status", str(some)]) == 0
+    assert main(["papers", "status", str(some), "--records", str(other)]) == 0
     assert capsys.readouterr().out == "".join(f"regimes (smoke): {n} of 2 runs finished\n" for n in (1, 2))
 
 
@@ -106,7 +108,7 @@ def test_weights_of_a_run_that_is_not_finished_are_left(out, tmp_path, capsys):
     [folder] = [path for path in runs.iterdir() if "-relu-" in path.name]
     (folder / "record.json").unlink()
     assert list((folder / "weights").glob("*.safetensors"))
-    assert main(["collect", str(runs), "--records", str(records)]) == 0
+    assert main(["papers", "export", str(runs), "--records", str(records)]) == 0
     assert "1 new records, 0 new files of weights" in capsys.readouterr().out
 
 
@@ -115,50 +117,59 @@ def test_status_names_what_failed(out, tmp_path, capsys):
     shutil.copytree(out, copy)
     [folder] = [path for path in copy.iterdir() if "-FL-" in path.name]
     (folder / "record.json").unlink()
-    assert main(["status", str(copy)]) == 0
+    assert main(["papers", "status", str(copy)]) == 0
     assert f"stopped  {folder.name}: step" in capsys.readouterr().out
     (folder / "failed.json").write_text('{"error": "ValueError: no"}')
-    assert main(["status", str(copy)]) == 0
+    assert main(["papers", "status", str(copy)]) == 0
     assert f"failed   {folder.name}: ValueError: no" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["run", "regime", "--out", "x"], "did you mean 'regimes'"),
-        (["run", "regimes", "--out", "x", "--source-accuracy", "much"], "--source-accuracy"),
-        (["run", "regimes", "--out", "x", "--only", "cifar"], "`only` must be among"),
-        (["run", "regimes", "--out", "x", "--preset", "huge"], "--preset"),
-        (["run", "regimes", "--out", "x", "--jobs", "0"], "--jobs must be at least 1"),
-        (["run", "regimes", "--out", "x", "--preset", "cpu", "--data-dir", "."], "neuralpath data fetch"),
-        (["run", "theorem", "--widths", "0"], "`widths` must be integers of at least 1"),
-        (["run", "theorem", "--widths", "0", "--dry-run"], "`widths` must be integers of at least 1"),
-        (["run", "theorem", "--limit-widths", "0"], "`limit_widths` must be integers of at least 1"),
-        (["run", "theorem", "--lazy-seeds", "0"], "`lazy_seeds` must be an integer of at least 1"),
-        (["run", "theorem", "--depths", "1"], "`depths` must be integers of at least 2"),
-        (["run", "stages", "--net.width", "0"], "`width` must be an integer of at least 1, got 0"),
-        (["run", "residual", "--net.width", "0"], "`width` must be an integer of at least 1, got 0"),
-        (["run", "label-energy", "--net.width", "-3"], "`width` must be an integer of at least 1, got -3"),
-        (["run", "kernel-parts", "--net.depth", "0"], "`depth` must be an integer of at least 1, got 0"),
-        (["run", "kernel-parts", "--every", "0"], "`every` must be an integer of at least 1, got 0"),
-        (["run", "kernel-parts", "--n-examples", "25"], "`n_examples` must be a multiple of 10"),
-        (["run", "kernel-parts", "--regimes", "FL"], "`regimes` must be among DL"),
-        (["run", "kernels", "--ridges"], "`ridges` is empty"),
-        (["run", "kernels", "--ridges", "-1"], "`ridges` must be finite numbers, 0 or more"),
-        (["run", "hidden-outputs", "--seeds"], "`seeds` is empty"),
-        (["run", "hidden-outputs", "--recipe.epochs", "0"], "`recipe.epochs` must be an integer of at least 1"),
-        (["run", "gate-orders", "--parts.0.seeds"], "`parts.0.seeds` is empty"),
-        (["run", "regimes", "--parts.1.nets.0.family", "davidnet", "--only", "digits-fc-sgd"], "at least 32 positions"),
-        (["run", "stages", "--data.n-train", "25"], "`n_train` must be a multiple of 10"),
-        (["run", "label-energy", "--data.n-train", "400"], "`n_train` must be from 1 to 296 for 4 and 7 of digits"),
-        (["run", "stages", "--seeds", "-1"], "`seeds` must be integers of at least 0"),
+        (["papers", "run", "regime", "--out", "x"], "did you mean 'regimes'"),
+        (["papers", "run", "regimes", "--out", "x", "--source-accuracy", "much"], "--source-accuracy"),
+        (["papers", "run", "regimes", "--out", "x", "--only", "cifar"], "`only` must be among"),
+        (["papers", "run", "regimes", "--out", "x", "--preset", "huge"], "--preset"),
+        (["papers", "run", "regimes", "--out", "x", "--jobs", "0"], "--jobs must be at least 1"),
+        (["papers", "run", "regimes", "--out", "x", "--preset", "cpu", "--data-dir", "."], "neuralpath data fetch"),
+        (["papers", "run", "theorem", "--widths", "0"], "`widths` must be integers of at least 1"),
+        (["papers", "run", "theorem", "--widths", "0", "--dry-run"], "`widths` must be integers of at least 1"),
+        (["papers", "run", "theorem", "--limit-widths", "0"], "`limit_widths` must be integers of at least 1"),
+        (["papers", "run", "theorem", "--lazy-seeds", "0"], "`lazy_seeds` must be an integer of at least 1"),
+        (["papers", "run", "theorem", "--depths", "1"], "`depths` must be integers of at least 2"),
+        (["papers", "run", "stages", "--net.width", "0"], "`width` must be an integer of at least 1, got 0"),
+        (["papers", "run", "residual", "--net.width", "0"], "`width` must be an integer of at least 1, got 0"),
+        (["papers", "run", "label-energy", "--net.width", "-3"], "`width` must be an integer of at least 1, got -3"),
+        (["papers", "run", "kernel-parts", "--net.depth", "0"], "`depth` must be an integer of at least 1, got 0"),
+        (["papers", "run", "kernel-parts", "--every", "0"], "`every` must be an integer of at least 1, got 0"),
+        (["papers", "run", "kernel-parts", "--n-examples", "25"], "`n_examples` must be a multiple of 10"),
+        (["papers", "run", "kernel-parts", "--regimes", "FL"], "`regimes` must be among DL"),
+        (["papers", "run", "kernels", "--ridges"], "`ridges` is empty"),
+        (["papers", "run", "kernels", "--ridges", "-1"], "`ridges` must be finite numbers, 0 or more"),
+        (["papers", "run", "hidden-outputs", "--seeds"], "`seeds` is empty"),
         (
-            ["run", "label-noise", "--parts.0.upstream-epochs", "0"],
+            ["papers", "run", "hidden-outputs", "--recipe.epochs", "0"],
+            "`recipe.epochs` must be an integer of at least 1",
+        ),
+        (["papers", "run", "gate-orders", "--parts.0.seeds"], "`parts.0.seeds` is empty"),
+        (
+            ["papers", "run", "regimes", "--parts.1.nets.0.family", "davidnet", "--only", "digits-fc-sgd"],
+            "at least 32 positions",
+        ),
+        (["papers", "run", "stages", "--data.n-train", "25"], "`n_train` must be a multiple of 10"),
+        (
+            ["papers", "run", "label-energy", "--data.n-train", "400"],
+            "`n_train` must be from 1 to 296 for 4 and 7 of digits",
+        ),
+        (["papers", "run", "stages", "--seeds", "-1"], "`seeds` must be integers of at least 0"),
+        (
+            ["papers", "run", "label-noise", "--parts.0.upstream-epochs", "0"],
             "`upstream_epochs` must be an integer of at least 1",
         ),
-        (["status", "nowhere"], "there is no folder nowhere"),
-        (["show", "."], "holds no runs"),
-        (["export", ".", "--csv", "x.csv"], "holds no runs"),
+        (["papers", "status", "nowhere"], "there is no folder nowhere"),
+        (["papers", "show", "."], "holds no runs"),
+        (["papers", "export", ".", "--csv", "x.csv"], "holds no runs"),
     ],
 )
 def test_mistakes_get_one_clear_message(arguments, message, tmp_path, monkeypatch, capsys):
@@ -175,7 +186,7 @@ def test_mistakes_get_one_clear_message(arguments, message, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("last", [["--preset", "smoke"], ["--preset=smoke"]])
 def test_of_two_presets_the_last_one_counts(last, tmp_path, capsys):
-    arguments = ["run", "base-kernels", "--out", str(tmp_path), "--dry-run"]
+    arguments = ["papers", "run", "base-kernels", "--out", str(tmp_path), "--dry-run"]
     assert main([*arguments, "--preset", "smoke"]) == 0
     listed = capsys.readouterr().out
     assert main([*arguments, "--preset", "paper", *last]) == 0
@@ -184,7 +195,7 @@ def test_of_two_presets_the_last_one_counts(last, tmp_path, capsys):
 
 def test_a_preset_that_does_not_fit_the_memory_says_so_before_it_starts(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("neuralpath.papers.experiments.preflight.available_memory", lambda: 100 << 20)
-    assert main(["run", "regimes", "--out", str(tmp_path), "--jobs", "2"]) == 1
+    assert main(["papers", "run", "regimes", "--out", str(tmp_path), "--jobs", "2"]) == 1
     assert "runs side by side need about" in capsys.readouterr().err
     assert not list(tmp_path.glob("*/config.json"))
 
@@ -209,14 +220,14 @@ def test_a_config_of_another_version_names_the_field():
 
 
 def test_the_list_names_every_experiment(capsys):
-    assert main(["experiments", "--no-cost"]) == 0
+    assert main(["papers", "list"]) == 0
     listed = capsys.readouterr().out
     assert all(name in listed for name in NAMES)
 
 
 def test_runs_go_to_the_folder_runs_where_no_other_is_named(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    assert main(["run", "base-kernels", "--preset", "smoke", "--jobs", "1"]) == 0
+    assert main(["papers", "run", "base-kernels", "--preset", "smoke", "--jobs", "1"]) == 0
     assert "The runs are in runs;" in capsys.readouterr().out
-    assert main(["status", "runs"]) == 0
+    assert main(["papers", "status", "runs"]) == 0
     assert list((tmp_path / "runs").glob("*/record.json"))

@@ -68,7 +68,7 @@ def test_no_file_names_a_folder_of_one_machine():
 
 def test_the_table_of_claims_is_what_the_records_give(found):
     page = claims_markdown(judge_all(found), found, RESULTS / ANALYSES)
-    assert (RESULTS / "CLAIMS.md").read_text() == page, "`neuralpath claims results` makes it anew"
+    assert (RESULTS / "CLAIMS.md").read_text() == page, "`neuralpath papers claims results` makes it anew"
 
 
 def test_the_cost_of_everything_that_was_not_run_is_known(found):

@@ -3,14 +3,15 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import tyro
 
-from neuralpath.commands.errors import UserError
+from neuralpath.commands.arguments import UserError
 
 
 @dataclass(frozen=True)
-class Fetch:
+class FetchCommand:
     """Download a data set from its public home and verify it."""
 
     name: tyro.conf.Positional[str]
@@ -30,7 +31,7 @@ class Fetch:
 
 
 @dataclass(frozen=True)
-class Check:
+class CheckCommand:
     """List the data sets on the disk and verify their published checksums."""
 
     data_dir: Path | None = None
@@ -56,10 +57,12 @@ class Check:
 
 
 @dataclass(frozen=True)
-class Data:
+class DataCommand:
     """Download and check the image data sets."""
 
-    action: Fetch | Check
+    action: (
+        Annotated[FetchCommand, tyro.conf.subcommand("fetch")] | Annotated[CheckCommand, tyro.conf.subcommand("check")]
+    )
 
     def run(self) -> int:
         """Run the chosen action."""

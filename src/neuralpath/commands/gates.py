@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 
 import tyro
 
-from neuralpath.commands.errors import UserError
+from neuralpath.commands.arguments import UserError, check_seed
 from neuralpath.commands.models import is_file_name, load_model, load_weights
-from neuralpath.commands.seeds import check_seed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Gates:
+class GatesCommand:
     """Train new weights behind a model's gates, and behind random gates, and report what is recovered."""
 
     model: tyro.conf.Positional[str]

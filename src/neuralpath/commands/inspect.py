@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from neuralpath.commands.errors import UserError
+from neuralpath.commands.arguments import UserError
 from neuralpath.commands.models import load_model
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Inspect:
+class InspectCommand:
     """Show a model as a path graph: its nodes, gates and number of paths, and what cannot be read."""
 
     model: tyro.conf.Positional[str]

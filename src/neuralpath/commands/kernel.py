@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Literal
 
 import tyro
 
-from neuralpath.commands.errors import UserError
-from neuralpath.commands.examples import load_examples
+from neuralpath.commands.arguments import UserError, check_seed, load_examples
 from neuralpath.commands.models import load_model, load_weights
-from neuralpath.commands.seeds import check_seed
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -22,7 +20,7 @@ KernelName = Literal["path", "expected-tangent", "tangent", "limit-tangent", "li
 
 
 @dataclass(frozen=True)
-class Kernel:
+class KernelCommand:
     """Compute a kernel of a model on a data set and write it to a file, tile by tile."""
 
     model: tyro.conf.Positional[str]

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from neuralpath.commands.errors import UserError
-from neuralpath.commands.examples import load_examples
+from neuralpath.commands.arguments import UserError, check_seed, load_examples
 from neuralpath.commands.models import load_model, load_weights
-from neuralpath.commands.seeds import check_seed
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -27,7 +25,7 @@ SAME, OTHER = "#1a7f37", "#b42318"  # of the query's class, or not
 
 
 @dataclass(frozen=True)
-class Neighbors:
+class NeighborsCommand:
     """Draw the training examples that a model sees as most alike to some test examples.
 
     Four rows for each test example: by the path kernel, the cosine of path features, which are pixels times active

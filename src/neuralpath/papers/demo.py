@@ -45,7 +45,7 @@ GATES = {
 
 
 def run(out: Path, seed: int) -> None:
-    """Train as `neuralpath run` does, print how many paths the digits open and share, and write the page."""
+    """Train as `neuralpath papers run` does, print how many paths the digits open and share, and write the page."""
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
     store, config = Store(out / "runs"), _config(seed)

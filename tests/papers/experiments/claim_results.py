@@ -27,7 +27,7 @@ def evidence(name, made, *, config=None, keep=lambda task: True):
     """A sweep of an experiment at its cpu preset, with the result that ``made`` gives for each run that is kept."""
     experiment = get(name)
     config = experiment.presets["cpu"] if config is None else config
-    sweep = Sweep(experiment, config, "cpu", f"neuralpath run {name} --preset cpu --out runs")
+    sweep = Sweep(experiment, config, "cpu", f"neuralpath papers run {name} --preset cpu --out runs")
     tasks = works_of(name, config)
     results = {task: made(task) for task in tasks if keep(task)}
     found = Found(sweep, {task: result for task, result in results.items() if result is not None}, tasks)

@@ -605,7 +605,7 @@ def test_only_the_page_of_the_repository_names_its_test(tmp_path):
     found = gather([], Store(tmp_path, tmp_path), Costs())
     (tmp_path / "tests" / "papers").mkdir(parents=True)
     (tmp_path / "tests" / "papers" / "test_results.py").write_text("")
-    sentence = "by `neuralpath claims`; `make test` checks that it fits them."
+    sentence = "by `neuralpath papers claims`; `make test` checks that it fits them."
     assert sentence in claims_markdown((), found, tmp_path / "results" / "analyses")
     assert sentence not in claims_markdown((), found, tmp_path / "runs" / "results" / "analyses")
     assert sentence not in claims_markdown((), found)
@@ -645,7 +645,9 @@ def runs(tmp_path_factory):
     part = experiment.presets["smoke"].parts[0]
     small = replace(part.data, n_train=100, n_test=50)
     part = replace(part, data=small, recipe=replace(part.recipe, epochs=1), regimes=("ReLU", "FL"), sources=("true",))
-    sweep = Sweep(experiment, replace(experiment.presets["smoke"], parts=(part,)), "cpu", "neuralpath run regimes")
+    sweep = Sweep(
+        experiment, replace(experiment.presets["smoke"], parts=(part,)), "cpu", "neuralpath papers run regimes"
+    )
     folder = tmp_path_factory.mktemp("claims")
     store = Store(folder / "runs")
     store.make()
@@ -686,23 +688,23 @@ def test_the_command_writes_a_page_with_all_rows_and_the_analyses(runs, tmp_path
     (runs / "analyses").mkdir(exist_ok=True)
     (runs / "analyses" / "C9.md").write_text("Because of the digits.\n")
     page = tmp_path / "page.md"
-    assert main(["claims", str(runs), "--out", str(page), "--no-cost"]) == 0
+    assert main(["papers", "claims", str(runs), "--out", str(page)]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith(f"{page}: 9 hold by tests alone; of the other 29: ")
     text = page.read_text()
     assert printed.strip().removeprefix(f"{page}: ") + ".\n" in text
-    assert "by `neuralpath claims`.\n" in text
+    assert "by `neuralpath papers claims`.\n" in text
     assert "make test" not in text
     assert [line.split(" | ")[0] for line in text.splitlines() if line.startswith("| C")] == [
         f"| C{number}" for number in range(1, 39)
     ]
     assert "| number | claim | paper | ours | difference | verdict |" in text
     assert "Because of the digits." in text.partition("### C9:")[2].partition("### C10:")[0]
-    assert "- `neuralpath run regimes --out runs`: 6 of 6 runs are finished, `sweeps/regimes-" in text
-    assert "- `neuralpath run theorem --preset cpu --out runs`: not run" in text
+    assert "- `neuralpath papers run regimes --out runs`: 6 of 6 runs are finished, `sweeps/regimes-" in text
+    assert "- `neuralpath papers run theorem --preset cpu --out runs`: not run" in text
     assert "| regimes | cpu | 6 of 6 | - |" in text
     again = tmp_path / "again.md"
-    assert main(["claims", str(runs), "--out", str(again), "--no-cost"]) == 0
+    assert main(["papers", "claims", str(runs), "--out", str(again)]) == 0
     assert again.read_bytes() == page.read_bytes()
 
 
@@ -722,8 +724,8 @@ def test_smoke_sweeps_try_the_machinery_only(runs, tmp_path):
     assert "`regimes` was not run" not in judged["C9"].reason
     text = claims_markdown(tuple(judged.values()), found, tmp_path / "analyses")
     assert "| regimes | smoke only | - |" in text
-    assert "`neuralpath run regimes --preset cpu --out runs`: not run, only the preset smoke, which does not c" in text
-    assert "`neuralpath run theorem --preset cpu --out runs`: not run\n" in text
+    assert "`neuralpath papers run regimes --preset cpu --out runs`: not run, only the preset smoke, which" in text
+    assert "`neuralpath papers run theorem --preset cpu --out runs`: not run\n" in text
     assert claim_verdicts(Store(tmp_path, runs)) == ()
     assert gather(_read(runs), store, Costs()).of("regimes") != ()
 
@@ -750,9 +752,9 @@ def _read(folder):
 
 
 def test_folders_that_cannot_be_judged(tmp_path, capsys):
-    assert main(["claims", str(tmp_path / "nowhere")]) == 1
+    assert main(["papers", "claims", str(tmp_path / "nowhere")]) == 1
     assert "there is no folder" in capsys.readouterr().err
-    assert main(["claims", str(tmp_path)]) == 1
+    assert main(["papers", "claims", str(tmp_path)]) == 1
     assert "holds no runs of an experiment" in capsys.readouterr().err
 
 

@@ -13,9 +13,11 @@ from neuralpath.papers.experiments.sweeps import Sweep, read_sweeps
 def test_some_parts_of_a_preset_stand_for_all_of_them(name, part):
     experiment = get(name)
     whole = experiment.presets["cpu"]
-    some = Sweep(experiment, replace(whole, only=(part,)), "cpu", f"neuralpath run {name} --preset cpu --only {part}")
+    some = Sweep(
+        experiment, replace(whole, only=(part,)), "cpu", f"neuralpath papers run {name} --preset cpu --only {part}"
+    )
     assert some.whole.config == whole
-    assert some.whole.command == f"neuralpath run {name} --preset cpu"
+    assert some.whole.command == f"neuralpath papers run {name} --preset cpu"
     assert set(some.tasks) < set(some.whole.tasks)
     assert some.whole.whole == some.whole
 
@@ -33,7 +35,7 @@ def test_other_settings_are_a_sweep_of_their_own():
 def test_what_a_command_has_noted_stays_where_python_runs_the_same(tmp_path):
     experiment = get("regimes")
     config = replace(experiment.presets["cpu"], beta=4.0)
-    typed = Sweep(experiment, config, "cpu", "neuralpath run regimes --preset cpu --beta 4")
+    typed = Sweep(experiment, config, "cpu", "neuralpath papers run regimes --preset cpu --beta 4")
     typed.write(tmp_path)
     Sweep(experiment, config).write(tmp_path)
     assert read_sweeps(tmp_path) == ([typed], [])

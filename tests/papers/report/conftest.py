@@ -9,7 +9,7 @@ from papers.report.small_runs import SMALL, small_sweep, write_made_up
 def runs(tmp_path_factory):
     """A folder with two finished runs, a network and weights behind its gates."""
     folder = tmp_path_factory.mktemp("report") / "runs"
-    assert main(["run", "regimes", "--out", str(folder), "--jobs", "1", *SMALL]) == 0
+    assert main(["papers", "run", "regimes", "--out", str(folder), "--jobs", "1", *SMALL]) == 0
     return folder
 
 

@@ -12,8 +12,9 @@ from neuralpath.papers.runs.store import Store
 from neuralpath.papers.runs.task import with_dependencies
 
 SMALL = ["--parts.0.seeds", "0", "--parts.0.regimes", "ReLU", "FL", "--parts.0.sources", "true", "--only", "digits-fc"]
-"""Of `neuralpath run regimes`: two runs of a second."""
+"""Of `neuralpath papers run regimes`: two runs of a second."""
 
+COMMAND = "neuralpath papers run regimes --out runs"
 VERSIONS = {"neuralpath": "0.1.0", "torch": "2.13.0"}
 
 
@@ -22,11 +23,13 @@ def small_sweep(n_seeds=1):
     experiment = get("regimes")
     config = experiment.presets["smoke"]
     part = replace(config.parts[0], seeds=tuple(range(n_seeds)))
-    return Sweep(experiment, replace(config, parts=(part,), only=()), "smoke", "neuralpath run regimes --out runs")
+    return Sweep(
+        experiment, replace(config, parts=(part,), only=()), "smoke", "neuralpath papers run regimes --out runs"
+    )
 
 
 def about(versions=VERSIONS, seconds=1.5):
-    return {"started": "2026-01-02T03:04:05+00:00", "command": "neuralpath run regimes --out runs", "python": "3.11.7",
+    return {"started": "2026-01-02T03:04:05+00:00", "command": COMMAND, "python": "3.11.7",
             "versions": versions, "system": "Linux x86_64", "cpus": 2, "seconds": seconds}  # fmt: skip
 
 

@@ -20,7 +20,7 @@ def page_of(store):
 
 
 def complaint(arguments, capsys):
-    assert main(["report", *map(str, arguments)]) == 1
+    assert main(["papers", "report", *map(str, arguments)]) == 1
     error = capsys.readouterr().err
     assert "Traceback" not in error
     return error
@@ -49,7 +49,7 @@ def test_a_file_in_place_of_the_figures(runs, tmp_path, capsys):
 def test_a_directory_without_runs(tmp_path, capsys):
     error = complaint([tmp_path], capsys)
     assert "holds no runs of an experiment" in error
-    assert "neuralpath run NAME --out" in error
+    assert "neuralpath papers run NAME --out" in error
     assert not (tmp_path / "report.html").exists()
 
 
@@ -122,7 +122,7 @@ def test_a_sweep_of_another_version_is_named(tmp_path, runs, capsys):
     path = next((copy / "sweeps").glob("*.json"))
     kept = json.loads(path.read_text())
     (copy / "sweeps" / "regimes-old.json").write_text(json.dumps({**kept, "config": {"kind": "Config", "older": 1}}))
-    assert main(["report", str(copy), "--no-figures"]) == 0
+    assert main(["papers", "report", str(copy), "--no-figures"]) == 0
     assert "regimes-old.json cannot be read" in capsys.readouterr().err
     assert "regimes-old.json cannot be read" in (copy / "report.html").read_text()
 
@@ -136,7 +136,7 @@ def test_results_of_another_version_are_named(tmp_path, capsys):
     contents = read_contents(store)
     assert "is not shown: results do not fit this version (KeyError" in contents.problems[0]
     assert "Nothing to show yet." in page_html(contents, NoNetwork("no run"), "")
-    assert main(["show", str(tmp_path)]) == 1
+    assert main(["papers", "show", str(tmp_path)]) == 1
     assert "is not shown: results do not fit this version (KeyError" in capsys.readouterr().err
 
 
@@ -159,23 +159,23 @@ def test_claims_of_results_of_another_version_are_not_judged(tmp_path, capsys):
     config = replace(sweep.config, parts=(replace(part, data=DataSpec("mnist")),))
     sweep = replace(sweep, config=config)
     store = write_made_up(tmp_path, sweep)
-    assert main(["report", str(tmp_path), "--no-figures"]) == 0
+    assert main(["papers", "report", str(tmp_path), "--no-figures"]) == 0
     page = tmp_path / "report.html"
     assert 'id="claim-c9"' in page.read_text()
     task = sweep.tasks[0]
     shutil.rmtree(store.folder(task))
     store.begin(task)
     store.finish(task, {"something": "else"}, {})
-    assert main(["report", str(tmp_path), "--no-figures"]) == 0
+    assert main(["papers", "report", str(tmp_path), "--no-figures"]) == 0
     assert "the claims are not judged: results do not fit this version (KeyError" in capsys.readouterr().err
     assert "the claims are not judged" in page.read_text()
-    assert main(["claims", str(tmp_path), "--no-cost"]) == 1
+    assert main(["papers", "claims", str(tmp_path)]) == 1
     assert "the claims are not judged: results do not fit this version (KeyError" in capsys.readouterr().err
 
 
 def test_a_folder_of_records_shows_the_same_tables(runs, tmp_path, capsys):
     records = tmp_path / "records"
-    assert main(["collect", str(runs), "--records", str(records)]) == 0
+    assert main(["papers", "export", str(runs), "--records", str(records)]) == 0
     kept = read_contents(Store(records, records))
     made = read_contents(Store(runs, runs))
     assert [sweep.summary for sweep in kept.sweeps] == [sweep.summary for sweep in made.sweeps]

@@ -53,7 +53,7 @@ def test_damaged_weights_are_not_shown(runs, tmp_path, capsys):
     assert isinstance(none, NoNetwork)
     assert f"{last} is damaged: its checksum is wrong" in none.reason
     assert f"{best} is damaged: its checksum is wrong" in none.reason
-    assert main(["report", str(copy), "--no-figures"]) == 0
+    assert main(["papers", "report", str(copy), "--no-figures"]) == 0
     assert "last.safetensors is damaged" in (copy / "report.html").read_text()
     assert "Traceback" not in capsys.readouterr().err
 

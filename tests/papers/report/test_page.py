@@ -235,7 +235,7 @@ def test_details_of_a_run_have_settings_command_and_versions(whole, store):
     assert (
         f"&quot;work&quot;: &quot;{gated.dependencies[0].name}&quot;" in whole
     )  # a run among the settings by its name
-    assert "command: neuralpath run regimes" in whole
+    assert "command: neuralpath papers run regimes" in whole
 
 
 def test_two_hundred_runs_stay_small(many_runs, tmp_path):
@@ -247,7 +247,7 @@ def test_two_hundred_runs_stay_small(many_runs, tmp_path):
 
 def test_command_writes_the_page_and_every_figure(runs, tmp_path, capsys):
     page, figures = tmp_path / "deep" / "page.html", tmp_path / "figures"
-    assert main(["report", str(runs), "--out", str(page), "--figures", str(figures)]) == 0
+    assert main(["papers", "report", str(runs), "--out", str(page), "--figures", str(figures)]) == 0
     printed = capsys.readouterr().out
     assert f"{page}: 5" in printed
     assert ": 2 figures as PDF and PNG" in printed
@@ -267,7 +267,7 @@ def test_the_page_goes_into_the_folder_by_default(runs, tmp_path, capsys):
     import shutil
 
     copy = shutil.copytree(runs, tmp_path / "runs")
-    assert main(["report", str(copy), "--no-figures"]) == 0
+    assert main(["papers", "report", str(copy), "--no-figures"]) == 0
     assert (copy / "report.html").exists()
     assert not (copy / "figures").exists()
     assert "figure" not in capsys.readouterr().out

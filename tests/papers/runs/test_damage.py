@@ -104,7 +104,7 @@ def test_what_is_damaged_can_be_told_before_it_is_repeated(tmp_path, name):
     assert isinstance(read_metrics(store.folder(BASE)), list)
     [said] = problems_of((BASE,), store)
     assert problem in said
-    assert said.endswith("`neuralpath run` repeats the run")
+    assert said.endswith("`neuralpath papers run` repeats the run")
     with store.lock(BASE):  # what a process has in its hands is on its way, not damaged
         assert problems_of((BASE,), store) == []
 
@@ -183,7 +183,7 @@ def test_damaged_weights_among_the_records_are_named_and_made_again(tmp_path, ca
     assert run_tasks([CHILD], tmp_path / "out", records=records)[CHILD]["start"] == 3.0
     said = capfd.readouterr().err
     assert f"{file} is damaged" in said
-    assert "`neuralpath collect` puts the new file in its place" in said
+    assert "`neuralpath papers export` puts the new file in its place" in said
     assert file.read_bytes() == before  # they are only read
     assert (tmp_path / "out" / BASE.name / "record.json").exists()
 

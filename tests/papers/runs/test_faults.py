@@ -22,6 +22,8 @@ COMMAND = [
     sys.executable,
     "-m",
     "neuralpath.cli",
+    "papers",
+    "papers",
     "run",
     "regimes",
     "--preset",
@@ -97,7 +99,7 @@ def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, quiet):
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
-    assert "interrupted; to go on: neuralpath run regimes" in errors
+    assert "interrupted; to go on: neuralpath papers run regimes" in errors
     assert "Traceback" not in errors
     done = run(tmp_path, "--jobs", "2")
     assert done.returncode == 0, done.stderr
@@ -140,5 +142,5 @@ def test_a_folder_that_cannot_be_written_is_said_on_the_command_line(tmp_path, c
     from neuralpath.cli import main
 
     (tmp_path / "file").touch()
-    assert main(["run", "regimes", "--out", str(tmp_path / "file" / "out"), "--jobs", "1"]) == 1
+    assert main(["papers", "run", "regimes", "--out", str(tmp_path / "file" / "out"), "--jobs", "1"]) == 1
     assert "cannot be written to: Not a directory." in capsys.readouterr().err

@@ -1,5 +1,6 @@
 """The page `CLAIMS.md`: the table, then for every claim its rule, its checks, the tests and the commands."""
 
+import re
 import shlex
 from collections import Counter
 from collections.abc import Sequence
@@ -35,7 +36,7 @@ def claims_markdown(judged: Sequence[Judged], evidence: Evidence, analyses: Path
 
 _HEAD = f"""# What became of the papers' claims
 
-This page is made from the records beside it by `neuralpath claims`{{checked}}.
+This page is made from the records beside it by `neuralpath papers claims`{{checked}}.
 
 Exact statements are settled by tests. Empirical ones are judged by runs, each by a rule that is fixed in
 `src/neuralpath/papers/claims/` and printed below; bounds that the papers do not name were chosen here,
@@ -138,7 +139,7 @@ def runs_behind(experiments: Sequence[str], evidence: Evidence) -> list[str]:
         if not evidence.of(name):
             aside = evidence.set_aside.get(name)
             which = "not run" if aside is None else f"not run, only the preset {aside}, which does not count"
-            lines.append(f"`neuralpath run {name} --preset cpu --out runs`: {which}")
+            lines.append(f"`neuralpath papers run {name} --preset cpu --out runs`: {which}")
     return lines
 
 
@@ -146,16 +147,16 @@ def _origin(sweep: Sweep) -> str:
     """The command of a sweep; one that Python code has run with settings of its own has none."""
     if not sweep.command and not sweep.preset:
         return f"`{sweep.experiment.name}` with settings of its own, run from Python"
-    return f"`{portable(sweep.command or f'neuralpath run {sweep.experiment.name} --preset {sweep.preset}')}`"
+    return f"`{portable(sweep.command or f'neuralpath papers run {sweep.experiment.name} --preset {sweep.preset}')}`"
 
 
 def portable(command: str) -> str:
     """A command with the output folder `runs`, and without options that depend on the machine.
 
-    >>> portable("neuralpath run regimes --preset cpu --jobs 2 --out somewhere --data-dir=data")
-    'neuralpath run regimes --preset cpu --out runs'
+    >>> portable("neuralpath papers run regimes --preset cpu --jobs 2 --out somewhere --data-dir=data")
+    'neuralpath papers run regimes --preset cpu --out runs'
     """
-    kept, words = [], iter(shlex.split(command))
+    kept, words = [], iter(shlex.split(re.sub(r"^neuralpath papers run\b", "neuralpath papers run", command)))
     for word in words:
         option, _, value = word.partition("=")
         if option not in _WHERE_OPTIONS:

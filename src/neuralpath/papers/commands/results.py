@@ -1,4 +1,4 @@
-"""`neuralpath status`, `show`, `export` and `collect`: what is in a folder of runs, and what is kept of it."""
+"""`neuralpath papers status`, `show` and `export`: the state and the results of a folder of runs."""
 
 import csv
 import json
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Status:
-    """How far the sweeps of a folder are, and what has failed."""
+class StatusCommand:
+    """Print how many runs of a folder are finished, and which ones failed."""
 
     folder: tyro.conf.Positional[Path]
-    """Output folder of `neuralpath run`."""
+    """Output folder of `neuralpath papers run`."""
     records: Path | None = None
-    """Folder of records in which finished runs count too."""
+    """Another folder of records; runs that are finished there count too."""
 
     def run(self) -> int:
-        """Print a line for each sweep and for each run that has failed or is on its way."""
+        """Print one line for each sweep and for each failed or unfinished run."""
         from neuralpath.papers.runs import is_finished, problems_of, read_metrics, with_dependencies
 
-        store = _store(self.folder, self.records)
-        for sweep in _sweeps(self.folder):
+        store = open_store(self.folder, self.records)
+        for sweep in read_folder(self.folder):
             tasks = with_dependencies(sweep.tasks)
             unfinished = [task for task in tasks if not is_finished(store, task)]
             preset = f" ({sweep.preset})" if sweep.preset else ""
@@ -51,22 +51,22 @@ class Status:
 
 
 @dataclass(frozen=True)
-class Show:
-    """Tables of the sweeps of a folder, with the papers' figures beside ours."""
+class ShowCommand:
+    """Print the tables of a folder's experiments, with the papers' figures beside ours."""
 
     folder: tyro.conf.Positional[Path]
-    """Output folder of `neuralpath run`, or a folder of records."""
+    """Output folder of `neuralpath papers run`, or a folder of records."""
     records: Path | None = None
-    """Folder of records in which finished runs count too."""
+    """Another folder of records; runs that are finished there count too."""
 
     def run(self) -> int:
-        """Print them."""
-        from neuralpath.papers.commands.tables import print_summary
+        """Print the tables."""
+        from neuralpath.papers.commands.run import print_summary
         from neuralpath.papers.runs import RunError, with_dependencies
 
-        store = _store(self.folder, self.records)
-        for sweep in _sweeps(self.folder):
-            name_damage(with_dependencies(sweep.tasks), store)
+        store = open_store(self.folder, self.records)
+        for sweep in read_folder(self.folder):
+            print_damage(with_dependencies(sweep.tasks), store)
             try:
                 print_summary(sweep.summary(store))
             except RunError as error:
@@ -75,119 +75,87 @@ class Show:
 
 
 @dataclass(frozen=True)
-class Export:
-    """One row for each finished run of a folder: its settings, and after `result.` its last and best figures."""
+class ExportCommand:
+    """Export the finished runs of a folder: as a CSV table, as records to keep, or both."""
 
     folder: tyro.conf.Positional[Path]
-    """Output folder of `neuralpath run`, or a folder of records."""
-    csv: Path
-    """File to write."""
+    """Output folder of `neuralpath papers run`, or a folder of records."""
+    csv: Path | None = None
+    """CSV file to write: one row for each run, with its settings, then its figures in columns named `result.`…"""
     records: Path | None = None
-    """Folder of records in which finished runs count too."""
+    """Folder of records to add to, such as the repository's `results/`: the records of the runs, and small weights
+    that other runs read. With --csv, runs that are finished in this folder are in the table too."""
 
     def run(self) -> int:
-        """Write the file and say where it is."""
-        store = _store(self.folder, self.records)
-        rows = [dict(_row(names, task, result)) for names, task, result in _finished(self.folder, store)]
-        columns = list(dict.fromkeys(name for row in rows for name in row))
-        try:
-            with self.csv.open("w", newline="") as file:
-                writer = csv.DictWriter(file, columns)
-                writer.writeheader()
-                writer.writerows(rows)
-        except OSError as error:
-            raise UserError(f"{self.csv} cannot be written: {error.strerror}.") from error
-        print(f"{self.csv}: {len(rows)} runs")
+        """Write the records and the table, and print what was written."""
+        if self.csv is None and self.records is None:
+            raise UserError("nothing to export: give --csv FILE, --records FOLDER, or both.")
+        store = open_store(self.folder, None)
+        if self.records is not None:
+            self._write_records(self.records)
+            store = open_store(self.folder, self.records)
+        if self.csv is not None:
+            self._write_csv(self.csv, store)
         return 0
 
-
-@dataclass(frozen=True)
-class Collect:
-    """Copy the records of finished runs, and small weights that other runs read, to a folder that is kept."""
-
-    folder: tyro.conf.Positional[Path]
-    """Output folder of `neuralpath run`."""
-    records: Path
-    """Folder of records, such as the repository's `results/`."""
-
-    def run(self) -> int:
-        """Copy, and say what."""
+    def _write_records(self, records: Path) -> None:
         from neuralpath.papers.experiments import collect
         from neuralpath.papers.runs import RunError, Store
 
-        sweeps = _sweeps(self.folder)
+        sweeps = read_folder(self.folder)
         try:
-            done = collect(sweeps, Store(self.folder), self.records)
+            done = collect(sweeps, Store(self.folder), records)
         except RunError as error:
             raise UserError(str(error)) from error
-        print(f"{self.records}: {done.n_records} new records, {done.n_weights} new files of weights")
+        print(f"{records}: {done.n_records} new records, {done.n_weights} new files of weights")
         for problem in done.replaced:
             print(f"  replaced: {problem}")
         for name in done.too_big:
             print(f"  too big to keep: weights of {name}")
         for problem in done.damaged:
             print(f"neuralpath: {problem}", file=sys.stderr)
-        return 0
+
+    def _write_csv(self, path: Path, store: "Store") -> None:
+        rows = [dict(_row(names, task, result)) for names, task, result in _finished(self.folder, store)]
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        try:
+            with path.open("w", newline="") as file:
+                writer = csv.DictWriter(file, columns)
+                writer.writeheader()
+                writer.writerows(rows)
+        except OSError as error:
+            raise UserError(f"{path} cannot be written: {error.strerror}.") from error
+        print(f"{path}: {len(rows)} runs")
 
 
-def name_damage(tasks: "tuple[Task, ...]", store: "Store") -> None:
-    """Say on standard error what is damaged of runs, and therefore counts as not finished."""
-    from neuralpath.papers.runs import problems_of
+def open_store(folder: Path, records: Path | None, data_dir: Path | None = None) -> "Store":
+    """Open the runs of a folder.
 
-    for problem in problems_of(tasks, store):
-        print(f"neuralpath: {problem}", file=sys.stderr)
+    Args:
+        folder: Output folder of `neuralpath papers run`, or a folder of records.
+        records: Another folder of records, whose finished runs count too.
+        data_dir: Folder with the data.
 
-
-def record_folders(folder: Path, records: Path | None) -> tuple[Path, ...]:
-    """Where records are looked for: in a folder of runs itself, which may be one of records, and in another."""
-    return (folder,) if records is None else (folder, records)
-
-
-def _finished(folder: Path, store: "Store") -> "Iterator[tuple[str, Task, dict[str, Any]]]":
-    """Finished runs, each once though sweeps overlap, with the names of the experiments that have them."""
-    from neuralpath.papers.runs import results_of, with_dependencies
-
-    names: dict[Task, dict[str, None]] = {}
-    for sweep in _sweeps(folder):
-        for task in with_dependencies(sweep.tasks):
-            names.setdefault(task, {})[sweep.experiment.name] = None
-    name_damage(tuple(names), store)
-    for task, result in results_of(tuple(names), store).items():
-        yield ", ".join(names[task]), task, result
-
-
-def _row(experiments: str, task: "Task", result: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    from neuralpath._configs import to_json
-
-    yield "experiment", experiments
-    yield "run", task.name
-    yield from _flat("", to_json(task))
-    # Settings and results may have one name: a kernel by its name, and its accuracy.
-    yield from _flat("result.", {name: value for name, value in result.items() if not isinstance(value, list)})
-
-
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Nested records as columns with dotted names; lists as JSON."""
-    for name, entry in value.items():
-        if isinstance(entry, dict):
-            yield from _flat(f"{prefix}{name}.", entry)
-        else:
-            yield f"{prefix}{name}", json.dumps(entry) if isinstance(entry, list) else entry
-
-
-def _store(folder: Path, records: Path | None) -> "Store":
-    """Runs of an output folder; one of records is both."""
+    Raises:
+        UserError: If the folder does not exist or cannot be read.
+    """
     from neuralpath.papers.runs import RunError, Store
 
     if not folder.is_dir():
-        raise UserError(f"there is no folder {folder}.")
+        what = f"{folder} is no folder" if folder.exists() else f"there is no folder {folder}"
+        raise UserError(f"{what}; name the output folder of `neuralpath papers run`.")
     try:
-        return Store(folder, record_folders(folder, records))
+        return Store(folder, (folder,) if records is None else (folder, records), data_dir)
     except RunError as error:
         raise UserError(str(error)) from error
 
 
-def _sweeps(folder: Path) -> "list[Sweep]":
+def read_folder(folder: Path) -> "list[Sweep]":
+    """Read the sweeps of a folder; problems go to standard error.
+
+    Raises:
+        UserError: If the folder holds no sweep.
+    """
     from neuralpath.papers.experiments import read_sweeps
     from neuralpath.papers.runs import RunError
 
@@ -198,3 +166,43 @@ def _sweeps(folder: Path) -> "list[Sweep]":
     for problem in problems:
         print(f"neuralpath: {problem}", file=sys.stderr)
     return sweeps
+
+
+def print_damage(tasks: "tuple[Task, ...]", store: "Store") -> None:
+    """Print to standard error which runs are damaged, and therefore count as unfinished."""
+    from neuralpath.papers.runs import problems_of
+
+    for problem in problems_of(tasks, store):
+        print(f"neuralpath: {problem}", file=sys.stderr)
+
+
+def _finished(folder: Path, store: "Store") -> "Iterator[tuple[str, Task, dict[str, Any]]]":
+    """Finished runs, each once even if sweeps overlap, with the names of their experiments."""
+    from neuralpath.papers.runs import results_of, with_dependencies
+
+    names: dict[Task, dict[str, None]] = {}
+    for sweep in read_folder(folder):
+        for task in with_dependencies(sweep.tasks):
+            names.setdefault(task, {})[sweep.experiment.name] = None
+    print_damage(tuple(names), store)
+    for task, result in results_of(tuple(names), store).items():
+        yield ", ".join(names[task]), task, result
+
+
+def _row(experiments: str, task: "Task", result: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    from neuralpath._configs import to_json
+
+    yield "experiment", experiments
+    yield "run", task.name
+    yield from _flat("", to_json(task))
+    # A setting and a figure may share a name: a kernel, and the accuracy of this kernel.
+    yield from _flat("result.", {name: value for name, value in result.items() if not isinstance(value, list)})
+
+
+def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Nested records as columns with dotted names; lists as JSON."""
+    for name, entry in value.items():
+        if isinstance(entry, dict):
+            yield from _flat(f"{prefix}{name}.", entry)
+        else:
+            yield f"{prefix}{name}", json.dumps(entry) if isinstance(entry, list) else entry

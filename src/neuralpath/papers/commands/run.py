@@ -1,83 +1,133 @@
-"""`neuralpath run`: do an experiment; every field of its config is a flag."""
+"""`neuralpath papers list` and `run`: the experiments, each with one flag for each field of its config."""
 
 import os
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
+from rich.console import Console
+from rich.table import Table as RichTable
 
 from neuralpath.commands import UserError
 
+if TYPE_CHECKING:
+    from neuralpath.papers.experiments import Cell, SummaryItem, Table
+
+_FILE_WIDTH = 160
+"""Columns of tables that go to a file instead of a terminal."""
+
 
 @dataclass(frozen=True)
-class Run:
-    """Do an experiment: all its runs, each once, and print what they show. `neuralpath run NAME --help` has all."""
+class ListCommand:
+    """List the experiments, with the number of runs of each preset."""
 
-    name: tyro.conf.Positional[str]
-    """The experiment; `neuralpath experiments` lists them."""
+    names: tyro.conf.Positional[tuple[str, ...]] = ()
+    """Only these experiments; all by default."""
 
     def run(self) -> int:
-        """As the flags of an experiment depend on its name, `run_experiment` parses them."""
+        """Print the list."""
+        from neuralpath.papers.experiments import NAMES, PRESETS, get
+        from neuralpath.papers.runs import with_dependencies
+
+        try:
+            experiments = [get(name) for name in self.names or NAMES]
+        except ValueError as error:
+            raise UserError(str(error)) from error
+        table = RichTable(title="Experiments")
+        for heading in ("name", "what", "from", *PRESETS):
+            table.add_column(heading, no_wrap=heading == "name")
+        for experiment in experiments:
+            counts = [len(with_dependencies(experiment.tasks(experiment.presets[preset]))) for preset in PRESETS]
+            runs = (f"{count} runs" for count in counts)
+            table.add_row(experiment.name, experiment.description, experiment.source, *runs)
+        console = _console()
+        console.print(table)
+        console.print(
+            "`neuralpath papers run NAME --preset P --out DIR` runs one; `neuralpath papers run NAME --help` lists "
+            "its flags."
+        )
+        return 0
+
+
+@dataclass(frozen=True)
+class RunCommand:
+    """Run an experiment and print its tables; `neuralpath papers run NAME --help` lists the flags of an experiment."""
+
+    name: tyro.conf.Positional[str]
+    """The experiment; `neuralpath papers list` lists them."""
+
+    def run(self) -> int:
+        """Run the experiment; `run_experiment` parses its flags, which depend on its name."""
         return run_experiment([self.name])
 
 
 @dataclass(frozen=True)
-class Options:
-    """Where and how the runs are done."""
+class RunOptions:
+    """Where and how the runs of an experiment are done."""
 
     out: Path = Path("runs")
-    """Output folder; runs that are finished there are not repeated, interrupted ones go on."""
+    """Output folder; finished runs in it are not repeated, interrupted runs are resumed."""
     preset: Literal["smoke", "cpu", "paper"] = "smoke"
     """Seconds on the digits; hours on two cores; the papers' scale."""
     jobs: int | None = None
-    """ProcessExecutor, each with one thread; one for each core by default."""
+    """Processes, each with one thread; one for each core by default."""
     cluster: str | None = None
-    """Address or scheduler file of a Dask cluster that sees the output folder, in place of processes here."""
+    """Address or scheduler file of a Dask cluster that sees the output folder, instead of local processes."""
     records: Path | None = None
-    """Folder of records, such as the repository's `results/`: runs that are finished there count too."""
+    """Folder of records, such as the repository's `results/`; runs that are finished there are not repeated."""
     data_dir: Path | None = None
     """Folder with the data; then $NEURALPATH_DATA and the cache folder."""
     retry_failed: bool = False
-    """Do runs again that have failed before."""
+    """Repeat runs that failed before."""
     dry_run: bool = False
     """Only list the runs."""
 
 
 def run_experiment(args: Sequence[str]) -> int:
-    """Parse what follows `neuralpath run NAME` and do it."""
+    """Parse the arguments after `neuralpath papers run` and run the experiment.
+
+    Args:
+        args: The experiment's name and its flags.
+
+    Returns:
+        The exit status.
+
+    Raises:
+        UserError: If the name or a value is wrong, or a run failed.
+    """
     from neuralpath.papers.experiments import get
 
-    name, *rest = args
+    name, *flags = args
     try:
         experiment = get(name)
     except ValueError as error:
         raise UserError(str(error)) from error
-    preset = _preset(rest)
-    kind = experiment.config
+    preset = _preset(flags)
+    config_type = experiment.config
 
     def entry(
-        options: Annotated[Options, tyro.conf.arg(name="")],
-        config: Annotated[kind, tyro.conf.arg(name="")] = experiment.presets[preset],  # type: ignore[valid-type]
-    ) -> tuple[Options, Any]:
+        options: Annotated[RunOptions, tyro.conf.arg(name="")],
+        config: Annotated[config_type, tyro.conf.arg(name="")] = experiment.presets[preset],  # type: ignore[valid-type]
+    ) -> tuple[RunOptions, Any]:
         return options, config
 
     reduced = experiment.reduced.get(preset, "")
     try:
         options, config = tyro.cli(
             entry,
-            prog=f"neuralpath run {name}",
+            prog=f"neuralpath papers run {name}",
             description=f"{experiment.description} ({experiment.source}). Defaults of --preset {preset}. {reduced}",
-            args=rest,
+            args=flags,
             config=(tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff),
         )
-    except ValueError as error:  # of a config that refuses a value
+    except ValueError as error:  # from a config that refuses a value
         raise UserError(str(error)) from error
-    command = shlex.join(["neuralpath", "run", *args])
-    return _execute(experiment, config, options, command)
+    command = shlex.join(["neuralpath", "papers", "run", *args])
+    return _run_sweep(experiment, config, options, command)
 
 
 def _preset(args: Sequence[str]) -> Any:
@@ -92,10 +142,9 @@ def _preset(args: Sequence[str]) -> Any:
     return preset
 
 
-def _execute(experiment: Any, config: Any, options: Options, command: str) -> int:
+def _run_sweep(experiment: Any, config: Any, options: RunOptions, command: str) -> int:
     from neuralpath._cluster import silence_logs
     from neuralpath.data import DataError
-    from neuralpath.papers.commands.tables import print_summary
     from neuralpath.papers.experiments import Sweep, check_data, check_memory, run
     from neuralpath.papers.runs import RunError, Store, with_dependencies
 
@@ -113,18 +162,67 @@ def _execute(experiment: Any, config: Any, options: Options, command: str) -> in
         check_data(with_dependencies(tasks), options.data_dir)
         if options.cluster is None:
             check_memory(tasks, Store(options.out, options.records, options.data_dir), jobs)
-    except ValueError as error:  # of runs, networks or data that cannot be made of these settings; nothing has begun
+    except ValueError as error:  # runs, networks or data that these settings do not allow; nothing has started
         raise UserError(str(error)) from error
     try:
         shown = run(
-            sweep, options.out, jobs=jobs, records=options.records, data_dir=options.data_dir,
-            cluster=options.cluster, retry_failed=options.retry_failed,
-        )  # fmt: skip
+            sweep,
+            options.out,
+            jobs=jobs,
+            records=options.records,
+            data_dir=options.data_dir,
+            cluster=options.cluster,
+            retry_failed=options.retry_failed,
+        )
     except (RunError, DataError) as error:
         raise UserError(str(error)) from error
     except KeyboardInterrupt:
-        print(f"neuralpath: interrupted; to go on: {command}", file=sys.stderr)
+        print(f"neuralpath: interrupted; to resume: {command}", file=sys.stderr)
         return 130
     print_summary(shown)
-    print(f"\nThe runs are in {options.out}; `neuralpath show {options.out}` prints this again.")
+    print(f"\nThe runs are in {options.out}; `neuralpath papers show {options.out}` prints this again.")
     return 0
+
+
+def print_summary(shown: "Iterable[SummaryItem]") -> None:
+    """Print the tables of an experiment; figures are only named, since the report draws them."""
+    from neuralpath.papers.experiments import Table
+
+    console = _console()
+    figures, n_counts = [], 0
+    for item in shown:
+        if isinstance(item, Table):
+            console.print(_rich(item))
+            if item.note:
+                console.print(item.note, style="dim")
+                n_counts += "runs are finished" in item.note
+            console.print()
+        else:
+            figures.append(item.title)
+    if n_counts > 1:
+        console.print("Each table counts the runs that it reads; one run may be in several tables.", style="dim")
+    if figures:
+        console.print(f"Figures, drawn by `neuralpath papers report`: {'; '.join(figures)}.", style="dim")
+
+
+def _console() -> Console:
+    """A console as wide as the terminal; a file has no edge, so no word is cut there."""
+    console = Console(highlight=False)
+    return console if console.is_terminal else Console(highlight=False, width=_FILE_WIDTH)
+
+
+def _rich(table: "Table") -> RichTable:
+    rich = RichTable(title=table.title, title_justify="left")
+    for index, column in enumerate(table.columns):
+        is_text = all(isinstance(row[index], str) for row in table.rows)
+        rich.add_column(column, justify="left" if is_text else "right")
+    for row in table.rows:
+        rich.add_row(*map(format_cell, row))
+    return rich
+
+
+def format_cell(cell: "Cell") -> str:
+    """A cell as text: a dash if there is no value, otherwise five significant digits, means with their spread."""
+    if cell is None:
+        return "-"
+    return f"{cell:.5g}" if isinstance(cell, float) else str(cell)

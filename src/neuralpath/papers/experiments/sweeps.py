@@ -59,7 +59,9 @@ class Sweep:
         preset = self._preset_config
         if preset is None or self.config == preset or not is_part_of(self.config, preset):
             return self
-        return replace(self, config=preset, command=f"neuralpath run {self.experiment.name} --preset {self.preset}")
+        return replace(
+            self, config=preset, command=f"neuralpath papers run {self.experiment.name} --preset {self.preset}"
+        )
 
     @property
     def reduced(self) -> str:
@@ -133,7 +135,9 @@ def read_sweeps(folder: Path) -> tuple[list[Sweep], list[str]]:
     """
     files = sorted((folder / SWEEPS).glob("*.json"))
     if not files:
-        raise RunError(f"{folder} holds no runs of an experiment; `neuralpath run NAME --out {folder}` makes some.")
+        raise RunError(
+            f"{folder} holds no runs of an experiment; `neuralpath papers run NAME --out {folder}` makes some."
+        )
     sweeps, problems = [], []
     for path in files:
         try:

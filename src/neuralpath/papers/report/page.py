@@ -177,6 +177,7 @@ def _explorer(network: ExplorerNetwork | NoNetwork) -> str:
     if isinstance(network, NoNetwork):
         return (
             f'<p class="empty">There is no network to look into: {text(network.reason)}. A run of '
-            "<code>neuralpath run regimes</code> into the same folder trains one; its weights stay in the folder.</p>"
+            "<code>neuralpath papers run regimes</code> into the same folder trains one; its weights stay in the "
+            "folder.</p>"
         )
     return assets.read("explorer.html") + json_script(export(network), 'id="explorer-network"')

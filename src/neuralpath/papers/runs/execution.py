@@ -51,7 +51,7 @@ def run_task(task: Task, store: Store, weights: tuple[str, ...] = (), command: s
             if is_finished(store, task, weights):
                 return Outcome("finished")
             notes = [
-                f"{problem}: the run is repeated, and `neuralpath collect` puts the new file in its place"
+                f"{problem}: the run is repeated, and `neuralpath papers export` puts the new file in its place"
                 for problem in store.damaged_among_records(task, weights)
             ]
             return _run_locked(task, store, command, begun, notes)

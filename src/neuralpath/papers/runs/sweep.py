@@ -114,7 +114,7 @@ def problems_of(tasks: tuple[Task, ...], store: Store) -> list[str]:
     wanted = wanted_weights(tasks, store)
     waiting = [task for task in tasks if not is_finished(store, task, wanted.get(task.name, ()))]
     found = (store.problem(task, wanted.get(task.name, ())) for task in waiting)
-    return [f"{problem}: `neuralpath run` repeats the run" for problem in found if problem is not None]
+    return [f"{problem}: `neuralpath papers run` repeats the run" for problem in found if problem is not None]
 
 
 def _make_executor(jobs: int, n_runs: int, store: Store, command: str, cluster: str | None) -> Executor:
