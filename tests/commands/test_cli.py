@@ -184,7 +184,7 @@ def test_demo_refuses_a_seed_that_torch_does_not_take(seed, tmp_path, capsys):
 def test_demo_refuses_a_folder_that_cannot_be(place, model_file, capsys):
     assert main(["demo", "--out", str(model_file / place)]) == 1
     error = capsys.readouterr().err
-    assert f"--out {model_file / place} cannot be a folder for the pictures" in error
+    assert f"--out {model_file / place}" in error
     assert error.count("\n") == 1
 
 
@@ -209,6 +209,9 @@ def test_bad_usage_is_two(capsys):
     capsys.readouterr()
     assert main(["kernal", "fc"]) == 2
     assert capsys.readouterr().err == "neuralpath: there is no command 'kernal': did you mean kernel?\n"
+    for arguments, command in ((["run", "regimes"], "papers run"), (["papers", "lst"], "papers list")):
+        assert main(arguments) == 2
+        assert f"did you mean {command}?" in capsys.readouterr().err
     assert main(["inspect", "fc", "--input-shape", "many"]) == 2
     assert "input-shape" in capsys.readouterr().err
 
@@ -235,7 +238,13 @@ def test_demo_shows_the_path_view(tmp_path, capsys):
 
 
 def test_version_and_help_do_not_load_torch():
-    for args in ("['--version']", "['--help']", "['inspect', '--help']", "['data', 'fetch', '--help']"):
+    for args in (
+        "['--version']",
+        "['--help']",
+        "['inspect', '--help']",
+        "['data', 'fetch', '--help']",
+        "['papers', '--help']",
+    ):
         code = f"import sys; from neuralpath.cli import main; main({args}); sys.exit('torch' in sys.modules)"
         result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert result.returncode == 0, result.stderr
