@@ -122,7 +122,7 @@ def test_a_damaged_record_is_named_by_every_command_repeated_and_replaced(record
     path.write_text("[]")
     problem = f"{path} is no record of a run"
     for command in ("status", "show"):
-        assert main([command, str(records)]) == 0
+        assert main(["papers", command, str(records)]) == 0
         captured = capsys.readouterr()
         assert problem in captured.out + captured.err, command
     assert main(["papers", "export", str(records), "--csv", str(tmp_path / "runs.csv")]) == 0
