@@ -42,10 +42,6 @@ def fields_explained(cls):
             continue
         body = tree.body[0].body
         for field, after in zip(body, body[1:], strict=False):
-            if (
-                isinstance(field, ast.AnnAssign)
-                and isinstance(after, ast.Expr)
-                and isinstance(after.value, ast.Constant)
-            ):
+            if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
                 names.add(field.target.id)
     return names

@@ -23,7 +23,6 @@ COMMAND = [
     "-m",
     "neuralpath.cli",
     "papers",
-    "papers",
     "run",
     "regimes",
     "--preset",
