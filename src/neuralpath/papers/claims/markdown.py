@@ -156,7 +156,7 @@ def portable(command: str) -> str:
     >>> portable("neuralpath papers run regimes --preset cpu --jobs 2 --out somewhere --data-dir=data")
     'neuralpath papers run regimes --preset cpu --out runs'
     """
-    kept, words = [], iter(shlex.split(re.sub(r"^neuralpath papers run\b", "neuralpath papers run", command)))
+    kept, words = [], iter(shlex.split(re.sub(r"^neuralpath (?=run )", "neuralpath papers ", command)))
     for word in words:
         option, _, value = word.partition("=")
         if option not in _WHERE_OPTIONS:
