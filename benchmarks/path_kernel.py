@@ -54,8 +54,8 @@ def dense(width: int, depth: int, peak: float) -> dict:
     model = npath.nets.FC(784, width, depth, init=npath.nets.Gaussian(), generator=generator)
     graph = npath.trace(model, x[:1])
     gates = graph.gates(x)
-    layers = [layer.float() for layer in gates.layers]
-    packed = PackedLayers.of(gates.layers)
+    layers = [layer.float() for layer in gates.layers.values()]
+    packed = PackedLayers.of(tuple(gates.layers.values()))
     tiles = packed.tiles(0, N_DENSE)
     scales = [1.0 / width] * len(layers)
     ones = torch.ones(N_DENSE, N_DENSE)
@@ -118,7 +118,9 @@ def convolution(n: int = 12) -> dict:
     gates = graph.gates(x)
 
     def einsum_pair(i: int, j: int) -> torch.Tensor:
-        return by_einsum(x[i], [g[i].float() for g in gates.layers], x[j], [g[j].float() for g in gates.layers])
+        return by_einsum(
+            x[i], [g[i].float() for g in gates.layers.values()], x[j], [g[j].float() for g in gates.layers.values()]
+        )
 
     kernel = npath.path_kernel(graph, x)
     for i, j in ((0, 0), (0, 1), (2, 5)):

@@ -79,7 +79,9 @@ def by_hand(model: nn.Module, split: Split, gates: list[Tensor] | None = None) -
 
 def unpacked_gates(model: GatedNetwork, split: Split) -> list[Tensor]:
     with torch.no_grad():
-        blocks = [model.gates(images).layers for images in split.images.split(config().evaluation_batch_size)]
+        blocks = [
+            tuple(model.gates(images).layers.values()) for images in split.images.split(config().evaluation_batch_size)
+        ]
     return [torch.cat(layers).float() for layers in zip(*blocks, strict=True)]
 
 

@@ -123,7 +123,7 @@ class Expansion:
     def _without_weights(self, node: n.Node, state: Polynomial) -> Polynomial:
         """What is linear once the gates are fixed acts on every monomial alike."""
         count = len(state.sets)
-        gates = Gates(self._gates.names, tuple(g.repeat(count, *[1] * (g.ndim - 1)) for g in self._gates.layers))
+        gates = Gates({k: g.repeat(count, *[1] * (g.ndim - 1)) for k, g in self._gates.layers.items()})
         forward = Forward(self._x, self._graph.state, gates)
         values = getattr(forward, node.kind)(node, state.coefficients.flatten(0, 1))
         return Polynomial(state.sets, values.unflatten(0, (count, -1)))

@@ -25,7 +25,7 @@ class SignedForward(Forward):
     """The forward pass of many networks at once, one for each row of weights; the batch is (network, example)."""
 
     def __init__(self, x: Tensor, graph: PathGraph, gates: Gates, weights: Tensor) -> None:
-        repeated = Gates(gates.names, tuple(g.repeat(len(weights), *[1] * (g.ndim - 1)) for g in gates.layers))
+        repeated = Gates({k: g.repeat(len(weights), *[1] * (g.ndim - 1)) for k, g in gates.layers.items()})
         super().__init__(x.repeat(len(weights), *[1] * (x.ndim - 1)), graph.state, repeated)
         sizes = [torch.Size(_shape(node)).numel() for node in graph.weights()]
         self._weights = dict(zip((node.name for node in graph.weights()), weights.split(sizes, dim=1), strict=True))

@@ -130,7 +130,7 @@ def test_programs_are_networks_of_all_kinds():
         if (found := _traced(program)) is None:
             return
         counts["read"] += 1
-        gates = [layer.double() for layer in found[2].gates(x).layers if layer.dtype != torch.int64]
+        gates = [layer.double() for layer in found[2].gates(x).layers.values() if layer.dtype != torch.int64]
         counts["open and closed"] += any(0 < float(layer.mean()) < 1 for layer in gates)
         try:
             counts["expanded"] += len(monomials.expanded(found[2], x).polynomial.sets) > 10

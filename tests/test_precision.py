@@ -31,7 +31,7 @@ def sketch(model, graph, x):
 QUANTITIES = {
     "path kernel": lambda model, graph, x: npath.path_kernel(graph, x),
     "expected tangent kernel": lambda model, graph, x: npath.expected_tangent_kernel(graph, x, weight_variance=0.1),
-    "gates": lambda model, graph, x: torch.cat([layer.flatten(1).float() for layer in graph.gates(x).layers], 1),
+    "gates": lambda model, graph, x: torch.cat([g.flatten(1).float() for g in graph.gates(x).layers.values()], 1),
     "base kernels": lambda model, graph, x: torch.stack(list(base_kernels(graph, x).values())),
     "sketch": sketch,
     "active paths": lambda model, graph, x: npath.active_paths(graph, x, output=0),

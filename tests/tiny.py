@@ -334,7 +334,7 @@ NETS = {
 
 def _is_lively(model: nn.Module, x: Tensor) -> bool:
     """Whether every layer has open gates for every example, and most have closed ones: a dead net checks nothing."""
-    gates = [g.flatten(1) > 0 for g in npath.trace(model, x[:1]).gates(x).layers if g.dtype != torch.int64]
+    gates = [g.flatten(1) > 0 for g in npath.trace(model, x[:1]).gates(x).layers.values() if g.dtype != torch.int64]
     hard = [g for g in gates if not bool(g.all())]
     return all(bool(g.any(1).all()) for g in gates) and len(hard) * 2 >= len(gates)
 

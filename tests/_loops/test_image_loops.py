@@ -122,7 +122,7 @@ def test_deep_chains_are_measured_on_their_way(monkeypatch, bias):
     x = torch.randn(3, 3, 5, 17)
     graph = npath.trace(model, x[:1])
     own = graph.gates(x)
-    sparse = Gates(own.names, tuple(torch.rand(layer.shape) < 0.1 for layer in own.layers))
+    sparse = Gates({name: torch.rand(layer.shape) < 0.1 for name, layer in own.layers.items()})
     for gates in (own, sparse):
         assert_equal(*by_both(monkeypatch, partial(npath.path_kernel, graph, x, gates1=gates, normalize=True)))
 

@@ -20,7 +20,7 @@ def test_gates_are_hyperplanes_in_input_space():
         parameter.data.normal_(generator=seeded(2))
     x = torch.randn(50, 2, 3, generator=seeded())
     matrix, offset = torch.eye(6), torch.zeros(6)
-    for layer, mask in zip(("linear1", "linear2", "linear3"), network.gates(x).layers, strict=True):
+    for layer, mask in zip(("linear1", "linear2", "linear3"), network.gates(x).layers.values(), strict=True):
         part = network.feature.layers.get_submodule(layer)
         matrix, offset = part.weight @ matrix, part.weight @ offset + part.bias
         assert torch.equal(mask, x.flatten(1) @ matrix.T + offset > 0)
@@ -41,7 +41,7 @@ def test_hyperplanes_of_a_network_that_adds_in_place():
     torch.manual_seed(0)
     network = GatedNetwork(AddsInPlace(), AddsInPlace(), linear_feature=True)
     x = torch.randn(5, 3)
-    for plane, gates in zip(gate_hyperplanes(network, x), network.gates(x).layers, strict=True):
+    for plane, gates in zip(gate_hyperplanes(network, x), network.gates(x).layers.values(), strict=True):
         assert torch.equal(x @ plane.normals.T + plane.offsets > 0, gates)
     torch.testing.assert_close(gate_hyperplanes(network, x)[0].normals, network.feature.a.weight.data)
 
@@ -85,7 +85,7 @@ def test_a_linear_filter_and_its_gates_are_equivariant():
     """Strictly linear features: scaling the image leaves hard gates alone, its negative flips them."""
     network = gating.LinearGatedCNN((1, 5, 5), 2, channels=(4, 4), gate=HardGate(), train_feature=False)
     x = torch.randn(3, 1, 5, 5)
-    masks, scaled, flipped = (network.gates(y).layers for y in (x, 3 * x, -x))
+    masks, scaled, flipped = (tuple(network.gates(y).layers.values()) for y in (x, 3 * x, -x))
     assert all(map(torch.equal, masks, scaled))
     assert all(torch.equal(mask, ~flip) for mask, flip in zip(masks, flipped, strict=True))
 
@@ -117,5 +117,5 @@ def test_a_linear_feature_network_of_ones_own():
     from neuralpath.gating.swapping import recorded_gates
 
     x = torch.randn(4, 2)
-    _, second = recorded_gates(model, x, HardGate(), linear=True).layers
+    _, second = recorded_gates(model, x, HardGate(), linear=True).layers.values()
     assert torch.equal(second, model[2](model[0](x)) > 0)

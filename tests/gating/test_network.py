@@ -38,7 +38,7 @@ def test_a_tiny_network_by_hand():
     x = torch.tensor([[1.0, -1.0], [1.0, 2.0]])
     # Layer 1: q = x, masks 10 and 11. Layer 2: q = (1, -1) and (-3, 1), masks 10 and 01.
     network = GatedNetwork(feature, value)
-    assert [g.int().tolist() for g in network.gates(x).layers] == [[[1, 0], [1, 1]], [[1, 0], [0, 1]]]
+    assert [g.int().tolist() for g in network.gates(x).layers.values()] == [[[1, 0], [1, 1]], [[1, 0], [0, 1]]]
     # Values: x = (1, -1): W x = (-1, -1), masked (-1, 0); W2 = (-5, -7), masked (-5, 0); out -5 + 0.5.
     #         x = (1, 2): (5, 11), both open; (91, 123), masked (0, 123); out 1230 + 0.5.
     assert network(x).flatten().tolist() == [-4.5, 1230.5]
@@ -82,7 +82,7 @@ def test_forward_is_the_value_network_behind_the_features_gates(name):
     expected = run_with_gates(network.value, x, recorded_gates(network.feature, x))
     assert torch.equal(network(x), expected)
     assert torch.equal(network.value_output(x, gates), expected)
-    assert torch.equal(network.value_output(x, gates.layers), expected)
+    assert torch.equal(network.value_output(x, tuple(gates.layers.values())), expected)
     assert not torch.equal(network(x), network.value(x))
     rows = gates.batch(slice(1, 3))
     torch.testing.assert_close(network.value_output(x[1:3], rows), expected[1:3], rtol=1e-4, atol=1e-5)
@@ -90,7 +90,7 @@ def test_forward_is_the_value_network_behind_the_features_gates(name):
 
 def test_hard_gates_as_floats_give_the_same():
     network, x = pair()
-    floats = [gate.float() for gate in network.gates(x).layers]
+    floats = [gate.float() for gate in network.gates(x).layers.values()]
     assert torch.equal(network.value_output(x, floats), network(x))
 
 
@@ -106,7 +106,7 @@ def test_soft_gates_of_a_feature_network_whose_activation_stays_hard():
     network, x = pair(gate=SoftGate(3.0), train_feature=True)
     q1 = network.feature.layers.linear1(x.flatten(1))
     q2 = network.feature.layers.linear2(F.relu(q1))
-    first, second, _ = network.gates(x).layers
+    first, second, _ = network.gates(x).layers.values()
     assert torch.equal(first, torch.sigmoid(3 * q1))
     assert torch.equal(second, torch.sigmoid(3 * q2))
 
@@ -117,7 +117,7 @@ def test_max_pools_of_the_value_network_read_the_features_positions():
 
     network = GatedNetwork(make(), make(), gate=SoftGate(10.0))
     x = torch.randn(3, 1, 4)
-    (positions,) = network.gates(x).layers
+    (positions,) = network.gates(x).layers.values()
     q, z = network.feature[0](x), network.value[0](x)
     pooled = torch.empty(3, 2, 2)
     for b, c, o in itertools.product(range(3), range(2), range(2)):
@@ -197,8 +197,8 @@ def test_a_fixed_feature_network_stays_in_evaluation_mode_and_gets_no_gradient(g
     assert all(p.grad is None and not p.requires_grad for p in network.feature.parameters())
     assert all(p.grad is not None for p in network.value.parameters())
     assert all(torch.equal(before[key], value) for key, value in network.feature.state_dict().items())
-    assert all(map(torch.equal, network.gates(x).layers, first.layers))
-    assert not any(gate.requires_grad for gate in first.layers)
+    assert all(map(torch.equal, network.gates(x).layers.values(), first.layers.values()))
+    assert not any(gate.requires_grad for gate in first.layers.values())
     network.feature.train()
     assert not network.gates_fixed
     network.train()
@@ -367,7 +367,7 @@ def test_own_smooth_gates_train_the_features_too():
 
     network = GatedNetwork(make(), make(), train_feature=True)
     x = torch.randn(4, 2)
-    assert torch.equal(network.gates(x).layers[0], GeluGate()(network.feature[0](x)))
+    assert torch.equal(network.gates(x)[0], GeluGate()(network.feature[0](x)))
     network(x).sum().backward()
     assert bool(network.feature[0].weight.grad.any())
 
@@ -376,7 +376,7 @@ def test_gates_are_those_of_the_path_graph():
     network, x = pair("vconv")
     expected = npath.trace(network.feature, x[:1]).gates(x)
     assert network.gates(x).names == expected.names
-    assert all(map(torch.equal, network.gates(x).layers, expected.layers))
+    assert all(map(torch.equal, network.gates(x).layers.values(), expected.layers.values()))
 
 
 @pytest.mark.parametrize("seen", [False, True])

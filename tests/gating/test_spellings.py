@@ -79,8 +79,8 @@ def test_every_spelling_is_recorded_once_with_its_own_gate(name):
     q = preactivations()
     gates = recorded_gates(Called(call), q)
     assert len(gates) == 1
-    torch.testing.assert_close(gates.layers[0], gate(q))
-    assert gates.layers[0].dtype == gate(q).dtype
+    torch.testing.assert_close(gates[0], gate(q))
+    assert gates[0].dtype == gate(q).dtype
 
 
 @pytest.mark.parametrize("name", CALLS)
@@ -115,7 +115,7 @@ def test_in_place_activations_write_into_their_input(in_place, soft):
 @pytest.mark.parametrize("gate", [g.SoftGate(3.0), g.GeluGate("tanh"), g.ClippedGate(2.0), lambda q: q])
 def test_gates_of_in_place_activations_keep_their_gradients(gate):
     q = preactivations().requires_grad_()
-    (recorded,) = recorded_gates(Called(torch.relu_), q, gate).layers
+    (recorded,) = recorded_gates(Called(torch.relu_), q, gate).layers.values()
     torch.testing.assert_close(recorded, gate(q))
     (gradient,) = torch.autograd.grad(recorded.sum(), q)
     (expected,) = torch.autograd.grad(gate(q).sum(), q)
@@ -162,7 +162,7 @@ def test_every_max_pool_is_recorded_and_replaced(name):
     z.requires_grad_()
     pool = Called(POOLS[name])
     own = pool(z)
-    (positions,) = recorded_gates(pool, z).layers
+    (positions,) = recorded_gates(pool, z).layers.values()
     assert torch.equal(z.flatten(2).gather(2, positions.flatten(2)).flatten(), own.flatten())
     again = run_with_gates(pool, z, [positions])
     assert torch.equal(again, own)
@@ -181,7 +181,7 @@ def test_every_max_pool_is_recorded_and_replaced(name):
 ])  # fmt: skip
 def test_a_signal_that_is_0_everywhere_is_still_the_signal(spelling):
     for x in (torch.zeros(5, 4), torch.zeros(1, 4)):
-        (gates,) = recorded_gates(Called(spelling), x).layers
+        (gates,) = recorded_gates(Called(spelling), x).layers.values()
         assert gates.shape == x.shape
 
 

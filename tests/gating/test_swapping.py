@@ -57,7 +57,7 @@ def test_own_gates_reproduce_the_network_and_its_gradients(name, training):
     y = model(x)
     weights = output_weights(y)
     expected = gradients(model, y, weights)
-    swapped = run_with_gates(again, x, [gate.detach() for gate in gates.layers])
+    swapped = run_with_gates(again, x, [gate.detach() for gate in gates.layers.values()])
     if name in SMOOTH:  # q * (upper / q) and the like round
         torch.testing.assert_close(swapped, y, rtol=1e-12, atol=1e-14)
     else:
@@ -76,7 +76,7 @@ def test_gates_and_outputs_are_those_of_the_path_graph(name):
     graph = npath.trace(model, x[:1])
     expected = graph.gates(other)
     found = recorded_gates(model, other)
-    for layer, own in zip(expected.layers, found.layers, strict=True):
+    for layer, own in zip(expected.layers.values(), found.layers.values(), strict=True):
         assert layer.dtype == own.dtype
         torch.testing.assert_close(own, layer, rtol=1e-9, atol=1e-12)
     if name != "every-gate":  # it has an average pool by function, which the graph counts among its pools
@@ -256,7 +256,7 @@ GATE, POSITIONS = torch.ones(5, 3), torch.zeros(5, 1, 1, dtype=torch.int64)
         ([GATE, POSITIONS.expand(5, 1, 2)], ValueError, r"gate 1 has the shape \(5, 1, 2\), .* \(5, 1, 1\)"),
         ([GATE.long(), POSITIONS], TypeError, "gate 0 must be boolean or floating-point gates, got a int64 tensor"),
         ([GATE, POSITIONS.float()], TypeError, "gate 1 must be int64 positions of a max pool, got a float32"),
-        (npath.Gates(("a", "b"), (GATE[:, :2], POSITIONS)), ValueError, r"gate 0 \('a'\) has the shape"),
+        (npath.Gates({"a": GATE[:, :2], "b": POSITIONS}), ValueError, r"gate 0 \('a'\) has the shape"),
     ],
 )
 def test_gates_that_do_not_fit_are_named(gates, kind, message):

@@ -78,24 +78,24 @@ def conv(width):
 def test_a_wider_value_network_gets_tiled_and_rotated_masks():
     feature, value, x = conv(2), conv(5), torch.randn(3, 1, 4, 4)
     network = GatedNetwork(feature, value, gate_transform=TileGates((1, 2)))
-    masks = GatedNetwork(feature, conv(2)).gates(x).layers
+    masks = tuple(GatedNetwork(feature, conv(2)).gates(x).layers.values())
     by_hand = [tiled_by_hand(mask, (5, 4, 4), (1, 2)) for mask in masks]
-    assert all(map(torch.equal, network.gates(x).layers, by_hand))
+    assert all(map(torch.equal, network.gates(x).layers.values(), by_hand))
     assert torch.equal(network(x), run_with_gates(value, x, by_hand))
 
 
 def test_transforms_for_some_gates_by_name_or_index():
     feature, x = conv(2), torch.randn(3, 1, 4, 4)
-    plain = GatedNetwork(feature, conv(2)).gates(x).layers
+    plain = tuple(GatedNetwork(feature, conv(2)).gates(x).layers.values())
     for transform in ({"3": TileGates(1)}, {1: TileGates(1)}):
-        first, second = GatedNetwork(feature, conv(2), gate_transform=transform).gates(x).layers
+        first, second = GatedNetwork(feature, conv(2), gate_transform=transform).gates(x).layers.values()
         assert torch.equal(first, plain[0])
         assert torch.equal(second, plain[1].roll((1, 1), (2, 3)))
 
 
 def test_any_function_may_be_a_transform():
     network = GatedNetwork(conv(2), conv(2), gate_transform=lambda gate, shape: torch.ones_like(gate))
-    assert all(bool(gate.all()) for gate in network.gates(torch.randn(3, 1, 4, 4)).layers)
+    assert all(bool(gate.all()) for gate in network.gates(torch.randn(3, 1, 4, 4)).layers.values())
 
 
 def pooled(width, pool):
@@ -107,8 +107,8 @@ def pooled(width, pool):
 def test_positions_of_a_max_pool_are_tiled_over_channels():
     feature, value, x = pooled(2, nn.MaxPool2d(2)), pooled(3, nn.MaxPool2d(2)), torch.randn(3, 1, 4, 4)
     gates = GatedNetwork(feature, value, gate_transform=TileGates()).gates(x)
-    assert torch.equal(gates.layers[1][:, 2], gates.layers[1][:, 0])
-    assert gates.layers[1].dtype == torch.int64
+    assert torch.equal(gates[1][:, 2], gates[1][:, 0])
+    assert gates[1].dtype == torch.int64
 
 
 HEAD = "value network's gate '1' takes the feature network's gate '1'"

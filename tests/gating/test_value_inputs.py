@@ -26,7 +26,7 @@ def test_what_the_value_network_sees(value_input, seen):
     network = make(value_input)
     # The gates are those of the image, whatever the value network sees.
     gates = make("image").gates(X)
-    assert torch.equal(network.gates(X).layers[0], gates.layers[0])
+    assert torch.equal(network.gates(X)[0], gates[0])
     assert torch.equal(network(X), run_with_gates(network.value, seen, gates))
     assert torch.equal(network.value_output(X, gates), network(X))
 

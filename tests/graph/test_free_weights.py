@@ -92,7 +92,7 @@ def test_a_constant_factor_is_a_scale_behind_a_free_weight(name):
     torch.testing.assert_close(output.flatten(), model(x).flatten(), rtol=1e-12, atol=1e-14)
     if "b" not in dict(model.p.named_parameters()):
         plain = built(behind(lambda p: p.w, w=(3, 2)))[2]
-        gates = npath.Gates(plain.gate_names, graph.gates(x).layers)
+        gates = npath.Gates(dict(zip(plain.gate_names, graph.gates(x).layers.values(), strict=True)))
         expected = factor**2 * npath.path_kernel(plain, x, gates1=gates)
         torch.testing.assert_close(npath.path_kernel(graph, x), expected, rtol=1e-6, atol=0)
 

@@ -40,7 +40,7 @@ READINGS = {
 def test_gates_are_boolean_or_real(activated, reading, dtype):
     graph, x = activated
     gates = graph.gates(x)
-    wrong = npath.Gates(gates.names, (gates.layers[0].to(dtype),))
+    wrong = npath.Gates({gates.names[0]: gates[0].to(dtype)})
     name = "gates1" if reading == "path_kernel" else "gates"
     kind = str(dtype).removeprefix("torch.")
     message = rf"`{name}` at '0\.1' must be boolean or floating-point gates, got a {kind} tensor of shape \(3, 4\)"
@@ -52,18 +52,18 @@ def test_gates_are_boolean_or_real(activated, reading, dtype):
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
 def test_gates_are_finite(activated, value, dtype):
     graph, x = activated
-    layer = graph.gates(x).layers[0].to(dtype)
-    check_gates("gates", npath.Gates(graph.gate_names, (layer,)), graph, 3)
+    layer = graph.gates(x)[0].to(dtype)
+    check_gates("gates", npath.Gates({graph.gate_names[0]: layer}), graph, 3)
     layer[1, 2] = value
     message = r"`gates1\['0\.1'\]` has NaN or infinity in 1 of 3 examples, the first at index 1"
     with pytest.raises(ValueError, match=message):
-        npath.path_kernel(graph, x, gates1=npath.Gates(graph.gate_names, (layer,)))
+        npath.path_kernel(graph, x, gates1=npath.Gates({graph.gate_names[0]: layer}))
 
 
 def test_large_finite_gates_pass(activated):
     graph, _ = activated
     layer = torch.full((3, 4), torch.finfo(torch.float32).max)  # their sum is infinite
-    check_gates("gates", npath.Gates(graph.gate_names, (layer,)), graph, 3)
+    check_gates("gates", npath.Gates({graph.gate_names[0]: layer}), graph, 3)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's own forward mode loads it
@@ -73,7 +73,7 @@ def test_gates_may_be_transformed(activated):
     soft = torch.rand(2, 3, 4)
 
     def one(layer):
-        return npath.output(graph, x, gates=npath.Gates(graph.gate_names, (layer,)))
+        return npath.output(graph, x, gates=npath.Gates({graph.gate_names[0]: layer}))
 
     each = torch.stack([one(layer) for layer in soft])
     assert torch.allclose(torch.func.vmap(one)(soft), each)
@@ -105,7 +105,7 @@ def test_exactly_the_positions_of_each_window_pass(name):
     own = graph.gates(x)
     check_gates("gates", own, graph, 3)
     windows = window_positions(node.tables, node.in_space)
-    example = own.layers[0][:1]
+    example = own[0][:1]
     for unit in range(node.n_units):
         allowed = set(windows[unit % node.n_positions].tolist()) - {-1}
         found = set()
@@ -113,7 +113,7 @@ def test_exactly_the_positions_of_each_window_pass(name):
             changed = example.clone()
             changed.view(-1)[unit] = position
             try:
-                check_gates("gates", npath.Gates(own.names, (changed,)), graph)
+                check_gates("gates", npath.Gates({own.names[0]: changed}), graph)
                 found.add(position)
             except ValueError:
                 continue
@@ -123,14 +123,14 @@ def test_exactly_the_positions_of_each_window_pass(name):
 def test_a_position_of_another_window_is_named():
     graph, x = _graph(nn.MaxPool2d(2), shape=(2, 4, 4))
     gates = graph.gates(x)
-    wrong = gates.layers[0].clone()
+    wrong = gates[0].clone()
     wrong[2, 1, 0, 1] = 0
     message = (
         r"`gates` at '0\.0' must be positions inside the window of their unit: example 2 has 0 at unit \(1, 0, 1\), "
         r"whose window reads 2, 3, 6, 7\."
     )
     with pytest.raises(ValueError, match=message):
-        npath.output(graph, x, gates=npath.Gates(gates.names, (wrong,)))
+        npath.output(graph, x, gates=npath.Gates({gates.names[0]: wrong}))
 
 
 @pytest.mark.parametrize("dtype", [torch.int32, torch.float32, torch.bool])
@@ -138,7 +138,7 @@ def test_positions_are_int64(dtype):
     graph, x = _graph(nn.MaxPool2d(2), shape=(1, 2, 2))
     gates = graph.gates(x)
     with pytest.raises(TypeError, match=r"`gates` at '0\.0' must be int64 positions of a max pool, got a"):
-        npath.output(graph, x, gates=npath.Gates(gates.names, (gates.layers[0].to(dtype),)))
+        npath.output(graph, x, gates=npath.Gates({gates.names[0]: gates[0].to(dtype)}))
 
 
 @pytest.mark.parametrize("at_once", [1, 17, 64])
@@ -148,10 +148,10 @@ def test_every_part_of_a_batch_is_looked_at(at_once, monkeypatch):
     gates = graph.gates(x)
     check_gates("gates", gates, graph, 3)
     for example in range(3):
-        wrong = gates.layers[0].clone()
+        wrong = gates[0].clone()
         wrong[example, 0, 1, 1] = 9
         with pytest.raises(ValueError, match=rf"example {example} has 9 at unit \(0, 1, 1\), whose window reads 10,"):
-            check_gates("gates", npath.Gates(gates.names, (wrong,)), graph)
+            check_gates("gates", npath.Gates({gates.names[0]: wrong}), graph)
 
 
 @settings(max_examples=60)

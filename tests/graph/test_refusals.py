@@ -287,9 +287,9 @@ def _pooled():
 def test_positions_that_the_max_pool_does_not_have(position):
     graph, x = _pooled()
     gates = graph.gates(x)
-    layers = tuple(torch.full_like(g, position) if g.dtype == torch.int64 else g for g in gates.layers)
+    layers = tuple(torch.full_like(g, position) if g.dtype == torch.int64 else g for g in gates.layers.values())
     with pytest.raises(ValueError, match=rf"`gates` at '2' must be positions from 0 to 3, .* got {position} to"):
-        npath.output(graph, x, gates=npath.Gates(gates.names, layers))
+        npath.output(graph, x, gates=npath.Gates(dict(zip(gates.names, layers, strict=True))))
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_gates_of_many_examples_are_computed_in_chunks_and_agree():
     model, x = zoo.build("gconv")
     graph = npath.trace(model, x[:1])
     many = x.repeat(250, 1, 1, 1)
-    for chunked, once in zip(graph.gates(many).layers, graph.gates(x).layers, strict=True):
+    for chunked, once in zip(graph.gates(many).layers.values(), graph.gates(x).layers.values(), strict=True):
         assert torch.equal(chunked, once.repeat(250, *[1] * (once.ndim - 1)))
 
 

@@ -101,8 +101,8 @@ def test_mean_over_all_signs_is_the_expectation(kind):
     x = torch.randn(3, *shape, generator=_generator(1), dtype=F64)
     gates = graph.gates(x)
     opened = tuple(g if g.dtype == torch.int64 else g | (torch.rand(g.shape, generator=_generator(2)) < 0.8)
-                   for g in gates.layers)  # fmt: skip  # of so few units too many are dead
-    gates = npath.Gates(gates.names, opened)
+                   for g in gates.layers.values())  # fmt: skip  # of so few units too many are dead
+    gates = npath.Gates(dict(zip(gates.names, opened, strict=True)))
     nodes = list(graph.weights())
     variances = {node.name: 0.3 + 0.2 * k for k, node in enumerate(nodes) if node.kind == "linear"}
     sizes = [variances.get(node.name, 0.7) ** 0.5 for node in nodes]

@@ -192,6 +192,6 @@ def test_internal_variables_of_a_circular_cnn_rotate_with_the_input(shift):
     assert len(seen) >= 6
     for before, after in seen.values():  # pre-activations and hidden outputs
         torch.testing.assert_close(after, before.roll(-shift, dims=-1))
-    for before, after in zip(graph.gates(x).layers, graph.gates(rotated).layers, strict=True):
+    for before, after in zip(graph.gates(x).layers.values(), graph.gates(rotated).layers.values(), strict=True):
         assert torch.equal(after, before.roll(-shift, dims=-1))
     torch.testing.assert_close(y_rotated, y)

@@ -24,7 +24,7 @@ def _weights(model):
 def _gates(graph, x):
     """Gates of one example as the oracles take them; a max pool becomes a 0/1 mask over positions."""
     tensors = []
-    for node, layer in zip(graph.gate_nodes, graph.gates(x[None]).layers, strict=True):
+    for node, layer in zip(graph.gate_nodes, graph.gates(x[None]).layers.values(), strict=True):
         if layer.dtype == torch.int64:
             mask = torch.zeros(node.shape[0], math.prod(node.in_space), dtype=F64)
             tensors.append(mask.scatter(1, layer[0].reshape(-1, 1), 1.0))
@@ -179,7 +179,7 @@ def test_overlap_of_a_dense_network_is_the_product_of_gate_overlaps():
     model, x, _ = _dense()
     graph = npath.trace(model, x[:1])
     expected = torch.ones(4, 4, dtype=F64)
-    for gate in graph.gates(x).layers:
+    for gate in graph.gates(x).layers.values():
         expected *= gate.double() @ gate.double().T
     assert torch.equal(npath.path_overlap(graph, x), expected)
 
@@ -189,7 +189,7 @@ def test_active_paths_of_a_deep_network_do_not_overflow():
     x = torch.rand(2, 784)
     graph = npath.trace(model, x[:1])
     gates = graph.gates(x)
-    expected = math.log(784) + sum(g.sum(1).double().log() for g in gates.layers)
+    expected = math.log(784) + sum(g.sum(1).double().log() for g in gates.layers.values())
     assert (expected > 900).all()  # past the range of float64
     torch.testing.assert_close(npath.active_paths(graph, x), expected.float())
     with pytest.raises(OverflowError, match="`shared_paths` gives the logarithm"):
@@ -218,7 +218,7 @@ def test_scaling_the_input_scales_the_output_and_leaves_the_gates_alone(drawn):
     """P1 proposition 2.1; exact for a power of two."""
     model, x = drawn.build()
     graph = npath.trace(model, x[:1])
-    for one, two in zip(graph.gates(x).layers, graph.gates(4 * x).layers, strict=True):
+    for one, two in zip(graph.gates(x).layers.values(), graph.gates(4 * x).layers.values(), strict=True):
         assert torch.equal(one, two)
     assert torch.equal(npath.path_features(graph, 4 * x), 4 * npath.path_features(graph, x))
     assert torch.equal(npath.output(graph, 4 * x), 4 * npath.output(graph, x))
@@ -438,7 +438,7 @@ def test_gates_below_zero_count_with_their_size(activation):
     model = nn.Sequential(nn.Linear(3, 4), activation, nn.Linear(4, 2), activation, nn.Linear(2, 1)).double()
     x = torch.randn(5, 3, dtype=F64)
     graph = npath.trace(model, x)
-    assert any((layer < 0).any() for layer in graph.gates(x).layers)
+    assert any((layer < 0).any() for layer in graph.gates(x).layers.values())
     activity = npath.path_features(graph, torch.ones_like(x), gates=graph.gates(x)).abs()
     torch.testing.assert_close(npath.active_paths(graph, x).exp(), activity.sum(1))
     torch.testing.assert_close(npath.shared_paths(graph, x).exp(), activity @ activity.T)

@@ -89,7 +89,7 @@ def test_base_kernels_follow_the_dtype_of_the_inputs(dtype):
     graph = npath.trace(model, x[:1])
     (kernel,) = base_kernels(graph, x).values()
     assert kernel.dtype == dtype
-    share = graph.gates(x).layers[0].double().mean()
+    share = graph.gates(x)[0].double().mean()
     torch.testing.assert_close(kernel.double(), share.expand(2, 2), rtol=2 * torch.finfo(dtype).eps, atol=0)
 
 
@@ -270,17 +270,17 @@ def test_gates_do_not_move_when_layers_are_rescaled_and_all_move_when_the_first_
 
 @pytest.mark.usefixtures("without_type_checks")
 def test_gates_that_do_not_fit_are_refused():
-    hard = Gates(("a", "b"), (torch.ones(3, 2, dtype=torch.bool), torch.ones(3, 4, dtype=torch.bool)))
+    hard = Gates({"a": torch.ones(3, 2, dtype=torch.bool), "b": torch.ones(3, 4, dtype=torch.bool)})
     with pytest.raises(TypeError, match=r"`gates2` must be `Gates`, as .* got a float32 tensor"):
         gate_distance(hard, torch.ones(3))
     with pytest.raises(ValueError, match="`gates1` are for the gate nodes a, b but `gates2` for a, c"):
-        gate_distance(hard, Gates(("a", "c"), hard.layers))
+        gate_distance(hard, Gates({"a": hard[0], "c": hard[1]}))
     with pytest.raises(ValueError, match="`gates1` has 3 examples but `gates2` has 2"):
         gate_distance(hard, hard.batch(slice(2)))
     with pytest.raises(ValueError, match=r"differ in shape at 'b': \(4,\) and \(2,\)"):
-        gate_distance(hard, Gates(("a", "b"), (hard.layers[0], hard.layers[0])))
+        gate_distance(hard, Gates({"a": hard[0], "b": hard[0]}))
     with pytest.raises(TypeError, match=r"`gates1` at 'b' is a bool tensor .* but `gates2` is a float32 tensor"):
-        gate_distance(hard, Gates(("a", "b"), (hard.layers[0], hard.layers[1].float())))
+        gate_distance(hard, Gates({"a": hard[0], "b": hard[1].float()}))
 
 
 @pytest.mark.usefixtures("without_type_checks")

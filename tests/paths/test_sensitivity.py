@@ -111,9 +111,9 @@ def test_any_graph_against_a_list_of_paths(name):
     model, x = tiny.build(name)
     graph = npath.trace(model, x[:1])
     ones = torch.ones_like(x)
-    clear = Gates(graph.gate_names, tuple(torch.ones_like(g, dtype=F64) for g in graph.gates(x).layers))
+    clear = Gates({k: torch.ones_like(g, dtype=F64) for k, g in graph.gates(x).layers.items()})
     all_open = npath.path_features(graph, ones, gates=clear)
-    opened = [g > 0.5 for g in graph.gates(x).layers]  # a leaky gate has the value 0.2 where it is closed
+    opened = [g > 0.5 for g in graph.gates(x).layers.values()]  # a leaky gate has the value 0.2 where it is closed
     found = 0
     for margin in (0.1, 0.6):
         near = sensitive_gates(graph, x, margin).values()
@@ -121,7 +121,9 @@ def test_any_graph_against_a_list_of_paths(name):
             torch.where(g, torch.where(s, 3.0, 1.0), torch.where(s, 2.0, 0.0)).double()
             for g, s in zip(opened, near, strict=True)
         )
-        factor = npath.path_features(graph, ones, gates=Gates(graph.gate_names, primes)) / all_open
+        factor = (
+            npath.path_features(graph, ones, gates=Gates(dict(zip(graph.gate_names, primes, strict=True)))) / all_open
+        )
         powers = [(factor.round() % 2**k == 0).long() for k in (1, 2)]
         closed = powers[0] + powers[1]  # 1 for one sensitive closed gate, 2 for more of them or a plain closed one
         sensitive = (closed == 1) | ((closed == 0) & (factor > 1.5))
@@ -159,7 +161,7 @@ def test_by_hand():
     assert sensitive_paths(graph, x, margins).exp().item() == pytest.approx(4)
     # If the first gate is closed, the paths through a closed second gate are lost, although both are sensitive.
     model[0].bias.data.fill_(-1.05)
-    assert not bool(graph.gates(x).layers[1].any())
+    assert not bool(graph.gates(x)[1].any())
     assert sensitive_paths(graph, x, 2.0).item() == -math.inf
 
 

@@ -18,7 +18,7 @@ F64 = torch.float64
 
 
 def _gates(*layers):
-    return Gates(tuple(f"gate{i}" for i in range(len(layers))), layers)
+    return Gates({f"gate{i}": layer for i, layer in enumerate(layers)})
 
 
 def test_flips_by_hand():
@@ -94,7 +94,7 @@ def test_checkpoints_agree_with_a_loop(name):
     seen = []
     for state in states:
         model.load_state_dict(state)
-        seen.append([g if g.dtype == torch.int64 else g > 0.5 for g in graph.gates(x).layers])
+        seen.append([g if g.dtype == torch.int64 else g > 0.5 for g in graph.gates(x).layers.values()])
     expected = [
         [[int((a[s] != b[s]).sum()) for s in range(len(x))] for a, b in zip(*pair, strict=True)]
         for pair in pairwise(seen)
@@ -181,7 +181,7 @@ def test_refusals():
     with pytest.raises(TypeError, match="`gates` must be `Gates`"):
         recorder.feed([torch.ones(2, 2, dtype=torch.bool)])
     with pytest.raises(ValueError, match="network without gates"):
-        recorder.feed(Gates((), ()))
+        recorder.feed(Gates({}))
     recorder.feed(graph.gates(x))
     with pytest.raises(ValueError, match="same network and inputs at every feeding"):
         recorder.feed(graph.gates(x[:2]))

@@ -70,21 +70,21 @@ def test_kept_gates_come_back(widths, n, block, seed, dtype):
     images = torch.arange(n, dtype=dtype)[:, None]
 
     def compute(x):
-        return Gates(names, layers).batch(x[:, 0].long())
+        return Gates(dict(zip(names, layers, strict=True))).batch(x[:, 0].long())
 
     kept = keep_gates(compute, images, block=block, budget=None)
     rows = torch.randint(n, (7,), generator=generator)
     for chosen in (rows, slice(1, 5), rows[:2]):
         found = kept.batch(chosen)
         assert found.names == names
-        for ours, whole in zip(found.layers, layers, strict=True):
+        for ours, whole in zip(found.layers.values(), layers, strict=True):
             expected = whole[chosen]
             assert torch.equal(ours, expected.to(dtype) if expected.dtype == torch.bool else expected)
             assert ours.dtype == (torch.int64 if whole is positions else dtype)
 
 
 def test_the_way_of_other_devices_unpacks_the_same_bits(monkeypatch):
-    gates = Gates(("a",), (torch.rand(5, 70, generator=torch.Generator().manual_seed(0)) > 0.5,))
+    gates = Gates({"a": torch.rand(5, 70, generator=torch.Generator().manual_seed(0)) > 0.5})
     kept = keep_gates(lambda x: gates, torch.zeros(5, 1), block=5, budget=None)
     monkeypatch.setattr(kept, "_device", torch.device("meta"))  # any name but the processor's; the tensors stay
     monkeypatch.setattr(torch, "arange", lambda n, dtype, device: torch.tensor(range(n), dtype=dtype))
@@ -92,16 +92,16 @@ def test_the_way_of_other_devices_unpacks_the_same_bits(monkeypatch):
 
 
 def test_positions_that_pass_16_bits_are_kept_exactly():
-    first = Gates(("pool",), (torch.zeros(1, 2, dtype=torch.int64),))
+    first = Gates({"pool": torch.zeros(1, 2, dtype=torch.int64)})
     kept = KeptGates(first, 2, torch.float32)
     kept.allocate()
     kept.write(0, first)
-    kept.write(1, Gates(("pool",), (torch.tensor([[5, 2**20]]),)))
+    kept.write(1, Gates({"pool": torch.tensor([[5, 2**20]])}))
     assert kept.batch(slice(0, 2))["pool"].tolist() == [[0, 0], [5, 2**20]]
 
 
 def test_bits_not_bytes_are_kept():
-    gates = Gates(("a", "b"), (torch.ones(2, 128, dtype=torch.bool), torch.ones(2, 4, 4, 4, dtype=torch.bool)))
+    gates = Gates({"a": torch.ones(2, 128, dtype=torch.bool), "b": torch.ones(2, 4, 4, 4, dtype=torch.bool)})
     assert KeptGates(gates, 1000, torch.float32).n_bytes == 1000 * (128 + 64) // 8
 
 

@@ -67,7 +67,7 @@ def test_only_the_gates_of_one_layer_change(trained, task):
     starts = []
     whole = decouple(trained.eval(), "FL", generator=torch.Generator().manual_seed(2))
     for gate, change, network in changed_networks(whole, other, images, seed=3):
-        layers = network.gates(images).layers
+        layers = tuple(network.gates(images).layers.values())
         changed = network.gates(images).names.index(gate)
         seen.append((changed, change))
         starts.append(network.value.state_dict())
@@ -100,10 +100,10 @@ def test_a_layer_of_a_gated_network_is_one_of_its_value_network(linear):
         value_input="ones", linear_feature=linear,
     )  # fmt: skip
     images = torch.randn(20, 1, 2, 2, generator=torch.Generator().manual_seed(3))
-    own, random = whole.gates(images).layers, other.gates(images).layers
+    own, random = (tuple(net.gates(images).layers.values()) for net in (whole, other))
     seen = []
     for gate, change, network in changed_networks(whole, features[1], images, seed=3):
-        layers = list(network.gates(images).layers)
+        layers = list(network.gates(images).layers.values())
         changed = network.gates(images).names.index(gate)
         seen.append((gate, change))
         assert torch.equal(layers[1 - changed], own[1 - changed])
@@ -328,7 +328,7 @@ def test_hyperplanes_are_where_gates_open():
     model = gating.LinearGatedFC((1, 3, 3), 6, 3, 2, bias=True, generator=torch.Generator().manual_seed(0)).double()
     x = torch.randn(50, 1, 3, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
     planes = gate_hyperplanes(model, x[:2])
-    for plane, gates in zip(planes, model.gates(x).layers, strict=True):
+    for plane, gates in zip(planes, model.gates(x).layers.values(), strict=True):
         q = x.flatten(1) @ plane.normals.flatten(1).T + plane.offsets
         assert torch.equal(q > 0, gates > 0.5)
 
@@ -336,7 +336,7 @@ def test_hyperplanes_are_where_gates_open():
 def test_hyperplanes_of_a_convolution_are_those_in_the_middle():
     model = gating.LinearGatedCNN((1, 5, 5), 2, channels=(3, 4), generator=torch.Generator().manual_seed(0)).double()
     x = torch.randn(30, 1, 5, 5, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    for plane, gates in zip(gate_hyperplanes(model, x[:2]), model.gates(x).layers, strict=True):
+    for plane, gates in zip(gate_hyperplanes(model, x[:2]), model.gates(x).layers.values(), strict=True):
         q = x.flatten(1) @ plane.normals.flatten(1).T + plane.offsets
         assert torch.equal(q > 0, gates[:, :, 2, 2] > 0.5)
 

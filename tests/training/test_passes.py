@@ -40,7 +40,7 @@ class Wrapped(nn.Module):
 
 def test_fixed_gates_are_full_inside_of_another_module_too(blobs):
     network, x = convolutional("FR-II"), blobs(50).images
-    expected, seen = network.gates(x).layers, []
+    expected, seen = tuple(network.gates(x).layers.values()), []
     network.value_output = lambda x, gates: seen.append(gates) or torch.zeros(len(x), 3)
     forward_of(Wrapped(network), "bfloat16")(Batch(x, None, None))
     with torch.autocast("cpu", torch.bfloat16):
@@ -105,7 +105,7 @@ def test_kept_gates_are_those_of_full_precision(data, rounded):
         begin = 0
         for batch in examples.epoch(0):
             exact = model.gates(split.images[begin : begin + len(batch.images)])
-            for ours, expected in zip(batch.gates.layers, exact.layers, strict=True):
+            for ours, expected in zip(batch.gates.layers.values(), exact.layers.values(), strict=True):
                 assert ours.dtype == dtype
                 assert torch.equal(ours.bool(), expected)
             begin += len(batch.images)

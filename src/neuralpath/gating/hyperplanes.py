@@ -73,7 +73,7 @@ def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"])
 def _preactivations(network: GatedNetwork, x: Tensor) -> tuple[tuple[str, ...], list[Float[Tensor, "batch unit"]]]:
     # Copies, since what the activations pass on unchanged may be written into.
     gates = recorded_gates(network.feature, x, torch.clone, linear=True)
-    return gates.names, [_middle(layer) for layer in gates.layers]
+    return gates.names, [_middle(layer) for layer in gates.layers.values()]
 
 
 def _middle(layer: Float[Tensor, "batch channel *space"]) -> Float[Tensor, "batch channel"]:

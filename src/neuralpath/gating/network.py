@@ -163,7 +163,7 @@ class GatedNetwork(nn.Module):
         Boolean for hard gates, floating-point for others, int64 positions for max pools. Gradients flow through them
         only with ``train_feature``; otherwise they are constants, for gradients in ``x`` too.
         """
-        return Gates(self.match(x).names, self._gate_layers(x))
+        return Gates(dict(zip(self.match(x).names, self._gate_layers(x), strict=True)))
 
     def _gate_layers(self, x: Tensor) -> tuple[Tensor, ...]:
         matching = self.match(x)
@@ -198,7 +198,7 @@ class GatedNetwork(nn.Module):
         Raises: ValueError or TypeError if a gate does not fit, with its place and both shapes.
 
         """
-        layers, names = (gates.layers, gates.names) if isinstance(gates, Gates) else (gates, ())
+        layers, names = (tuple(gates.layers.values()), gates.names) if isinstance(gates, Gates) else (gates, ())
         mode = Replacing(layers, names)
         y = run_under(mode, self.value, self.value_input(x))
         mode.finish()

@@ -46,7 +46,7 @@ def recorded_gates(
     recording = Recording(gate, linear=linear, places=places)
     with places.follow(module):
         run_under(recording, module, x)
-    return Gates(tuple(recording.names), tuple(recording.layers))
+    return Gates(dict(zip(recording.names, recording.layers, strict=True)))
 
 
 def run_with_gates(
@@ -77,7 +77,7 @@ def run_with_gates(
     """
     check_module("module", module)
     check_examples(x)
-    layers, names = (gates.layers, gates.names) if isinstance(gates, Gates) else (gates, ())
+    layers, names = (tuple(gates.layers.values()), gates.names) if isinstance(gates, Gates) else (gates, ())
     mode = Replacing(layers, names)
     y = run_under(mode, module, x)
     mode.finish()

@@ -16,10 +16,14 @@ Values = Float[Tensor, "batch ..."]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Gates:
-    """Gate values of a batch, one tensor for each gate node, in the graph's order.
+    """Gate values of a batch, one tensor for each gate layer.
 
     A hard gate is boolean, any other is a float, with the shape of the node. The gates of a max pool are
     one int64 tensor: for each output unit the flat position, within its channel, that it was read from.
+    ``gates["relu1"]`` is the layer of that name, ``gates[0]`` the first layer.
+
+    Args:
+        layers: The tensor of each gate layer by its name, in the order of the network; the batch is the first axis.
 
     >>> import neuralpath as npath
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3, bias=False), torch.nn.ReLU())
@@ -28,38 +32,43 @@ class Gates:
     Gates of 4 examples (1: (3,))
     >>> bool(gates["1"].any())  # a pre-activation of 0 opens no gate
     False
+
     """
 
-    names: tuple[str, ...]
-    layers: tuple[Shaped[Tensor, "batch ..."], ...]
+    layers: dict[str, Shaped[Tensor, "batch ..."]]
 
     def __post_init__(self) -> None:
-        if len(self.names) != len(self.layers):
-            raise ValueError(f"`names` has {len(self.names)} entries but `layers` has {len(self.layers)}.")
-        sizes = {layer.shape[0] for layer in self.layers}
+        sizes = {layer.shape[0] for layer in self.layers.values()}
         if len(sizes) > 1:
             raise ValueError(f"`layers` must share one batch size, got {sorted(sizes)}.")
 
     def __len__(self) -> int:
         return len(self.layers)
 
-    def __getitem__(self, name: str) -> Shaped[Tensor, "batch ..."]:
-        if name not in self.names:
-            raise KeyError(f"there is no gate {name!r}; the gates are {', '.join(self.names)}")
-        return self.layers[self.names.index(name)]
+    def __getitem__(self, layer: str | int) -> Shaped[Tensor, "batch ..."]:
+        if isinstance(layer, int):
+            return tuple(self.layers.values())[layer]
+        if layer not in self.layers:
+            raise KeyError(f"there is no gate {layer!r}; the gates are {', '.join(self.layers)}")
+        return self.layers[layer]
 
     def __repr__(self) -> str:
-        layers = ", ".join(f"{n}: {tuple(g.shape[1:])}" for n, g in zip(self.names, self.layers, strict=True))
+        layers = ", ".join(f"{name}: {tuple(layer.shape[1:])}" for name, layer in self.layers.items())
         return f"Gates of {self.n_examples} examples ({layers})"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the gate layers, in the order of the network."""
+        return tuple(self.layers)
 
     @property
     def n_examples(self) -> int:
         """Number of examples; 0 for a graph without gates."""
-        return self.layers[0].shape[0] if self.layers else 0
+        return len(self[0]) if self.layers else 0
 
     def batch(self, rows: slice | Shaped[Tensor, " rows"]) -> "Gates":
         """The gates of some of the examples."""
-        return Gates(self.names, tuple(layer[rows] for layer in self.layers))
+        return Gates({name: layer[rows] for name, layer in self.layers.items()})
 
 
 class Forward:

@@ -134,8 +134,7 @@ class PathGraph:
         # A node and the one before it are held at once, and as much again while the one is computed.
         for chunk in x.split(min(GATES_CHUNK, max(1, memory // (4 * self.widest * x.element_size())))):
             walk(self, FiniteForward(self.nodes, chunk, state, lambda name, gate: recorded[name].append(gate)))
-        layers = tuple(torch.cat(parts) if len(parts) > 1 else parts[0] for parts in recorded.values())
-        return Gates(self.gate_names, layers)
+        return Gates({name: torch.cat(parts) if len(parts) > 1 else parts[0] for name, parts in recorded.items()})
 
     def weights(self) -> Iterator[n.LinearNode | n.BiasNode]:
         """The nodes whose parameters are the weights of paths: linear_nodes and biases."""
@@ -177,7 +176,7 @@ def check_gates(name: str, gates: object, graph: PathGraph, n_examples: int | No
             f"`{name}` are for the gate nodes {', '.join(gates.names) or '(none)'}, but the graph has "
             f"{', '.join(graph.gate_names) or '(none)'}."
         )
-    for node, layer in zip(graph.gate_nodes, gates.layers, strict=True):
+    for node, layer in zip(graph.gate_nodes, gates.layers.values(), strict=True):
         check_layer(name, node, layer)
     if n_examples is not None and len(gates) and gates.n_examples != n_examples:
         raise ValueError(

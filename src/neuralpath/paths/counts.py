@@ -214,7 +214,7 @@ def active_paths(
     >>> import neuralpath as npath
     >>> graph = npath.trace(npath.nets.FC(3, width=8, depth=2), torch.ones(1, 3))
     >>> x = torch.randn(2, 3)
-    >>> open_gates = graph.gates(x).layers[0].sum(1)
+    >>> open_gates = graph.gates(x)[0].sum(1)
     >>> bool(torch.allclose(npath.active_paths(graph, x).exp(), 3.0 * open_gates))
     True
     """
@@ -288,7 +288,7 @@ def path_overlap(
     >>> import neuralpath as npath
     >>> x = torch.randn(3, 2)
     >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=2), x[:1])
-    >>> gates = graph.gates(x).layers[0].float()
+    >>> gates = graph.gates(x)[0].float()
     >>> bool(torch.equal(npath.path_overlap(graph, x), gates @ gates.T))
     True
     """
@@ -376,12 +376,12 @@ def _count(graph: PathGraph, gates: Gates, second: Gates | None, pairs: int) -> 
 
 def _at_once(graph: PathGraph, gates: Gates) -> int:
     """Pairs of examples that are walked at once: copies of their gates, and the values of a node and the next."""
-    of_gates = 2 * sum(layer.element_size() * layer[0].numel() for layer in gates.layers)
+    of_gates = 2 * sum(layer.element_size() * layer[0].numel() for layer in gates.layers.values())
     return max(1, CHUNK_BYTES // (of_gates + 2 * 8 * graph.widest))
 
 
 def _device(graph: PathGraph, gates: Gates) -> torch.device:
-    tensors = [*gates.layers, *graph.params.values(), torch.zeros(())]
+    tensors = [*gates.layers.values(), *graph.params.values(), torch.zeros(())]
     return tensors[0].device
 
 

@@ -42,7 +42,7 @@ def base_kernels(
     >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=3), torch.ones(1, 2))
     >>> x = torch.randn(3, 2)
     >>> kernels = base_kernels(graph, x)
-    >>> first = graph.gates(x).layers[0].float()
+    >>> first = graph.gates(x)[0].float()
     >>> tuple(kernels) == graph.gate_names, bool(torch.equal(kernels[graph.gate_names[0]], first @ first.T / 8))
     (True, True)
     """
@@ -226,7 +226,7 @@ def gate_distance(gates1: Gates, gates2: Gates) -> GateDistance:
     """
     _check_pair(gates1, gates2)
     distances = []
-    for one, two in zip(gates1.layers, gates2.layers, strict=True):
+    for one, two in zip(gates1.layers.values(), gates2.layers.values(), strict=True):
         apart = one != two if one.dtype in (torch.bool, torch.int64) else (one.double() - two.double()).abs()
         distances.append(apart.flatten(1).double().mean(1))
     per_example = torch.stack(distances) if distances else torch.zeros(0, 0, dtype=torch.float64)
@@ -302,7 +302,8 @@ def _check_pair(gates1: Gates, gates2: Gates) -> None:
             f"`gates1` has {gates1.n_examples} examples but `gates2` has {gates2.n_examples}: "
             "they must be of the same inputs."
         )
-    for name, one, two in zip(gates1.names, gates1.layers, gates2.layers, strict=True):
+    for name, one in gates1.layers.items():
+        two = gates2[name]
         if one.shape != two.shape:
             raise ValueError(
                 f"`gates1` and `gates2` differ in shape at {name!r}: {tuple(one.shape[1:])} and {tuple(two.shape[1:])} "

@@ -145,7 +145,7 @@ def _lengths(graph: PathGraph, x: Tensor, normalize: bool, budget: int) -> Float
 
 def _shared(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalized: bool, output: int, budget: int) -> Scores:
     """Logarithms of the numbers of shared paths, or these numbers over the geometric mean of those with themselves."""
-    layers = graph.gates(x_query[:1]).layers
+    layers = graph.gates(x_query[:1]).layers.values()
     is_chain = dense_chain(graph) is not None and all(layer.dtype == torch.bool for layer in layers)
     is_hard = not any(layer.dtype.is_floating_point for layer in layers)
     gates = sum(node.n_units for node in graph.gate_nodes)
@@ -165,7 +165,7 @@ def _own_counts(
     """Logarithm of the number of paths that each example shares with itself: for soft gates, the sum of squares."""
     if is_chain:
         total = torch.full((len(x),), math.log(x[0].numel()), dtype=torch.float64, device=x.device)
-        for layer in graph.gates(x).layers:
+        for layer in graph.gates(x).layers.values():
             total += layer.flatten(1).sum(1).double().log_()
         return total
     if is_hard:
@@ -179,7 +179,7 @@ def _chain_counts(
 ) -> Float[Tensor, "batch1 batch2"]:
     """Shared paths of a fully connected network: inputs times the product of the layers' overlaps."""
     total = torch.full((len(x1), len(x2)), math.log(x1[0].numel()), dtype=torch.float64, device=x1.device)
-    for layer1, layer2 in zip(graph.gates(x1).layers, graph.gates(x2).layers, strict=True):
+    for layer1, layer2 in zip(graph.gates(x1).layers.values(), graph.gates(x2).layers.values(), strict=True):
         total += overlaps(layer1, layer2, torch.float64).log_()
     return total
 

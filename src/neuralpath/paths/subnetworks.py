@@ -135,7 +135,7 @@ def _inside(part: PathGraph, whole: PathGraph, x: Tensor, name: str, gates: Gate
     if gates is None:
         gates = whole.gates(x)
     check_gates(name, gates, whole, len(x))
-    return Gates(part.gate_names, tuple(gates[gate] for gate in part.gate_names))
+    return Gates({name: gates[name] for name in part.gate_names})
 
 
 def _read(nodes: list[n.Node], output_name: str) -> tuple[n.Node, ...]:

@@ -111,7 +111,7 @@ class SwitchRecorder:
         than before, or of a network without gates.
         """
         self._check(gates)
-        now = [self._state(layer) for layer in gates.layers]
+        now = [self._state(layer) for layer in gates.layers.values()]
         if self._last:
             flips = torch.stack([_flips(one, two) for one, two in zip(self._last, now, strict=True)])
             zeros = torch.zeros_like(flips)
@@ -139,7 +139,7 @@ class SwitchRecorder:
     def _check(self, gates: Gates) -> None:
         if not isinstance(gates, Gates):
             raise TypeError(f"`gates` must be `Gates`, as `graph.gates(x)` returns them, got {describe(gates)}.")
-        shapes = tuple(layer.shape for layer in gates.layers)
+        shapes = tuple(layer.shape for layer in gates.layers.values())
         if self._names is None:
             if not shapes:
                 raise ValueError("`gates` is of a network without gates: nothing can switch.")
@@ -221,4 +221,4 @@ def _gates_at(graph: PathGraph, x: Float[Tensor, "batch *shape"], state: dict[st
     recorded: dict[str, list[Shaped[Tensor, "batch ..."]]] = {name: [] for name in graph.gate_names}
     for chunk in x.split(GATES_CHUNK):
         walk(graph, FiniteForward(graph.nodes, chunk, state, record=lambda name, gate: recorded[name].append(gate)))
-    return Gates(graph.gate_names, tuple(torch.cat(parts) for parts in recorded.values()))
+    return Gates({name: torch.cat(parts) for name, parts in recorded.items()})

@@ -34,18 +34,20 @@ class KeptGates:
         self._names = first.names
         self._n_examples = n_examples
         self._dtype = dtype
-        self._shapes = [tuple(layer.shape[1:]) for layer in first.layers]
-        self._n_units = [layer[0].numel() for layer in first.layers]
-        self._device = first.layers[0].device
+        self._shapes = [tuple(layer.shape[1:]) for layer in first.layers.values()]
+        self._n_units = [layer[0].numel() for layer in first.layers.values()]
+        self._device = first[0].device
         self._begins: dict[int, int] = {}  # first word of each hard layer in a row of bits
         row_words = 0
-        for index, layer in enumerate(first.layers):
+        for index, layer in enumerate(first.layers.values()):
             if layer.dtype == torch.bool:
                 self._begins[index] = row_words
                 row_words += n_words(self._n_units[index])
         self._row_bytes = row_words * (WORD // 8)
         self._number_dtypes = {
-            index: _number_dtype(layer) for index, layer in enumerate(first.layers) if index not in self._begins
+            index: _number_dtype(layer)
+            for index, layer in enumerate(first.layers.values())
+            if index not in self._begins
         }
         self._bits: Store
         self._numbers: dict[int, Store]
@@ -69,7 +71,7 @@ class KeptGates:
 
     def write(self, begin: int, gates: Gates) -> None:
         """Keep the gates of the examples from ``begin`` on."""
-        for index, layer in enumerate(gates.layers):
+        for index, layer in enumerate(gates.layers.values()):
             rows = slice(begin, begin + len(layer))
             if index in self._begins:
                 words = torch.from_numpy(pack(layer.flatten(1).cpu()).astype("<u8", copy=False).view(np.uint8))
@@ -87,11 +89,11 @@ class KeptGates:
         self._unpack(packed, values)
         if not self._numbers:
             return hard
-        layers = list(hard.layers)
+        layers = list(hard.layers.values())
         for index, numbers in self._numbers.items():
             chosen = numbers[rows]
             layers[index] = chosen if chosen.is_floating_point() else chosen.long()
-        return Gates(self._names, tuple(layers))
+        return Gates(dict(zip(self._names, layers, strict=True)))
 
     def _room(self, n_rows: int) -> tuple[Float[Tensor, "row bit"], Gates]:
         """The part of the buffer for so many rows, and the gates as views of it, made once for each number of rows."""
@@ -104,7 +106,7 @@ class KeptGates:
             for index, begin in self._begins.items():
                 units = values[:, begin * WORD : begin * WORD + self._n_units[index]]
                 layers[index] = units.view(n_rows, *self._shapes[index])
-            self._rooms[n_rows] = values, Gates(self._names, tuple(layers))
+            self._rooms[n_rows] = values, Gates(dict(zip(self._names, layers, strict=True)))
         return self._rooms[n_rows]
 
     def _unpack(self, packed: UInt8[Tensor, "row byte"], values: Float[Tensor, "row bit"]) -> None:
@@ -148,7 +150,7 @@ def depend_on_the_batch(compute: Callable[[Float[Tensor, "batch ..."]], Gates], 
     """Whether the first example has other gates by itself than among some others, by more than rounding may change."""
     with torch.no_grad():
         several, alone = compute(images[:_SOME].clone()), compute(images[:1].clone())
-    for layer, single in zip(several.layers, alone.layers, strict=True):
+    for layer, single in zip(several.layers.values(), alone.layers.values(), strict=True):
         first = layer[0].double()
         differs = (first - single[0].double()).abs() > _ROUNDED * first.abs().clamp(min=1)
         if float(differs.double().mean()) > _FEW:

@@ -73,7 +73,7 @@ def pair_work(graph: PathGraph, gates: Gates) -> float:
     """Pairs of positions that the path kernel of one pair of examples goes through, over all layers; 1 at least."""
     linear_nodes = [node for node in graph.nodes if isinstance(node, n.LinearNode) and node.windows]
     work = sum(node.groups * node.n_positions**2 + math.prod(node.in_space) ** 2 for node in linear_nodes)
-    hard = all(layer.dtype == torch.bool for layer in gates.layers)
+    hard = all(layer.dtype == torch.bool for layer in gates.layers.values())
     return max(1.0, work / COMPILED_GAIN if hard and image_chain(graph) is not None else float(work))
 
 

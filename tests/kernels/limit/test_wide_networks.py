@@ -218,7 +218,7 @@ def test_linear_features_keep_the_angle_of_the_inputs():
         for layer in list(linear)[:-1]:
             values = values @ torch.randn(layer.in_features, layer.out_features, generator=generator, dtype=F64)
             layers.append(values > 0)
-        gates = npath.Gates(graph.gate_names, tuple(layers))
+        gates = npath.Gates(dict(zip(graph.gate_names, layers, strict=True)))
         kernels.append(npath.path_kernel(graph, x, gates1=gates, normalize=True))
     Draws(torch.stack(kernels)).assert_near(limit)
 

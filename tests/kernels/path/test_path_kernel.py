@@ -102,14 +102,14 @@ def test_a_wrong_rule_would_show(name):
     """With one gate flipped the kernel is another one, so agreement above is not an accident."""
     graph, x = _tiny(name)
     gates = graph.gates(x)
-    flipped = npath.Gates(gates.names, (~gates.layers[0], *gates.layers[1:]))
+    flipped = npath.Gates(gates.layers | {gates.names[0]: ~gates[0]})
     kernel = npath.path_kernel(graph, x, gates1=flipped)
     assert (kernel - _kernel_by_signs(name)).abs().max() > 1e-3
 
 
 def _layers(graph, x):
     tensors = []
-    for node, layer in zip(graph.gate_nodes, graph.gates(x[None]).layers, strict=True):
+    for node, layer in zip(graph.gate_nodes, graph.gates(x[None]).layers.values(), strict=True):
         if layer.dtype == torch.int64:
             mask = torch.zeros(node.shape[0], math.prod(node.in_space), dtype=F64)
             layer = mask.scatter(1, layer[0].reshape(-1, 1), 1.0)[None]
@@ -170,7 +170,7 @@ def test_dense_kernel_is_gram_times_overlaps(width):
     graph, x = _dense_gates(width, 5 if isinstance(width, int) else None)
     expected = x @ x.T
     normalized = (x @ x.T) / 7
-    for layer in graph.gates(x).layers:
+    for layer in graph.gates(x).layers.values():
         expected = expected * (layer.double() @ layer.double().T)
         normalized = normalized * (layer.double() @ layer.double().T) / layer.shape[1]
     assert_kernel_close(npath.path_kernel(graph, x), expected, terms=40)
@@ -204,7 +204,7 @@ def test_theorem_for_convolution_with_pooling(pooling, n_conv, n_dense):
 
 
 def _block_products(graph, x, n_blocks, depth):
-    layers = [layer.double() for layer in graph.gates(x).layers]
+    layers = [layer.double() for layer in graph.gates(x).layers.values()]
     overlaps = [layer @ layer.T for layer in layers] + [torch.ones(len(x), len(x), dtype=F64)]
     return [math.prod(overlaps[b * depth : (b + 1) * depth]) for b in range(n_blocks)]
 
@@ -268,7 +268,7 @@ def test_expected_tangent_kernel_is_the_mean_over_random_draws():
 
 
 def _permuted(graph, gates, order):
-    return npath.Gates(gates.names, tuple(gates.layers[i] for i in order))
+    return npath.Gates(dict(zip(gates.names, [gates[i] for i in order], strict=True)))
 
 
 def test_order_of_gate_layers_matters_for_convolution_only():
@@ -377,7 +377,7 @@ def test_deep_dense_network_keeps_its_range():
     with pytest.raises(OverflowError, match="use `normalize=True`"):
         npath.path_kernel(graph, x)
     log = (x @ x.T).abs().log() - math.log(7)
-    for layer in graph.gates(x).layers:
+    for layer in graph.gates(x).layers.values():
         log += (layer.double() @ layer.double().T).log() - math.log(256)
     kernel = npath.path_kernel(graph, x, normalize=True)
     torch.testing.assert_close(kernel.abs().log(), log, rtol=1e-10, atol=1e-10)

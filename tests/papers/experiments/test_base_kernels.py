@@ -48,7 +48,7 @@ def test_gates_are_those_of_the_library():
     walked = gates_and_inputs(layers, x, False)
     for (gates, _), kernel in zip(walked, kernels.values(), strict=True):
         assert torch.equal(gates.float() @ gates.float().T / 16, kernel)
-    linear = decouple(model, "FL", linear_feature=True).gates(x).layers
+    linear = tuple(decouple(model, "FL", linear_feature=True).gates(x).layers.values())
     found = [gates for gates, _ in gates_and_inputs(layers, x, True)]
     assert all(torch.equal(one, two) for one, two in zip(found, linear, strict=True))
     assert torch.equal(walked[0][1].flatten(1), x.flatten(1))

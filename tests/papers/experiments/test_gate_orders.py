@@ -32,7 +32,7 @@ def directory(folder):
 def overlaps(network, x):
     """Product over the layers of how many gates two examples share: the path kernel without the input's part."""
     product = torch.ones(len(x), len(x), dtype=torch.float64)
-    for layer in network.gates(x).layers:
+    for layer in network.gates(x).layers.values():
         flat = layer.flatten(1).double()
         product = product * (flat @ flat.T)
     return product
@@ -57,7 +57,7 @@ def test_path_kernel_of_fc_is_the_same_for_all_orders_and_gates_are_permuted(fin
         network = runs[index].make(directory(folder))
         assert torch.equal(overlaps(network, x), overlaps(own, x))  # products of integers below 2^53: exact
         for layer, source in enumerate(order):
-            assert torch.equal(network.gates(x).layers[layer], own.gates(x).layers[source])
+            assert torch.equal(network.gates(x)[layer], own.gates(x)[source])
     assert len(runs) == 6
 
 

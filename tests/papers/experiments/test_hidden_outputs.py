@@ -37,8 +37,8 @@ def test_gates_are_reversed_and_the_image_is_hidden_from_the_weights(finished):
     network, relu = trained(folder, task), trained(folder, task.gates.work)
     x = task.data.load().test.images[:3]
     own = ROWS["FL"][0]
-    gates = trained(folder, own).gates(x).layers
-    assert all(torch.equal(a, b) for a, b in zip(network.gates(x).layers, reversed(gates), strict=True))
+    gates = tuple(trained(folder, own).gates(x).layers.values())
+    assert all(torch.equal(a, b) for a, b in zip(network.gates(x).layers.values(), reversed(gates), strict=True))
     z = x
     for layer in relu.convolutions:
         z = layer(z)
@@ -57,7 +57,7 @@ def test_pictures_are_the_layers(finished):
     task = ROWS[hidden_outputs.REVERSED][0]
     network, relu = trained(folder, task), trained(folder, task.gates.work)
     x = task.data.load().test.images[:2]
-    gates = network.gates(x).layers
+    gates = tuple(network.gates(x).layers.values())
     with torch.no_grad():
         z, seen = x, network.value_input(x)
         for index in range(3):

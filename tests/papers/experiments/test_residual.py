@@ -51,7 +51,7 @@ def test_fixed_gates_stay_with_all_statistics_of_batch_norm(finished):
 
 def test_max_pools_read_where_the_feature_network_picks():
     network = ROWS["FR-II", "image"][0].make().eval()
-    layers = network.gates(SMOKE.data.load().test.images[:3]).layers
+    layers = tuple(network.gates(SMOKE.data.load().test.images[:3]).layers.values())
     assert [layer.dtype for layer in layers].count(torch.int64) == 4
     assert [layer.dtype for layer in layers].count(torch.bool) == 8
 

@@ -30,15 +30,15 @@ def directory(folder):
 def test_masks_are_rotated_by_each_layers_number_and_repeated(finished):
     folder, _ = finished
     x = SMOKE.data.load().test.images[:7]
-    still = tilings.gated(SMOKE, "FL", (0,), 1)[1].make(directory(folder)).gates(x).layers
-    rotated = tilings.gated(SMOKE, "FL", (1, 3), 1)[1].make(directory(folder)).gates(x).layers
-    tiled = tilings.gated(SMOKE, "FL", (1, 3), 2)[1].make(directory(folder)).gates(x).layers
+    still = tuple(tilings.gated(SMOKE, "FL", (0,), 1)[1].make(directory(folder)).gates(x).layers.values())
+    rotated = tuple(tilings.gated(SMOKE, "FL", (1, 3), 1)[1].make(directory(folder)).gates(x).layers.values())
+    tiled = tuple(tilings.gated(SMOKE, "FL", (1, 3), 2)[1].make(directory(folder)).gates(x).layers.values())
     for layer, shift in enumerate((1, 3)):
         expected = torch.stack([mask.roll((shift, shift), (-2, -1)) for mask in still[layer]])
         assert torch.equal(rotated[layer], expected)
         assert torch.equal(tiled[layer], torch.cat([expected, expected], dim=1))
         assert not torch.equal(rotated[layer], still[layer])
-    common = tilings.gated(SMOKE, "FL", (2,), 1)[1].make(directory(folder)).gates(x).layers
+    common = tuple(tilings.gated(SMOKE, "FL", (2,), 1)[1].make(directory(folder)).gates(x).layers.values())
     assert all(torch.equal(mask, before.roll((2, 2), (2, 3))) for mask, before in zip(common, still, strict=True))
 
 

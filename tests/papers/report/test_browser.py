@@ -266,7 +266,7 @@ def check_numbers(reading, network):
     close(reading["outputs"], outputs)
     assert reading["prediction"] == int(outputs.argmax())
     for name, image in (("gates", x), ("secondGates", second)):
-        for ours, theirs in zip(reading[name], graph.gates(image).layers, strict=True):
+        for ours, theirs in zip(reading[name], graph.gates(image).layers.values(), strict=True):
             assert ours == theirs[0].int().tolist()
     close([reading["logAll"]], [math.log(graph.n_paths)])
     close([reading["logActive"]], npath.active_paths(graph, x))

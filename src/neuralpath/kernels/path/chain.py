@@ -51,7 +51,8 @@ class DenseChain:
         parts = []
         for start in range(0, len(x), EXAMPLES):
             some = slice(start, start + EXAMPLES)
-            layers = (self.graph.gates(x[some]) if gates is None else gates.batch(some)).layers
+            part = self.graph.gates(x[some]) if gates is None else gates.batch(some)
+            layers = tuple(part.layers.values())
             if not use_bits(*layers):
                 return None
             parts.append(PackedLayers.of(layers))

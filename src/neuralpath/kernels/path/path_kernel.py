@@ -51,7 +51,7 @@ def path_kernel(
     >>> import torch, neuralpath as npath
     >>> x = torch.tensor([[1.0, 2.0], [-1.0, 0.5]])
     >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=2), x[:1])
-    >>> gates = graph.gates(x).layers[0].float()
+    >>> gates = graph.gates(x)[0].float()
     >>> bool(torch.equal(npath.path_kernel(graph, x), (x @ x.T) * (gates @ gates.T)))
     True
     """

@@ -326,7 +326,7 @@ def training_memory(make: "Callable[[], nn.Module]", data: DataSpec, training: T
     weights = 4 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     probe = getattr(model, "value", model).eval()
     with torch.no_grad():
-        units = sum(layer[0].numel() for layer in recorded_gates(probe, torch.zeros(1, *data.shape)).layers)
+        units = sum(layer[0].numel() for layer in recorded_gates(probe, torch.zeros(1, *data.shape)).layers.values())
     batch = max(training.batch_size, training.evaluation_batch_size)
     n_images = (data.n_train or data.n_images[0]) + (data.n_test or data.n_images[1])
     gates = min(GATE_MEMORY, n_images * units // 8) if probe is not model else 0

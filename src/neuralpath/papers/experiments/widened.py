@@ -112,8 +112,8 @@ class WidenValue(Task):
         graph = trace(copy.deepcopy(network.feature).double(), x[:1])
 
         def of_feature(images: "Tensor") -> Gates:  # what is repeated stands first
-            layers = network.gates(images).layers
-            return Gates(graph.gate_names, tuple(layer[:, : self.net.width].contiguous() for layer in layers))
+            layers = [layer[:, : self.net.width].contiguous() for layer in network.gates(images).layers.values()]
+            return Gates(dict(zip(graph.gate_names, layers, strict=True)))
 
         gates, gates_test = of_feature(train), of_feature(test)
         options: dict[str, Any] = {"variance": 2 / self.net.width, "progress": False}
@@ -123,7 +123,7 @@ class WidenValue(Task):
     def _train(self, network: "GatedNetwork", x: "Tensor", targets: "Tensor", rate: float) -> None:
         import torch
 
-        gates = [gate.to(x.dtype) for gate in network.gates(x).layers]
+        gates = [gate.to(x.dtype) for gate in network.gates(x).layers.values()]
         weights = [weight for weight in network.value.parameters() if weight.requires_grad]
         for _ in range(self.n_steps_trained):
             loss = 0.5 * (network.value_output(x, gates) - targets).square().sum()
