@@ -21,9 +21,9 @@ from torch import Tensor, nn
 
 import measure
 import neuralpath as npath
-from neuralpath.kernels.limit.fused_dense import DenseStep
-from neuralpath.kernels.limit.fused_gram import TANGENT, dense_kernel
-from neuralpath.kernels.limit.fused_images import ConvolutionStep, LimitChain, fused_image_kernels, prepare_images
+from neuralpath.kernels.limit.fused_dense import TANGENT, DenseStep, dense_kernel
+from neuralpath.kernels.limit.fused_images import fused_image_kernels, prepare_images
+from neuralpath.kernels.limit.fused_program import ConvolutionStep, LimitChain
 from peers.process import RECIPE, Peer
 
 DEPTH, LAYERS = 6, 4

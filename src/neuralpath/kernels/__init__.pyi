@@ -23,7 +23,7 @@ from .limit.limit_kernel import (
     limit_tangent_kernel as limit_tangent_kernel,
     limit_tangent_kernel_tiles as limit_tangent_kernel_tiles,
 )
-from .limit.parts import (
+from .limit.limit_parts import (
     LimitParts as LimitParts,
     limit_tangent_parts as limit_tangent_parts,
     limit_tangent_parts_tiles as limit_tangent_parts_tiles,

@@ -10,8 +10,8 @@ from torch import nn
 
 import neuralpath as npath
 from neuralpath.kernels.limit.activations import Pair
-from neuralpath.kernels.limit.chains import chain_of
-from neuralpath.kernels.limit.setup import make_limit
+from neuralpath.kernels.limit.fused_chains import chain_of
+from neuralpath.kernels.limit.limit_network import limit_network
 
 F64 = torch.float64
 
@@ -67,8 +67,7 @@ def test_pools_whose_only_window_leaves_rows_unread_are_chains_too(pooled):
     x[1, :, 2] = 100  # a row that the network never reads
     model = network(3, (("c", 1, 1, 0), ("p", 2, 2)), pooled)
     graph = npath.trace(model, x[:1])
-    limit = make_limit(graph, (Pair.SLOPES,), activation=None, weight_variance=None, bias_variance=0.0)
-    assert chain_of(limit) is not None
+    assert chain_of(limit_network(graph, (Pair.SLOPES,))) is not None
     assert torch.equal(model(x[:1]), model(x[1:]))
     torch.testing.assert_close(npath.limit_output_kernel(graph, x), torch.ones(2, 2, dtype=F64))
     torch.testing.assert_close(npath.limit_tangent_kernel(graph, x), 2 * torch.ones(2, 2, dtype=F64))

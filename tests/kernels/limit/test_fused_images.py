@@ -7,17 +7,15 @@ import pytest
 import torch
 from hypothesis import given, settings, strategies as st
 
-from kernels.limit.fused_chains import image_chain
+from kernels.limit.reference_chains import image_chain
 from neuralpath.kernels.limit.fused_dense import DenseStep
 from neuralpath.kernels.limit.fused_images import (
-    ConvolutionStep,
-    LimitChain,
-    PoolStep,
     fused_image_kernels,
     position_pairs,
     prepare_images,
     workspace_bytes,
-)  # fmt: skip
+)
+from neuralpath.kernels.limit.fused_program import ConvolutionStep, LimitChain, PoolStep
 from reference import cases
 from reference.recursion import limit_kernels_by_recursion
 from reference.values import NAMES, reference
@@ -173,22 +171,22 @@ def test_memory_of_stored_displacements_is_counted():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: ConvolutionStep((0, 3), 1.0), "window and stride of a convolution must be positive"),
-        (lambda: ConvolutionStep((3, 3), 1.0, before=(-1, 0)), "padding must not be negative"),
-        (lambda: ConvolutionStep((3, 3), 1.0, slope=math.inf), "`slope` must be a finite number"),
-        (lambda: PoolStep((2, 2), (0, 1)), "window and stride of a pool must be positive"),
-        (lambda: LimitChain((PoolStep((2, 2), (2, 2)),), True, OUTPUT), "at least one convolution"),
-        (lambda: LimitChain((SAME,), True, ()), "the last, the output, slope=None"),
+        (lambda: ConvolutionStep((0, 3), 1.0), r"convolution.*\(0, 3\)"),
+        (lambda: ConvolutionStep((3, 3), 1.0, before=(-1, 0)), r"padding.*\(-1, 0\)"),
+        (lambda: ConvolutionStep((3, 3), 1.0, slope=math.inf), "`slope`.*inf"),
+        (lambda: PoolStep((2, 2), (0, 1)), r"pool.*\(0, 1\)"),
+        (lambda: LimitChain((PoolStep((2, 2), (2, 2)),), True, OUTPUT), "convolution"),
+        (lambda: LimitChain((SAME,), True, ()), "slope=None"),
         (
             lambda: prepare_images(LimitChain((PoolStep((9, 9), (1, 1)), SAME), True, OUTPUT), torch.ones(1, 1, 8, 8)),
-            r"a window of \(9, 9\) does not fit into images of \(8, 8\)",
+            r"\(9, 9\).*\(8, 8\)",
         ),
         (
             lambda: prepare_images(
                 LimitChain((ConvolutionStep((1, 1), 1.0, before=(9, 0), circular=True),), True, OUTPUT),
                 torch.ones(1, 1, 8, 8),
             ),
-            "circular padding of .* exceeds images",
+            r"circular padding.*\(9, 0\).*\(8, 8\)",
         ),
     ],
 )
@@ -200,5 +198,5 @@ def test_bad_input_is_refused(make, message):
 def test_batches_prepared_for_other_chains_are_refused():
     x = torch.ones(2, 1, 4, 4)
     one, two = (prepare_images(LimitChain((SAME,) * n, True, OUTPUT), x) for n in (1, 2))
-    with pytest.raises(ValueError, match="prepared for the same chain"):
+    with pytest.raises(ValueError, match="`rows` and `columns`"):
         fused_image_kernels(one, two)

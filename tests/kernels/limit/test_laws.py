@@ -13,7 +13,7 @@ import neuralpath as npath
 from neuralpath import nets
 from neuralpath.gates import GeluGate
 from neuralpath.kernels.limit.activations import Pair
-from neuralpath.kernels.limit.chains import chain_of
+from neuralpath.kernels.limit.fused_chains import chain_of
 from neuralpath.kernels.limit.limit_kernel import (
     limit_output_kernel,
     limit_output_kernel_tiles,
@@ -22,10 +22,9 @@ from neuralpath.kernels.limit.limit_kernel import (
     limit_tangent_kernel,
     limit_tangent_kernel_tiles,
 )
-from neuralpath.kernels.limit.limit_tiles import make_job, pair_cost, planned
-from neuralpath.kernels.limit.parts import limit_tangent_parts, limit_tangent_parts_tiles
-from neuralpath.kernels.limit.setup import make_limit
-from neuralpath.kernels.limit.structure import Need
+from neuralpath.kernels.limit.limit_network import limit_network
+from neuralpath.kernels.limit.limit_parts import limit_tangent_parts, limit_tangent_parts_tiles
+from neuralpath.kernels.limit.limit_reading import Need, ReadingTiles, pair_cost
 from neuralpath.kernels.tiling import tiled_kernel as tiled_kernels
 from tiny import Net, conv1, conv2, dense
 
@@ -99,9 +98,8 @@ def test_symmetric_positive_and_the_same_in_blocks(name, kernel):
     tiles = TILES[kernel](graph, x, **arguments)
     assert float(tiles.estimate().seconds) >= 0
     carried = () if kernel is limit_output_kernel else (Pair.SLOPES,)
-    given = {"activation": None, "weight_variance": None, "bias_variance": 0.0} | arguments
-    job = make_job(make_limit(graph, carried, **given), x, None)
-    smallest = pair_cost(job.limit, job.needs, x.dtype).smallest
+    general = ReadingTiles.of(limit_network(graph, carried, **arguments), x, None)
+    smallest = pair_cost(general.network, general.needs, x.dtype).smallest
     small = TILES[kernel](graph, x, memory=4 * smallest, **arguments)
     assert small.plan.block1 < len(x)
     assert small.plan.working_bytes <= 4 * smallest
@@ -113,17 +111,16 @@ def test_symmetric_positive_and_the_same_in_blocks(name, kernel):
 @pytest.mark.parametrize("name", NETS)
 def test_variances_are_computed_anew_where_they_do_not_fit(name):
     graph, x = _traced(name)
-    given = {"activation": None, "weight_variance": None, "bias_variance": 0.0} | _arguments(name)
-    job = make_job(make_limit(graph, (Pair.SLOPES,), **given), x, None)
-    _, plan = planned(job, 10**9)
+    network = limit_network(graph, (Pair.SLOPES,), **_arguments(name))
+    tiles, plan = ReadingTiles.of(network, x, None).planned(10**9)
     assert plan.kept_bytes > 0
-    own = pair_cost(job.limit, job.own_needs, x.dtype)
-    least = pair_cost(job.limit, job.needs, x.dtype).smallest + 2 * own.smallest
-    anew, plan = planned(make_job(job.limit, x.repeat(60, *(1,) * (x.ndim - 1)), None), least)
+    own = pair_cost(network, tiles.own_needs, x.dtype)
+    least = pair_cost(network, tiles.needs, x.dtype).smallest + 2 * own.smallest
+    again, plan = ReadingTiles.of(network, x.repeat(60, *(1,) * (x.ndim - 1)), None).planned(least)
     assert plan.kept_bytes == 0
-    assert anew.variances is None
+    assert again.variances is None
     tile = next(iter(plan.tiles()))
-    torch.testing.assert_close(anew.kernels(tile)[-1], planned(job, 10**9)[0].kernels(tile)[-1], rtol=1e-13, atol=1e-13)
+    torch.testing.assert_close(again.kernels(tile)[-1], tiles.kernels(tile)[-1], rtol=1e-13, atol=1e-13)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -264,15 +261,13 @@ def test_parts_as_tiles_know_their_size_and_are_refused_beyond_memory(monkeypatc
     assert estimate.result_bytes == 3 * len(x) ** 2 * x.element_size()
     assert estimate.seconds > 0
     monkeypatch.setattr(tiled_kernels, "available_memory", lambda: estimate.result_bytes - 1)
-    with pytest.raises(MemoryError, match="the limit tangent kernel in parts of"):
+    with pytest.raises(MemoryError, match="limit tangent kernel"):
         limit_tangent_parts(graph, x, activation=soft)
 
 
 def test_parts_beyond_the_range_are_refused():
     graph, x = _traced("dense")
-    with pytest.raises(
-        OverflowError, match="the limit tangent kernel in parts passes the range of float64: scale the inputs"
-    ):
+    with pytest.raises(OverflowError, match=r"limit tangent kernel.*float64"):
         limit_tangent_parts(graph, 1e200 * x, activation=npath.SoftGate(3.0))
 
 
@@ -286,14 +281,14 @@ def test_hard_gates_have_no_feature_part():
 def test_flattened_networks_need_equal_positions_only():
     for name, most in (("flattened", Need.EQUAL), ("pooled", Need.ALL)):
         graph, x = _traced(name)
-        limit = make_limit(graph, (), activation=None, weight_variance=None, bias_variance=0.0)
-        job = make_job(limit, x, None)
-        assert max(job.needs.values()) is most
-        places = [limit.places[node.name] for node in graph.nodes]
-        positions = max(math.prod(place.shape[1:]) for place in places if not place.fixed)
+        network = limit_network(graph, ())
+        tiles = ReadingTiles.of(network, x, None)
+        assert max(tiles.needs.values()) is most
+        shapes = [values.shape for values in network.distributions.values() if not values.fixed]
+        positions = max(math.prod(shape[1:]) for shape in shapes)
         largest = positions if most is Need.EQUAL else positions**2
-        assert largest * 8 <= pair_cost(limit, job.needs, F64).bytes_per_pair <= 16 * largest * 8
-        assert max(job.own_needs.values()) is Need.EQUAL  # no activation reads what has been pooled
+        assert largest * 8 <= pair_cost(network, tiles.needs, F64).bytes_per_pair <= 16 * largest * 8
+        assert max(tiles.own_needs.values()) is Need.EQUAL  # no activation reads what has been pooled
 
 
 def test_other_networks_are_no_chains():
@@ -315,11 +310,6 @@ def test_other_networks_are_no_chains():
         except npath.UnsupportedOperation:
             assert name == "a sum instead of a mean"
             continue
-        limit = make_limit(graph, (Pair.SLOPES,), activation=None, weight_variance=None, bias_variance=0.0)
-        assert chain_of(limit) is None, name
+        assert chain_of(limit_network(graph, (Pair.SLOPES,))) is None, name
     trained = nn.Sequential(conv2(2, 3, 2, True), nn.ReLU(), *head).double()
-    limit = make_limit(
-        npath.trace(trained, x), (Pair.SLOPES,), activation=None, weight_variance=None, bias_variance=0.0,
-        bias_gradient=1.0,
-    )  # fmt: skip
-    assert chain_of(limit) is None
+    assert chain_of(limit_network(npath.trace(trained, x), (Pair.SLOPES,), bias_gradient=1.0)) is None

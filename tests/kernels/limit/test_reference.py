@@ -9,9 +9,9 @@ import neuralpath as npath
 from kernels.limit.networks import torch_network, weighted
 from neuralpath.graph import nodes as n
 from neuralpath.kernels.limit.activations import Pair
-from neuralpath.kernels.limit.chains import chain_of
+from neuralpath.kernels.limit.fused_chains import chain_of
 from neuralpath.kernels.limit.limit_kernel import limit_output_kernel, limit_tangent_kernel
-from neuralpath.kernels.limit.setup import make_limit
+from neuralpath.kernels.limit.limit_network import limit_network
 from reference.values import NAMES, reference
 
 BY_RULE = 1e-9  # accuracy of quadrature
@@ -29,8 +29,7 @@ def _traced(name):
 
 def _is_chain(name):
     graph, _, biases = _traced(name)
-    limit = make_limit(graph, (Pair.SLOPES,), activation=None, weight_variance=None, bias_variance=biases)
-    return chain_of(limit) is not None
+    return chain_of(limit_network(graph, (Pair.SLOPES,), bias_variance=biases)) is not None
 
 
 def _assert_as_stored(name):

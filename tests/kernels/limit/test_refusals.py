@@ -8,7 +8,7 @@ from torch import nn
 import neuralpath as npath
 import zoo
 from neuralpath.kernels.limit.limit_kernel import limit_output_kernel, limit_path_kernel, limit_tangent_kernel
-from neuralpath.kernels.limit.parts import limit_tangent_parts
+from neuralpath.kernels.limit.limit_parts import limit_tangent_parts
 from neuralpath.kernels.tiling.plan import BudgetTooSmall
 from tiny import Net, conv1, conv2, dense
 
@@ -61,36 +61,36 @@ class WithShift(nn.Module):
 REFUSED = {
     "max pool": (
         nn.Sequential(conv1(2, 3, 3), nn.MaxPool1d(2), nn.Flatten(), dense(9, 1)), (2, 8),
-        r"'1': max pooling: the largest of several normal variables has no such closed limit"),
+        r"'1': max pooling"),
     "batch norm": (
         nn.Sequential(dense(3, 4), nn.BatchNorm1d(4), nn.ReLU(), dense(4, 1)), (3,),
-        r"'1.scale': batch norm: its statistics belong to one network of finite width"),
+        r"'1.scale': batch norm"),
     "same source": (
         Net(_same_source, a=dense(3, 4), b=dense(4, 1)), (3,),
-        r"'add': branches that come from the same layer meet \('a'\): their covariance is not derived"),
+        r"'add': .*same layer.*\('a'\)"),
     "not normal": (
         Net(_not_normal, a=dense(3, 4), b=dense(4, 4), c=dense(4, 1)), (3,),
-        r"'relu#2': an activation of values that are not normal"),
+        r"'relu#2': .*not normal"),
     "concatenation": (
         Net(lambda m, x: m.c(torch.cat([m.a(x), m.b(x)], 1)), a=dense(3, 2), b=dense(3, 2), c=dense(4, 1)), (3,),
-        r"'concat': a concatenation: the limit depends on the ratio of the widths"),
+        r"'concat': "),
     "groups": (
         nn.Sequential(conv1(2, 4, 3), nn.ReLU(), conv1(4, 4, 3, groups=2), nn.Flatten(), dense(16, 1)), (2, 8),
-        r"'2': a convolution in groups"),
-    "channels": (Net(_sliced, a=dense(3, 4), b=dense(3, 1)), (3,), r"'slice': picks, repeats or reorders channels"),
+        r"'2': .*groups"),
+    "channels": (Net(_sliced, a=dense(3, 4), b=dense(3, 1)), (3,), r"'slice': .*channels"),
     "input added": (
         Net(lambda m, x: m.b(F.relu(x + m.a(x))), a=dense(3, 3), b=dense(3, 1)), (3,),
-        r"'add': adds the input, or a constant, to random values"),
+        r"'add': .*input, or a constant"),
     "constant added": (
         Net(lambda m, x: m.b(F.relu(1 + m.a(x))), a=dense(3, 3), b=dense(3, 1)), (3,),
-        r"adds the input, or a constant, to random values"),
+        r"input, or a constant"),
     "scale of channels": (
         Net(lambda m, x: m.b(m.a(x) * torch.tensor([1.0, 2.0, 3.0], dtype=F64)), a=dense(3, 3), b=dense(3, 1)), (3,),
-        r"a scale that differs from channel to channel"),
+        r"scale.*channel"),
     "slopes": (
-        nn.Sequential(dense(3, 2), nn.PReLU(2), dense(2, 1)), (3,), r"'1': slopes that differ from channel to channel"),
-    "shared bias": (WithShift(_shared_bias, (1,)), (3,), r"a bias that all channels share"),
-    "bias of the input": (WithShift(_trained_input, (3,)), (3,), r"a trained shift of the input"),
+        nn.Sequential(dense(3, 2), nn.PReLU(2), dense(2, 1)), (3,), r"'1': slopes.*channel"),
+    "shared bias": (WithShift(_shared_bias, (1,)), (3,), r"bias.*channels"),
+    "bias of the input": (WithShift(_trained_input, (3,)), (3,), r"shift of the input"),
 }  # fmt: skip
 
 
@@ -101,14 +101,14 @@ def test_refused_by_name(name):
         model[1].weight.data = torch.tensor([0.1, 0.2], dtype=F64)
     graph, x = _graph(model, *shape)
     for kernel in (limit_tangent_kernel, limit_output_kernel, limit_path_kernel, limit_tangent_parts):
-        with pytest.raises(ValueError, match=r"infinite width is not known for this network:\n.*" + message):
+        with pytest.raises(ValueError, match=r"(?s)infinite width.*" + message):
             kernel(graph, x)
 
 
 def test_all_refusals_come_at_once():
     model, x = zoo.build("resnet18", dtype=F64)
     graph = npath.trace(model, x[:1])
-    with pytest.raises(ValueError, match="not known") as error:
+    with pytest.raises(ValueError, match="infinite width") as error:
         limit_tangent_kernel(graph, x)
     text = str(error.value)
     assert text.count("batch norm") == 20
@@ -120,13 +120,13 @@ def test_all_refusals_come_at_once():
 def test_tied_weights_are_refused():
     layer = dense(3, 3)
     graph, x = _graph(nn.Sequential(layer, nn.ReLU(), layer), 3)
-    with pytest.raises(ValueError, match="the kernel of infinite width is not defined for tied weights"):
+    with pytest.raises(ValueError, match=r"infinite width.*tied weights"):
         limit_tangent_kernel(graph, x)
 
 
 def test_a_network_without_weights_on_the_input_is_refused():
     graph, x = _graph(Net(lambda m, x: F.relu(x)), 3)
-    with pytest.raises(ValueError, match="the output depends on no random weights"):
+    with pytest.raises(ValueError, match=r"output.*random weights"):
         limit_output_kernel(graph, x)
 
 
@@ -137,21 +137,21 @@ def net():
 
 def test_activations_that_go_with_different_variances_ask_for_one(net):
     graph, x = net
-    with pytest.raises(ValueError, match=r"different variances of weights \(2 at '1', 1.835 at '3'\): give `weight_v"):
+    with pytest.raises(ValueError, match=r"\(2 at '1', 1.835 at '3'\).*`weight_variance`"):
         limit_tangent_kernel(graph, x)
     assert limit_tangent_kernel(graph, x, weight_variance=1.9).shape == (2, 2)
 
 
 @pytest.mark.parametrize(("arguments", "message"), [
-    ({"weight_variance": 0.0}, "`weight_variance` must be positive and finite"),
-    ({"weight_variance": {"2": 1.0}}, r"`weight_variance` must have one number for each layer .* missing: 4"),
+    ({"weight_variance": 0.0}, "`weight_variance`.*got 0.0"),
+    ({"weight_variance": {"2": 1.0}}, r"`weight_variance`.* missing: 4"),
     ({"weight_variance": {"0": 1.0, "2": 1.0, "4": 1.0}}, "unknown: 0"),
-    ({"weight_variance": 2.0, "output_variance": -1.0}, "`output_variance` must be positive and finite"),
-    ({"weight_variance": 2.0, "bias_variance": -1.0}, "`bias_variance` must be 0 or positive and finite"),
-    ({"weight_variance": 2.0, "bias_gradient": float("nan")}, "`bias_gradient` must be 0 or positive and finite"),
-    ({"weight_variance": 2.0, "bias_variance": {"no": 0.1}}, r"must have one number for each bias \(0.b"),
-    ({"activation": {"no": torch.tanh}}, "names that are no activations of the graph: no; they are 1, 3"),
-    ({"weight_variance": 2.0, "memory": 10}, "one pair of examples needs"),
+    ({"weight_variance": 2.0, "output_variance": -1.0}, "`output_variance`.*-1.0"),
+    ({"weight_variance": 2.0, "bias_variance": -1.0}, "`bias_variance`.*-1.0"),
+    ({"weight_variance": 2.0, "bias_gradient": float("nan")}, "`bias_gradient`.*nan"),
+    ({"weight_variance": 2.0, "bias_variance": {"no": 0.1}}, r"`bias_variance`.*\(0.b"),
+    ({"activation": {"no": torch.tanh}}, "`activation`.*: no; .* 1, 3"),
+    ({"weight_variance": 2.0, "memory": 10}, "budget is 10 bytes"),
 ])  # fmt: skip
 def test_arguments_that_do_not_fit(net, arguments, message):
     graph, x = net
@@ -162,7 +162,7 @@ def test_arguments_that_do_not_fit(net, arguments, message):
 
 def test_what_is_no_number_is_refused(net, without_type_checks):
     graph, x = net
-    with pytest.raises(TypeError, match=r"`output_variance` must be a number \(or 'equal' or 'half'\), got a str"):
+    with pytest.raises(TypeError, match=r"`output_variance`.*'equal' or 'half'.*str"):
         limit_tangent_kernel(graph, x, weight_variance=2.0, output_variance="twice")
     with pytest.raises(TypeError, match="`graph` must be a PathGraph"):
         limit_tangent_kernel(nn.ReLU(), x)
@@ -178,16 +178,16 @@ def test_inputs_that_do_not_fit(net, without_type_checks):
 def test_parts_and_paths_need_gates():
     graph, x = _graph(nn.Sequential(dense(3, 4), nn.Softplus(), dense(4, 1)), 3)
     for kernel in (limit_tangent_parts, limit_path_kernel):
-        with pytest.raises(ValueError, match=r"Softplus\(beta=1.0\) at '1' is not of the form q \* gate"):
+        with pytest.raises(ValueError, match=r"Softplus\(beta=1.0\) at '1'"):
             kernel(graph, x)
 
 
 @pytest.mark.parametrize(
     ("layer", "activation", "message"),
     [
-        (nn.Tanh(), None, "^tanh at '1' is not of the form"),
-        (nn.ReLU(), torch.sin, "^the activation sin at '1' is not of the form"),
-        (nn.ReLU(), {"1": npath.ByQuadrature(torch.sin, name="a sine")}, "^a sine at '1' is not of the form"),
+        (nn.Tanh(), None, "^tanh at '1' "),
+        (nn.ReLU(), torch.sin, "^the activation sin at '1' "),
+        (nn.ReLU(), {"1": npath.ByQuadrature(torch.sin, name="a sine")}, "^a sine at '1' "),
     ],
 )
 def test_activations_without_gates_are_named_with_their_node(layer, activation, message):
@@ -205,12 +205,11 @@ def _named(q):
 @pytest.mark.parametrize(
     ("activation", "message"),
     [
-        (lambda q: q.sum(), r"^the activation <lambda> must be an elementwise function, .* it gave a float64 tensor of "
-                            r"shape \(\)"),
-        (_named, r"^the activation _named must be an elementwise function, which gives a tensor of the shape"),
-        (lambda q: None, "it gave a NoneType"),
-        (lambda q: 0.5, "it gave a float"),
-        (npath.ByQuadrature(lambda q: q.mean(), name="my mean"), "^my mean must be an elementwise function"),
+        (lambda q: q.sum(), r"^the activation <lambda> .*elementwise.* float64 tensor of shape \(\)"),
+        (_named, r"^the activation _named .*elementwise"),
+        (lambda q: None, "NoneType"),
+        (lambda q: 0.5, "a float"),
+        (npath.ByQuadrature(lambda q: q.mean(), name="my mean"), "^my mean .*elementwise"),
     ],
 )  # fmt: skip
 def test_functions_that_are_not_elementwise(activation, message):
@@ -222,32 +221,32 @@ def test_functions_that_are_not_elementwise(activation, message):
 
 def test_a_function_of_the_input_that_is_not_elementwise():
     graph, x = _graph(nn.Sequential(nn.ReLU(), dense(3, 4), nn.ReLU(), dense(4, 1)), 3)
-    with pytest.raises(ValueError, match=r"^the activation <lambda> must be an elementwise function"):
+    with pytest.raises(ValueError, match=r"^the activation <lambda> .*elementwise"):
         limit_output_kernel(graph, x, activation={"0": lambda q: q[:, :2]})
 
 
 @pytest.mark.parametrize("function", [lambda q: torch.tanh(q.detach()), torch.ones_like])
 def test_a_function_that_hides_its_derivative(function):
     graph, x = _graph(nn.Sequential(dense(3, 4), nn.ReLU(), dense(4, 1)), 3)
-    with pytest.raises(ValueError, match="has no derivative: write it in torch operations, without `detach`"):
+    with pytest.raises(ValueError, match=r"derivative.*`detach`"):
         limit_tangent_kernel(graph, x, activation=function)
 
 
 def test_a_gate_that_is_not_elementwise():
     graph, x = _graph(nn.Sequential(dense(3, 4), nn.ReLU(), dense(4, 1)), 3)
     wrong = npath.ByQuadrature(torch.nn.functional.silu, lambda q: torch.sigmoid(q).mean(-1))
-    with pytest.raises(ValueError, match=r"^the activation must be an elementwise function"):
+    with pytest.raises(ValueError, match=r"^the activation .*elementwise"):
         limit_path_kernel(graph, x, activation=wrong)
 
 
 def test_kinks_are_refused_with_the_accuracy_reached():
     graph, x = _graph(nn.Sequential(conv2(1, 2, 2), nn.ReLU6(), nn.Flatten(), dense(8, 1)), 1, 3, 3)
-    with pytest.raises(ValueError, match=r"expectations of ClippedGate\(upper=6.0\) .* not to the accuracy of 1.0e-09"):
+    with pytest.raises(ValueError, match=r"ClippedGate\(upper=6.0\) .*1.0e-09"):
         limit_output_kernel(graph, 30 * x)
 
 
 def test_a_result_beyond_the_range_is_refused():
     model = nn.Sequential(dense(3, 4), nn.ReLU(), dense(4, 1))
     x = torch.full((2, 3), 1e20)
-    with pytest.raises(OverflowError, match="the limit tangent kernel passes the range of float32"):
+    with pytest.raises(OverflowError, match=r"limit tangent kernel .*float32"):
         limit_tangent_kernel(npath.trace(model, x[:1]), x)

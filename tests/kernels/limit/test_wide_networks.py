@@ -12,7 +12,7 @@ import neuralpath as npath
 from kernels.limit.wide import Draws, drawn, layer_sizes, outputs_of_draws, tangents_of_draws
 from neuralpath import nets
 from neuralpath.kernels.limit.limit_kernel import limit_output_kernel, limit_path_kernel, limit_tangent_kernel
-from neuralpath.kernels.limit.parts import limit_tangent_parts
+from neuralpath.kernels.limit.limit_parts import limit_tangent_parts
 from tiny import Net, conv1, conv2, dense
 
 F64 = torch.float64

@@ -2,18 +2,28 @@ r"""Infinite-width kernels of a chain of dense layers with ReLUs, all layers in 
 
 Pre-activations of two examples have a covariance :math:`\Sigma` and a tangent kernel :math:`\tilde K`. A dense layer of
 weight variance g / fan-in and bias variance b gives :math:`\Sigma = g A + b`, :math:`\tilde K = g C + b`, and an
-activation f gives :math:`A = E[f f']`, :math:`C = A + \tilde K E[f' f'']`. In front of the first layer A and C are the
-inner product of the inputs, not divided by their number.
+activation f gives :math:`A = E[f f']`, :math:`C = A + \tilde K E[f' f'']`. At the input of the first layer A and C are
+the inner product of the examples, not divided by their length.
 
-A tile of pairs goes through all layers while it is in the cache; of a symmetric kernel only the upper half is computed.
-Layers are computed in double precision for inputs of either: the angle between similar examples is the square root of a
-small difference, and its error would grow with each layer.
-On the diagonal, where the angle is 0, the values are exact. An example whose variance is 0 (a zero input, without
-biases) has an angle of pi / 2 with every other, so that its kernels are 0 and finite.
+The result overwrites the Gram matrix of the inputs, so no other memory of its size is needed:
+
+             0        TILE      2 TILE                    columns n2
+           0 +---------+---------+---------+- - -+
+             |  tile   |  tile   |  tile   |     |   stripe 1: STRIPE_PAIRS pairs. First torch.mm writes its part of the
+        TILE +---------+---------+---------+- - -+   Gram matrix, then all layers run on its tiles, in threads.
+             | (copied)|  tile   |  tile   |     |
+             +---------+---------+---------+- - -+   stripe 2
+      rows   | (copied)| (copied)|  tile   |     |   symmetric kernels: tiles on and above the diagonal are computed,
+        n1   +---------+---------+---------+- - -+   and each is copied to its mirror image.
+
+A row of a tile goes through all layers while it is in the cache. Layers are computed in double precision for inputs of
+either precision: the angle between similar examples is the square root of a small difference, and its error would grow
+with each layer. On the diagonal, where the angle is 0, the values are exact. An example whose variance is 0 (a zero
+input, without biases) has an angle of pi / 2 with every other, so that its kernels are 0 and finite.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,19 +31,31 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath._loops import bend_of, in_threads, run_tiles, squared_lengths, use_bits
+from neuralpath._loops import bend_of, in_threads, run_tiles, run_tiles_in_place, squared_lengths, use_bits
+from neuralpath.kernels.tiling.plan import Tile
 
 TILE = 128
 """Rows and columns of a tile: its two values for each pair stay in the second-level cache."""
+
+STRIPE_PAIRS = 2**23
+"""Pairs of a stripe: some tenths of a second, after which a progress bar moves. Products and loops do not alternate
+more often, because the threads of a matrix product spin for a while before they sleep and would slow down the loops."""
+
+GRAM_ROWS = 4 * TILE
+"""Rows of one matrix product: few enough to skip most of the lower half, and enough for a fast product."""
+
+NEAR = 0.999
+"""A cosine beyond which inner products are summed again in double precision, as the lengths are. An angle near 0 has
+half of their digits only: in single precision an example would be at an angle of 5e-4 with its own copy."""
 
 DTYPES = (torch.float32, torch.float64)
 
 
 @dataclass(frozen=True, slots=True)
 class DenseStep:
-    """A dense layer, and the leaky ReLU after it: its slope below 0, or None for the output layer, which has none."""
+    """A dense layer and the leaky ReLU after it: its slope for negative values, or None for the output layer."""
 
-    weight_variance: float  # times 1 / fan-in; of the first layer of a network: as it is
+    weight_variance: float  # times fan-in; for the first layer of a network: of one weight
     bias_variance: float = 0.0
     slope: float | None = 0.0
 
@@ -55,16 +77,121 @@ class LimitKernels:
     tangent: Float[Tensor, "batch1 batch2"]
 
 
-def can_fuse(*tensors: Tensor) -> bool:
-    """Whether the fused kernels serve: single or double precision in main memory, with numba on."""
-    return use_bits() and all(t.device.type == "cpu" and t.dtype in DTYPES for t in tensors)
+@dataclass(frozen=True, slots=True)
+class Combination:
+    """A sum of the output kernel, the tangent kernel and a constant, by their factors."""
+
+    output: float = 0.0
+    tangent: float = 0.0
+    constant: float = 0.0
+
+    def of(self, kernels: LimitKernels) -> Float[Tensor, "batch1 batch2"]:
+        """The sum for computed kernels."""
+        if self == OUTPUT:
+            return kernels.output
+        if self == TANGENT:
+            return kernels.tangent
+        return self.output * kernels.output + self.tangent * kernels.tangent + self.constant
 
 
-def squares(x: Float[Tensor, "batch unit"]) -> Float[Tensor, " batch"]:
-    """Squared lengths in double precision, without torch, which would wake its threads for this little."""
-    lengths = np.empty(len(x))
-    squared_lengths(lengths, x.contiguous().numpy())
-    return torch.from_numpy(lengths)
+OUTPUT, TANGENT = Combination(output=1.0), Combination(tangent=1.0)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseTiles:
+    """The kernel of a dense chain, tile by tile or all at once."""
+
+    steps: tuple[DenseStep, ...]
+    combination: Combination
+    x1: Float[Tensor, "_batch1 unit"]
+    x2: Float[Tensor, "_batch2 unit"] | None
+
+    def tile(self, tile: Tile) -> Float[Tensor, "rows columns"]:
+        """One tile; of one batch with itself, symmetric on the diagonal."""
+        if self.x2 is None and tile.rows == tile.columns:
+            return dense_kernel(self.steps, self.combination, self.x1[tile.rows])
+        columns = (self.x1 if self.x2 is None else self.x2)[tile.columns]
+        return dense_kernel(self.steps, self.combination, self.x1[tile.rows], columns)
+
+    def write(self, out: Float[Tensor, "_batch1 _batch2"], progress: Callable[[int], None]) -> None:
+        """Write the whole kernel into ``out``."""
+        write_dense_kernel(out, self.steps, self.combination, self.x1, self.x2, progress)
+
+
+def dense_kernel(
+    steps: Sequence[DenseStep],
+    combination: Combination,
+    x1: Float[Tensor, "_batch1 unit"],
+    x2: Float[Tensor, "_batch2 unit"] | None = None,
+) -> Float[Tensor, "_batch1 _batch2"]:
+    """Output kernel, tangent kernel or a sum of them of a dense chain, for two batches or for one with itself.
+
+    Cost: the Gram matrix, then about 90 operations for each pair and layer.
+    Raises: ValueError if a step before the last has no activation, or the last has one; TypeError where ``can_fuse``
+    is False.
+    """
+    out = torch.empty(len(x1), len(x1 if x2 is None else x2), dtype=x1.dtype)
+    write_dense_kernel(out, steps, combination, x1, x2)
+    return out
+
+
+def write_dense_kernel(
+    out: Float[Tensor, "_batch1 _batch2"],
+    steps: Sequence[DenseStep],
+    combination: Combination,
+    x1: Float[Tensor, "_batch1 unit"],
+    x2: Float[Tensor, "_batch2 unit"] | None = None,
+    progress: Callable[[int], None] | None = None,
+    *,
+    stripe_pairs: int = STRIPE_PAIRS,
+) -> None:
+    """Write a combination of both kernels of two batches, or of one with itself, into a contiguous ``out``.
+
+    ``progress`` is called with the number of pairs of each finished stripe. Cost and errors as for ``dense_kernel``.
+    """
+    check_fusible(x1, x1 if x2 is None else x2)
+    check_head(steps)
+    rows, symmetric = x1.detach(), x2 is None
+    columns = rows if x2 is None else x2.detach()
+    variances = _squared_lengths(rows)
+    profile1 = _profiles(steps, variances)
+    profile2 = profile1 if symmetric else _profiles(steps, _squared_lengths(columns))
+    constants, values = _constants(steps), out.numpy()
+    inputs = rows.contiguous().numpy(), columns.contiguous().numpy()
+    factors = combination.output, combination.tangent, combination.constant
+    n1, n2 = out.shape
+    height = max(1, stripe_pairs // max(n2 * TILE, 1)) * TILE
+    for top in range(0, n1, height):
+        bottom = min(top + height, n1)
+        _write_gram(out, rows, columns, top, bottom, symmetric)
+        corners = _tile_corners(top, bottom, n2, symmetric)
+
+        def run(share: slice, corners: np.ndarray = corners) -> None:
+            run_tiles_in_place(
+                values, *inputs, NEAR, profile1, profile2, constants, factors, corners[share], TILE, symmetric
+            )
+
+        in_threads(run, len(corners))
+        if progress is not None:
+            count = bottom - top
+            progress(count * (n1 - top) - count * (count - 1) // 2 if symmetric else count * n2)
+    if symmetric:
+        output, tangent = _diagonals(steps, variances, variances)
+        out.diagonal().copy_(combination.output * output + combination.tangent * tangent + combination.constant)
+
+
+def _write_gram(out: Tensor, rows: Tensor, columns: Tensor, top: int, bottom: int, symmetric: bool) -> None:
+    """Inner products of a stripe's pairs; of a symmetric kernel those on and above the diagonal, roughly."""
+    for start in range(top, bottom, GRAM_ROWS):
+        part = slice(start, min(start + GRAM_ROWS, bottom))
+        left = start if symmetric else 0
+        torch.mm(rows[part], columns[left:].T, out=out[part, left:])
+
+
+def _tile_corners(top: int, bottom: int, n2: int, symmetric: bool) -> np.ndarray:
+    """First row and column of each tile that is computed; a list of them gives each thread an equal share."""
+    corners = [(i, j) for i in range(top, bottom, TILE) for j in range(i if symmetric else 0, n2, TILE)]
+    return np.array(corners, np.int64)
 
 
 def apply_dense_steps(
@@ -77,39 +204,38 @@ def apply_dense_steps(
 ) -> LimitKernels:
     """Take A and C of all pairs, and A of each example with itself, through a chain of dense layers.
 
-    Without ``variance2`` the batches are one, and the kernel is symmetric; ``tangent_diagonal`` is then C of each
-    example with itself, where that is not A. The variances are in double precision.
+    Without ``variance2`` the kernel of one batch with itself, which is symmetric; ``tangent_diagonal`` is then C of
+    each example with itself, where that is not A. The variances are in double precision.
     """
     symmetric = variance2 is None
     diagonal = variance1 if tangent_diagonal is None else tangent_diagonal
-    final, final_tangent = diagonals(steps, variance1, diagonal)
-    profile1 = profiles(steps, variance1)
-    profile2 = profile1 if variance2 is None else profiles(steps, variance2)
+    output_diagonal, diagonal = _diagonals(steps, variance1, diagonal)
+    profile1 = _profiles(steps, variance1)
+    profile2 = profile1 if variance2 is None else _profiles(steps, variance2)
     output, result = torch.empty_like(covariance), torch.empty_like(covariance)
     arrays = output.numpy(), result.numpy(), covariance.contiguous().numpy(), tangent.contiguous().numpy()
-    constants, tiles = constants_of(steps), _tiles(covariance.shape[0], covariance.shape[1], symmetric)
+    constants, corners = _constants(steps), _tile_corners(0, covariance.shape[0], covariance.shape[1], symmetric)
 
     def run(share: slice) -> None:
-        run_tiles(*arrays, profile1, profile2, constants, tiles[share], TILE, symmetric)
+        run_tiles(*arrays, profile1, profile2, constants, corners[share], TILE, symmetric)
 
-    in_threads(run, len(tiles))
+    in_threads(run, len(corners))
     if symmetric:
-        output.diagonal().copy_(final)
-        result.diagonal().copy_(final_tangent)
+        output.diagonal().copy_(output_diagonal)
+        result.diagonal().copy_(diagonal)
     return LimitKernels(output, result)
 
 
-def spreads(variances: Float[Tensor, "*shape"]) -> Float[Tensor, "2 *shape"]:
-    """Standard deviations, and one over them; 0 where the variance is 0, which makes the angle pi / 2."""
-    deviation = variances.sqrt()
-    return torch.stack([deviation, torch.where(deviation > 0, 1 / deviation, 0.0)])
+def can_fuse(*tensors: Tensor) -> bool:
+    """Whether the fused kernels apply: single or double precision on the CPU, with numba on."""
+    return use_bits() and all(t.device.type == "cpu" and t.dtype in DTYPES for t in tensors)
 
 
 def check_fusible(x1: Tensor, x2: Tensor) -> None:
-    """Refuse what the compiled loops do not take; whether the values are finite is the caller's to see."""
+    """Refuse tensors that the compiled loops do not take; the caller checks that their values are finite."""
     if not can_fuse(x1, x2) or x1.dtype != x2.dtype:
         raise TypeError(
-            "the fused kernels need two batches of one dtype, float32 or float64, in main memory, and numba; got "
+            "the fused kernels need two batches of one dtype, float32 or float64, on the CPU, and numba; got "
             f"{x1.dtype} on {x1.device} and {x2.dtype} on {x2.device}: use `limit_tangent_kernel` instead."
         )
 
@@ -118,20 +244,33 @@ def check_head(steps: Sequence[DenseStep]) -> None:
     """Refuse dense layers without activations between them, and an output with one."""
     if not steps or steps[-1].slope is not None or any(step.slope is None for step in steps[:-1]):
         raise ValueError(
-            "dense steps must each have a `slope`, but the last, the output, slope=None; got the slopes "
+            "dense steps must each have a `slope`, except the last one, the output, with slope=None; got the slopes "
             f"{[step.slope for step in steps]}."
         )
 
 
 def check_variances(weight: float, bias: float) -> None:
-    """Refuse variances that are none."""
+    """Refuse numbers that are not variances."""
     if not (0 < weight < math.inf and 0 <= bias < math.inf):
         raise ValueError(
             f"`weight_variance` must be positive, `bias_variance` not negative, both finite; got {weight} and {bias}."
         )
 
 
-def diagonals(
+def spreads(variances: Float[Tensor, "*shape"]) -> Float[Tensor, "2 *shape"]:
+    """Standard deviations and their inverses; 0 where the variance is 0, which makes the angle pi / 2."""
+    deviation = variances.sqrt()
+    return torch.stack([deviation, torch.where(deviation > 0, 1 / deviation, 0.0)])
+
+
+def _squared_lengths(x: Float[Tensor, "batch unit"]) -> Float[Tensor, " batch"]:
+    """Squared lengths in double precision, without torch, which would wake its threads for so little work."""
+    lengths = np.empty(len(x))
+    squared_lengths(lengths, x.contiguous().numpy())
+    return torch.from_numpy(lengths)
+
+
+def _diagonals(
     steps: Sequence[DenseStep], variance: Float[Tensor, " batch"], tangent: Float[Tensor, " batch"]
 ) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
     """Both kernels of each example with itself."""
@@ -144,7 +283,7 @@ def diagonals(
     return variance, tangent
 
 
-def profiles(steps: Sequence[DenseStep], variance: Float[Tensor, " batch"]) -> np.ndarray:
+def _profiles(steps: Sequence[DenseStep], variance: Float[Tensor, " batch"]) -> np.ndarray:
     """``spreads`` of the pre-activations of each layer but the output, in the layout (layer, 2, batch)."""
     layers = []
     for step in steps[:-1]:
@@ -156,12 +295,6 @@ def profiles(steps: Sequence[DenseStep], variance: Float[Tensor, " batch"]) -> n
     return (torch.stack(layers) if layers else empty).numpy()
 
 
-def constants_of(steps: Sequence[DenseStep]) -> np.ndarray:
-    """For each layer: weight variance, bias variance, and the constants of its activation (of none: not used)."""
+def _constants(steps: Sequence[DenseStep]) -> np.ndarray:
+    """For each layer: weight variance, bias variance, and the constants of its activation (unused without one)."""
     return np.array([(s.weight_variance, s.bias_variance, *bend_of(s.slope or 0.0)) for s in steps])
-
-
-def _tiles(n1: int, n2: int, symmetric: bool) -> np.ndarray:
-    """First row and column of each tile that is computed; a list of them gives each thread an equal share."""
-    starts = [(i, j) for i in range(0, n1, TILE) for j in range(i if symmetric else 0, n2, TILE)]
-    return np.array(starts, np.int64)

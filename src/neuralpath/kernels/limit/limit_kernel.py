@@ -5,14 +5,21 @@ from torch import Tensor
 
 from neuralpath._memory import memory_budget
 from neuralpath._precision import without_autocast
-from neuralpath.graph import PathGraph
-from neuralpath.kernels.limit.activations import Identity, Pair
-from neuralpath.kernels.limit.chosen import ActivationChoice
-from neuralpath.kernels.limit.fast import fused_tiles
-from neuralpath.kernels.limit.limit_tiles import make_job, planned
-from neuralpath.kernels.limit.setup import WAY_OUT, Limit, make_limit
-from neuralpath.kernels.limit.weights import OutputVariance, Variance
+from neuralpath.graph import PathGraph, check_input
+from neuralpath.kernels.limit.activations import Pair
+from neuralpath.kernels.limit.fused_chains import fused_tiles
+from neuralpath.kernels.limit.limit_network import (
+    ActivationChoice,
+    LimitNetwork,
+    OutputVariance,
+    Variance,
+    limit_network,
+)
+from neuralpath.kernels.limit.limit_reading import ReadingTiles
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel, refuse_overflow
+
+OVERFLOW_HINT = "scale the inputs, or give them in float64"
+"""What to do about kernels beyond the range of their dtype."""
 
 
 def limit_tangent_kernel(
@@ -78,7 +85,7 @@ def limit_tangent_kernel(
         bias_variance=bias_variance, bias_gradient=bias_gradient, memory=memory,
     )  # fmt: skip
     kernel = tiles.filled(progress)
-    refuse_overflow(kernel, tiles.what, WAY_OUT)
+    refuse_overflow(kernel, tiles.what, OVERFLOW_HINT)
     return kernel
 
 
@@ -110,7 +117,7 @@ def limit_output_kernel(
         bias_variance=bias_variance, memory=memory,
     )  # fmt: skip
     kernel = tiles.filled(progress)
-    refuse_overflow(kernel, tiles.what, WAY_OUT)
+    refuse_overflow(kernel, tiles.what, OVERFLOW_HINT)
     return kernel
 
 
@@ -155,7 +162,7 @@ def limit_path_kernel(
         linear_features=linear_features, memory=memory,
     )  # fmt: skip
     kernel = tiles.filled(progress)
-    refuse_overflow(kernel, tiles.what, WAY_OUT)
+    refuse_overflow(kernel, tiles.what, OVERFLOW_HINT)
     return kernel
 
 
@@ -181,11 +188,11 @@ def limit_tangent_kernel_tiles(
     >>> [tuple(values.shape) for tile, values in tiles]
     [(5, 5)]
     """
-    limit = make_limit(
+    network = limit_network(
         graph, (Pair.SLOPES,), activation=activation, weight_variance=weight_variance, output_variance=output_variance,
         bias_variance=bias_variance, bias_gradient=bias_gradient,
     )  # fmt: skip
-    return _tiled("limit tangent kernel", limit, x1, x2, memory)
+    return _tiled("limit tangent kernel", network, x1, x2, memory)
 
 
 def limit_output_kernel_tiles(
@@ -207,11 +214,11 @@ def limit_output_kernel_tiles(
     >>> [tuple(values.shape) for tile, values in tiles]
     [(5, 5)]
     """
-    limit = make_limit(
+    network = limit_network(
         graph, (), activation=activation, weight_variance=weight_variance, output_variance=output_variance,
         bias_variance=bias_variance,
     )  # fmt: skip
-    return _tiled("limit output kernel", limit, x1, x2, memory)
+    return _tiled("limit output kernel", network, x1, x2, memory)
 
 
 def limit_path_kernel_tiles(
@@ -233,20 +240,33 @@ def limit_path_kernel_tiles(
     >>> [tuple(values.shape) for tile, values in tiles]
     [(5, 2)]
     """
-    if linear_features and weight_variance is None:
-        weight_variance = Identity().normalizer
-    limit = make_limit(
+    network = limit_network(
         graph, (Pair.GATES,), activation=activation, weight_variance=weight_variance, bias_variance=bias_variance,
         paths=True, linear_features=linear_features,
     )  # fmt: skip
-    return _tiled("limit path kernel", limit, x1, x2, memory)
+    return _tiled("limit path kernel", network, x1, x2, memory)
 
 
 @without_autocast()
-def _tiled(what: str, limit: Limit, x1: Tensor, x2: Tensor | None, memory: int | None) -> TiledKernel:
-    job, budget = make_job(limit, x1, x2), memory_budget(memory)
-    fused = fused_tiles(job, budget)
+def _tiled(what: str, network: LimitNetwork, x1: Tensor, x2: Tensor | None, memory: int | None) -> TiledKernel:
+    x1, x2 = checked(network, x1, x2)
+    budget = memory_budget(memory)
+    fused = fused_tiles(what, network, x1, x2, budget)
     if fused is not None:
-        return TiledKernel(what, fused.plan, fused.tile, x1.dtype, x1.device, write=fused.write)
-    job, plan = planned(job, budget)
-    return TiledKernel(what, plan, lambda tile: job.kernels(tile)[-1], x1.dtype, x1.device)
+        return fused
+    tiles, plan = ReadingTiles.of(network, x1, x2).planned(budget)
+    return TiledKernel(what, plan, lambda tile: tiles.kernels(tile)[-1], x1.dtype, x1.device)
+
+
+def checked(network: LimitNetwork, x1: Tensor, x2: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Both batches, detached, if they fit the network."""
+    check_input("x1", x1, network.graph)
+    if x2 is None:
+        return x1.detach(), None
+    check_input("x2", x2, network.graph)
+    if x2.dtype != x1.dtype or x2.device != x1.device:
+        raise ValueError(
+            f"`x1` and `x2` must have one dtype and device, got {x1.dtype} on {x1.device} and "
+            f"{x2.dtype} on {x2.device}."
+        )
+    return x1.detach(), x2.detach()

@@ -9,10 +9,9 @@ from torch import Tensor
 from neuralpath._memory import memory_budget
 from neuralpath.graph import PathGraph
 from neuralpath.kernels.limit.activations import Pair
-from neuralpath.kernels.limit.chosen import ActivationChoice
-from neuralpath.kernels.limit.limit_tiles import make_job, planned
-from neuralpath.kernels.limit.setup import WAY_OUT, make_limit
-from neuralpath.kernels.limit.weights import OutputVariance, Variance
+from neuralpath.kernels.limit.limit_kernel import OVERFLOW_HINT, checked
+from neuralpath.kernels.limit.limit_network import ActivationChoice, OutputVariance, Variance, limit_network
+from neuralpath.kernels.limit.limit_reading import ReadingTiles
 from neuralpath.kernels.tiling.plan import Tile
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel, refuse_overflow
 
@@ -71,7 +70,7 @@ def limit_tangent_parts(
         bias_variance=bias_variance, bias_gradient=bias_gradient, memory=memory,
     )  # fmt: skip
     kernels = tiles.filled(progress)
-    refuse_overflow(kernels, tiles.what, WAY_OUT)
+    refuse_overflow(kernels, tiles.what, OVERFLOW_HINT)
     return LimitParts(*kernels)
 
 
@@ -98,15 +97,15 @@ def limit_tangent_parts_tiles(
     >>> [tuple(values.shape) for tile, values in limit_tangent_parts_tiles(graph, x, activation=npath.SoftGate(4.0))]
     [(3, 5, 5)]
     """
-    limit = make_limit(
+    network = limit_network(
         graph, CARRIED, activation=activation, weight_variance=weight_variance, output_variance=output_variance,
         bias_variance=bias_variance, bias_gradient=bias_gradient,
     )  # fmt: skip
-    job, plan = planned(make_job(limit, x1, x2), memory_budget(memory))
+    tiles, plan = ReadingTiles.of(network, *checked(network, x1, x2)).planned(memory_budget(memory))
 
     def parts(tile: Tile) -> Float[Tensor, "3 rows columns"]:
-        _, whole, value, left, right = job.kernels(tile)
-        mixed = left + right
-        return torch.stack([value, whole - mixed + value, mixed - 2 * value])
+        _, whole, value, left, right = tiles.kernels(tile)
+        summed = left + right
+        return torch.stack([value, whole - summed + value, summed - 2 * value])
 
     return TiledKernel("limit tangent kernel in parts", plan, parts, x1.dtype, x1.device, kernels=(3,))

@@ -1,4 +1,17 @@
-"""Chains of convolutions for fused_images.py: what they are, and the program that the compiled loops follow."""
+"""Chains of convolutions for `fused_images.py`, and the program of arrays that the compiled loops follow.
+
+A convolution moves both positions of a pair together, so it keeps their displacement i' - i. The loops therefore store
+one small image for each displacement (dy, dx), and a chain is cut into *segments* wherever displacements mix:
+
+    step          conv 3x3   conv 3x3   pool 2x2           conv 3x3   conv stride 2       conv 3x3
+    segment      |--------- 0 ---------|-------------- 1 ------------|------------------ 2 -----------|
+    reads         pixels                all displacements             all displacements
+                  (IMAGES)              of segment 0 (POOL)           of segment 1 (CONVOLUTION)
+
+Inside a segment every layer keeps the size of the image, and each displacement goes through all layers alone. At the
+start of segments 1 and 2, each output displacement reads several displacements of the segment before, which must all
+be stored. `needed_displacements` works out which ones, from the last segment back to the first.
+"""
 
 import math
 from collections.abc import Sequence
@@ -10,18 +23,19 @@ import torch
 from neuralpath._loops import CONVOLUTION, IMAGES, POOL, Program, bend_of
 from neuralpath.kernels.limit.fused_dense import DenseStep, check_head, check_variances
 
-Pair = tuple[int, int]
+Size = tuple[int, int]
+"""Rows and columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConvolutionStep:
-    """A convolution, and the leaky ReLU after it, by its slope below 0 (1.0: none). Sizes are (y, x)."""
+    """A convolution and the leaky ReLU after it, by its slope for negative values (1.0: none). Sizes are (y, x)."""
 
-    window: Pair
-    weight_variance: float  # times 1 / fan-in; of the first layer of a network: over the window alone
-    stride: Pair = (1, 1)
-    before: Pair = (0, 0)  # rows and columns padded in front
-    after: Pair = (0, 0)
+    window: Size
+    weight_variance: float  # times fan-in; for the first layer of a network: times the size of the window
+    stride: Size = (1, 1)
+    before: Size = (0, 0)  # padding above and to the left
+    after: Size = (0, 0)
     circular: bool = False
     bias_variance: float = 0.0
     slope: float = 0.0
@@ -34,11 +48,11 @@ class ConvolutionStep:
         if not math.isfinite(self.slope):
             raise ValueError(f"`slope` must be a finite number, got {self.slope}.")
 
-    def output_size(self, size: Pair) -> Pair:
+    def output_size(self, size: Size) -> Size:
         """Rows and columns of its output."""
         return _outputs(size, self.window, self.stride, self.before, self.after)
 
-    def keeps(self, size: Pair) -> bool:
+    def keeps(self, size: Size) -> bool:
         """Whether position i of the output is the window around position i of the input."""
         return self.stride == (1, 1) and self.output_size(size) == size
 
@@ -47,26 +61,23 @@ class ConvolutionStep:
 class PoolStep:
     """Average pooling without padding, after an activation. Sizes are (y, x)."""
 
-    window: Pair
-    stride: Pair
+    window: Size
+    stride: Size
 
     def __post_init__(self) -> None:
         _check_sizes("pool", self.window, self.stride)
 
-    def output_size(self, size: Pair) -> Pair:
+    def output_size(self, size: Size) -> Size:
         """Rows and columns of its output."""
         return _outputs(size, self.window, self.stride, (0, 0), (0, 0))
 
 
 @dataclass(frozen=True, slots=True)
 class LimitChain:
-    """Convolutions with activations, pools between them, then global average pooling or flattening, then dense layers.
-
-    ``pooled``: global average pooling; otherwise images are flattened.
-    """
+    """Convolutions with activations and pools between them, global average pooling or flattening, dense layers."""
 
     steps: tuple[ConvolutionStep | PoolStep, ...]
-    pooled: bool
+    pooled: bool  # global average pooling, or flattening
     dense: tuple[DenseStep, ...]
 
     def __post_init__(self) -> None:
@@ -75,12 +86,12 @@ class LimitChain:
         check_head(self.dense)
 
 
-def _check_sizes(what: str, window: Pair, stride: Pair) -> None:
+def _check_sizes(what: str, window: Size, stride: Size) -> None:
     if min(*window, *stride) < 1:
         raise ValueError(f"window and stride of a {what} must be positive, got {window} and {stride}.")
 
 
-def _outputs(size: Pair, window: Pair, stride: Pair, before: Pair, after: Pair) -> Pair:
+def _outputs(size: Size, window: Size, stride: Size, before: Size, after: Size) -> Size:
     y, x = ((size[k] + before[k] + after[k] - window[k]) // stride[k] + 1 for k in (0, 1))
     if min(y, x) < 1:
         raise ValueError(f"a window of {window} does not fit into images of {size} with their padding.")
@@ -89,11 +100,11 @@ def _outputs(size: Pair, window: Pair, stride: Pair, before: Pair, after: Pair) 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A step that reads several displacements of what is before it (None: images), and layers that keep the size."""
+    """A step that mixes displacements, and the convolutions after it that keep the size of the image."""
 
-    source: ConvolutionStep | PoolStep | None
-    source_size: Pair
-    size: Pair
+    source: ConvolutionStep | PoolStep | None  # None: the segment reads pixels
+    source_size: Size
+    size: Size
     layers: tuple[ConvolutionStep, ...] = ()
 
     @property
@@ -103,15 +114,15 @@ class Segment:
 
     @property
     def activated(self) -> tuple[ConvolutionStep, ...]:
-        """Its convolutions, also the one that it reads: each has an activation."""
+        """Its convolutions, including its source: each has an activation."""
         return (self.source, *self.layers) if isinstance(self.source, ConvolutionStep) else self.layers
 
 
 Displacements = tuple[list[int], list[int]]
 
 
-def segments_of(chain: LimitChain, size: Pair) -> tuple[Segment, ...]:
-    """A chain cut where displacements mix.
+def segments_of(chain: LimitChain, size: Size) -> tuple[Segment, ...]:
+    """A chain cut into segments where displacements mix.
 
     Raises: ValueError if a window does not fit, or circular padding is wider than the image.
     """
@@ -129,7 +140,10 @@ def segments_of(chain: LimitChain, size: Pair) -> tuple[Segment, ...]:
 
 
 def needed_displacements(segments: Sequence[Segment], everything: bool) -> list[Displacements]:
-    """For each segment the displacements (y and x) that the last one needs, of all its own or of 0 alone."""
+    """The displacements (y and x) of each segment that the last segment needs.
+
+    ``everything``: the last segment needs all of its displacements (pooling), or only 0 (flattening).
+    """
     last = segments[-1].size
     needed = [tuple(list(range(n)) if everything else [0] for n in last)]
     for segment in reversed(segments[1:]):
@@ -139,10 +153,10 @@ def needed_displacements(segments: Sequence[Segment], everything: bool) -> list[
         sets = tuple(
             sorted(
                 {
-                    (step.stride[k] * true + extra) % segment.source_size[k]
+                    (step.stride[k] * shift + extra) % segment.source_size[k]
                     for d in needed[0][k]
-                    for true in (d, d - segment.size[k])  # the second positions that go round the edge
-                    if true > -segment.size[k]
+                    for shift in (d, d - segment.size[k])  # d modulo the size: also second positions before the first
+                    if shift > -segment.size[k]
                     for extra in range(1 - reach[k], reach[k])
                 }
             )
@@ -153,7 +167,7 @@ def needed_displacements(segments: Sequence[Segment], everything: bool) -> list[
 
 
 def program_of(segments: Sequence[Segment], needed: Sequence[Displacements], dtype: torch.dtype) -> Program:
-    """The arrays for the loops."""
+    """A chain as the arrays that the compiled loops read; `Program` draws them."""
     real = torch.empty(0, dtype=dtype).numpy().dtype
     most = max(max(*s.size, *s.source_size) for s in segments)
     rows: list[list[int]] = []
@@ -161,27 +175,25 @@ def program_of(segments: Sequence[Segment], needed: Sequence[Displacements], dty
     constants: list[list[float]] = []
     start = 0
     displacements = np.zeros((len(segments), 2, most), np.int64)
-    places = np.zeros((len(segments), 2, most), np.int64)
+    slots = np.zeros((len(segments), 2, most), np.int64)
     columns = np.zeros((len(segments), max(s.positions for s in segments)), real)
-    for index, (segment, wanted) in enumerate(zip(segments, needed, strict=True)):
-        rows.append([*_source_row(segment), len(layers), len(segment.layers), len(wanted[0]), len(wanted[1])])
+    for index, (segment, axes) in enumerate(zip(segments, needed, strict=True)):
+        rows.append([*_source_row(segment), len(layers), len(segment.layers), len(axes[0]), len(axes[1])])
         for step in segment.activated:
             layers.append([*step.window, *step.before, int(step.circular), start])
             scale = step.weight_variance / math.prod(step.window)
             constants.append([scale, step.bias_variance, *bend_of(step.slope)])
             start += segment.positions + 2 * segment.size[1]
-        for k, values in enumerate(wanted):
+        for k, values in enumerate(axes):
             displacements[index, k, : len(values)] = values
-            places[index, k, values] = range(len(values))
+            slots[index, k, values] = range(len(values))
         columns[index, : segment.positions] = np.tile(np.arange(segment.size[1]), segment.size[0])
-    return Program(
-        np.array(rows, np.int64), np.array(layers, np.int64).reshape(-1, 6), np.array(constants, real).reshape(-1, 5),
-        displacements, places, columns,
-    )  # fmt: skip
+    layer_rows, constant_rows = np.array(layers, np.int64).reshape(-1, 6), np.array(constants, real).reshape(-1, 5)
+    return Program(np.array(rows, np.int64), layer_rows, constant_rows, displacements, slots, columns)
 
 
 def _source_row(segment: Segment) -> list[int]:
-    """The first twelve numbers of a segment."""
+    """The first twelve numbers of a segment: its kind, sizes and source; see `Program`."""
     step = segment.source
     if step is None:
         return [IMAGES, *segment.size, *segment.source_size, 0, 0, 0, 0, 0, 0, 0]

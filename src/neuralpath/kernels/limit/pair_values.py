@@ -1,10 +1,16 @@
-"""Values over pairs of positions: the axes of two examples' pairs, then the positions of one and of the other.
+"""Values over pairs of positions of two examples, and the state of a node in the recursion of infinite width.
 
-With ``full`` there is an axis for each position of either example; else the two positions are equal and share one.
+The axes of a value tensor, for examples of height h and width w:
+
+    all pairs of positions (full)         (batch1, batch2, h, w, h', w')   position of the first, of the second example
+    equal positions only                  (batch1, batch2, h, w)           one position for both
+    each example with itself (``own``)    (batch, ...)                     one axis instead of batch1, batch2
+
+Flattened networks need equal positions only, pooled networks need all pairs: positions² times the memory of positions.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -22,7 +28,7 @@ class PairValues:
 
     values: Float[Tensor, "..."]
     space: Space
-    full: bool
+    full: bool  # all pairs of positions, or equal positions only
 
     @property
     def lead(self) -> int:
@@ -30,7 +36,7 @@ class PairValues:
         return self.values.ndim - len(self.space) * (2 if self.full else 1)
 
     def axes(self, axis: int) -> tuple[int, ...]:
-        """Where a spatial axis stands: once, or once for either example."""
+        """Where a spatial axis is in the tensor: once, or once for each example."""
         first = self.lead + axis
         return (first, first + len(self.space)) if self.full else (first,)
 
@@ -43,12 +49,12 @@ class PairValues:
         return PairValues(values.reshape(*lead, *self.space), self.space, False)
 
     def as_full(self) -> "PairValues":
-        """An axis for either example, where there is a single position."""
+        """All pairs of positions of examples with a single position."""
         assert math.prod(self.space) == 1
         return PairValues(self.values.reshape(*self.values.shape, *self.space), self.space, True)
 
     def mean_of_equal(self) -> "PairValues":
-        """The mean over equal positions, which leaves no space."""
+        """The mean over equal positions, which leaves no spatial axes."""
         values = self.equal().values
         flat = values.reshape(*values.shape[: self.lead], math.prod(self.space))
         return PairValues(flat.mean(-1), (), False)
@@ -59,7 +65,7 @@ class PairValues:
         return PairValues(self.values.reshape(*self.values.shape[: self.lead], *space * times), space, self.full)
 
     def window_mean(self, windows: Sequence[Window]) -> "PairValues":
-        """The sum over a window that moves both positions alike, divided by its size; beyond an edge is 0."""
+        """The sum over a window that moves both positions together, divided by its size; padding counts as 0."""
         result = self
         for axis, window in enumerate(windows):
             result = result._slid(axis, window)
@@ -73,14 +79,15 @@ class PairValues:
         axes = self.axes(axis)
         shape = [count if i in axes else extent for i, extent in enumerate(self.values.shape)]
         total = self.values.new_zeros(shape)
-        for place in range(window.size):
-            offset = place * window.dilation - window.before
-            low = max(0, -(offset // window.stride))  # the first output whose position lies inside
+        for tap in range(window.size):
+            offset = tap * window.dilation - window.before
+            low = max(0, -(offset // window.stride))  # the first output whose position is inside
             high = min(count, (size - 1 - offset) // window.stride + 1)
             if low >= high:
                 continue
             start = low * window.stride + offset
             read = slice(start, start + (high - low - 1) * window.stride + 1, window.stride)
+            # The same slice along the axes of both examples: the window moves both positions together.
             target = tuple(slice(low, high) if i in axes else slice(None) for i in range(len(shape)))
             source = tuple(read if i in axes else slice(None) for i in range(len(shape)))
             total[target] += self.values[source]
@@ -90,23 +97,28 @@ class PairValues:
         """A linear map of the positions of either example; needs all pairs."""
         values = self.values
         for axis, matrix in enumerate(matrices):
-            for place in self.axes(axis):
-                values = torch.tensordot(values, matrix.to(values), dims=([place], [1])).movedim(-1, place)
+            for dim in self.axes(axis):
+                values = torch.tensordot(values, matrix.to(values), dims=([dim], [1])).movedim(-1, dim)
         return PairValues(values, tuple(matrix.shape[0] for matrix in matrices), self.full)
 
     def selected(self, indices: Sequence[Tensor | None]) -> "PairValues":
-        """Positions read by index along each axis; an index below 0 gives 0."""
+        """Positions read by index along each axis; a negative index gives 0."""
         values = self.values
         for axis, index in enumerate(indices):
             if index is None:
                 continue
             index = index.to(values.device)
-            for place in self.axes(axis):
-                values = values.index_select(place, index.clamp(min=0))
+            for dim in self.axes(axis):
+                values = values.index_select(dim, index.clamp(min=0))
                 if bool((index < 0).any()):
-                    values = values.masked_fill((index < 0).reshape(-1, *(1,) * (values.ndim - place - 1)), 0)
+                    values = values.masked_fill((index < 0).reshape(-1, *(1,) * (values.ndim - dim - 1)), 0)
         space = tuple(s if i is None else len(i) for s, i in zip(self.space, indices, strict=True))
         return PairValues(values, space, self.full)
+
+
+def of_examples(values: Float[Tensor, "batch *space"]) -> PairValues:
+    """A value for each example and position, which moves as pair values of equal positions do."""
+    return PairValues(values, tuple(values.shape[1:]), False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +127,12 @@ class Pairing:
 
     own: bool
 
-    def products(self, one: Float[Tensor, "_batch1 channel *space"], two: Float[Tensor, "_batch2 channel *space"],
-                 *, full: bool) -> PairValues:  # fmt: skip
+    def products(
+        self, x1: Float[Tensor, "_batch1 channel *space"], x2: Float[Tensor, "_batch2 channel *space"], *, full: bool
+    ) -> PairValues:
         """Inner products over the channels."""
-        space = tuple(one.shape[2:])
-        a, b = one.flatten(2) if space else one[..., None], two.flatten(2) if space else two[..., None]
+        space = tuple(x1.shape[2:])
+        a, b = x1.flatten(2) if space else x1[..., None], x2.flatten(2) if space else x2[..., None]
         if self.own:
             values = a.mT @ b if full else (a * b).sum(1)
         elif full:
@@ -132,13 +145,43 @@ class Pairing:
         return PairValues(values.reshape(*lead, *space * (2 if full else 1)), space, full)
 
     def first(self, of_example: Float[Tensor, "batch *space"], *, full: bool) -> Float[Tensor, "..."]:
-        """A value of the first example's positions, to broadcast against pair values."""
+        """Values of the first example's positions, to broadcast against pair values."""
         space = of_example.shape[1:]
         lead = of_example.shape[:1] if self.own else (of_example.shape[0], 1)
         return of_example.reshape(*lead, *space, *(1,) * (len(space) if full else 0))
 
     def second(self, of_example: Float[Tensor, "batch *space"], *, full: bool) -> Float[Tensor, "..."]:
-        """A value of the second example's positions, to broadcast against pair values."""
+        """Values of the second example's positions, to broadcast against pair values."""
         space = of_example.shape[1:]
         lead = of_example.shape[:1] if self.own else (1, of_example.shape[0])
         return of_example.reshape(*lead, *(1,) * (len(space) if full else 0), *space)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fixed:
+    """The state of a node whose values the input alone decides: these values, for both batches."""
+
+    first: Float[Tensor, "_batch1 *shape"]
+    second: Float[Tensor, "_batch2 *shape"]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Random:
+    """The state of a random node: second moments of one channel, the carried kernels, and means that are not 0."""
+
+    moment: PairValues
+    carried: tuple[PairValues, ...]
+    means: tuple[PairValues, PairValues] | None = None  # of both batches: examples and positions
+
+    def each(self, change: Callable[[PairValues], PairValues]) -> "Random":
+        """The same linear map of the positions for moments, carried kernels and means."""
+        means = None if self.means is None else (change(self.means[0]), change(self.means[1]))
+        return Random(change(self.moment), tuple(map(change, self.carried)), means)
+
+    def equal(self) -> "Random":
+        """Equal positions only."""
+        return self.each(PairValues.equal)
+
+
+State = Fixed | Random | None
+"""``None`` for a node whose values nothing needs."""
