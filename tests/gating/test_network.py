@@ -131,9 +131,15 @@ def test_max_pools_of_the_value_network_read_the_features_positions():
 # Small enough that every parameter is tried, with batch norm in training mode and max pooling.
 def _smooth_pair():
     return nn.Sequential(
-        nn.Conv1d(2, 3, 2), nn.BatchNorm1d(3), nn.ReLU(inplace=True), nn.MaxPool1d(2), nn.Conv1d(3, 2, 2), nn.ReLU(),
-        nn.Flatten(), nn.Linear(4, 2),
-    )  # fmt: skip
+        nn.Conv1d(2, 3, 2),
+        nn.BatchNorm1d(3),
+        nn.ReLU(inplace=True),
+        nn.MaxPool1d(2),
+        nn.Conv1d(3, 2, 2),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(4, 2),
+    )
 
 
 @pytest.mark.parametrize("linear", [False, True])
@@ -302,17 +308,24 @@ class Wayward(nn.Module):
 @pytest.mark.parametrize(
     ("arguments", "settings", "kind", "message"),
     [
-        ((F.relu, nn.Linear(1, 1)), {}, TypeError, "`feature` must be a torch.nn.Module, got a function"),
-        ((nn.Linear(1, 1), None), {}, TypeError, "`value` must be a torch.nn.Module, got a NoneType"),
-        ((nn.Linear(1, 1), nn.Linear(1, 1)), {"gate": "hard"}, TypeError, r"`gate` must be None, `HardG.*'hard'"),
-        ((nn.Linear(1, 1), nn.Linear(1, 1)), {"gate": 3.0}, TypeError, "`gate` must be None.* got a float"),
+        ((F.relu, nn.Linear(1, 1)), {}, TypeError, "`feature` .*got a function"),
+        ((nn.Linear(1, 1), None), {}, TypeError, "`value` .*got a NoneType"),
+        ((nn.Linear(1, 1), nn.Linear(1, 1)), {"gate": "hard"}, TypeError, r"`gate` .*'hard'"),
+        ((nn.Linear(1, 1), nn.Linear(1, 1)), {"gate": 3.0}, TypeError, "`gate` .* got a float"),
         (
-            (nn.Linear(1, 1), nn.Linear(1, 1)), {"gate": HardGate(), "train_feature": True}, ValueError,
-            r"`train_feature` is set, but HardGate\(\) passes no gradient.*SoftGate\(10\)",
+            (nn.Linear(1, 1), nn.Linear(1, 1)),
+            {"gate": HardGate(), "train_feature": True},
+            ValueError,
+            r"`train_feature` .*HardGate\(\) .*SoftGate\(10\)",
         ),
-        ((nn.Linear(1, 1), nn.Linear(1, 1)), {"gate": LinearGate(), "train_feature": True}, ValueError, "no gradient"),
+        (
+            (nn.Linear(1, 1), nn.Linear(1, 1)),
+            {"gate": LinearGate(), "train_feature": True},
+            ValueError,
+            "`train_feature` .*LinearGate",
+        ),
     ],
-)  # fmt: skip
+)
 def test_bad_arguments_are_named(arguments, settings, kind, message, without_type_checks):
     with pytest.raises(kind, match=message):
         GatedNetwork(*arguments, **settings)
@@ -320,14 +333,14 @@ def test_bad_arguments_are_named(arguments, settings, kind, message, without_typ
 
 def test_networks_must_not_share_weights():
     model = nn.Sequential(nn.Linear(2, 2), nn.ReLU())
-    with pytest.raises(ValueError, match=r"share a parameter, '0.weight' and '0.weight'.*copy.deepcopy"):
+    with pytest.raises(ValueError, match=r"`feature` and `value` .*'0.weight' and '0.weight'.*copy.deepcopy"):
         GatedNetwork(model, model)
 
 
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 def test_compiled_scripts_are_refused():
     script = torch.jit.script(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
-    with pytest.raises(TypeError, match=r"`feature` has parts that are compiled by torch.jit"):
+    with pytest.raises(TypeError, match=r"`feature` .*torch.jit"):
         GatedNetwork(script, nn.Linear(2, 2))
 
 
@@ -338,17 +351,19 @@ def relus(n_gates=1):
 @pytest.mark.parametrize(
     ("network", "x", "kind", "message"),
     [
-        (GatedNetwork(nn.Linear(2, 2), relus()), (3, 2), ValueError, "the feature network has no gates"),
-        (GatedNetwork(relus(), nn.Linear(2, 2)), (3, 2), ValueError, "the value network has no gates"),
+        (GatedNetwork(nn.Linear(2, 2), relus()), (3, 2), ValueError, "feature network has no gates"),
+        (GatedNetwork(relus(), nn.Linear(2, 2)), (3, 2), ValueError, "value network has no gates"),
         (GatedNetwork(relus(2), relus()), (3, 2), ValueError, r"feature network has 2 gates \(1, 2\) but .* 1 \(1\)"),
-        (GatedNetwork(relus(), relus(), train_feature=True), (3, 2), ValueError, "own gates are hard"),
-        (GatedNetwork(relus(), relus()), (0, 2), ValueError, "`x` has no examples"),
+        (GatedNetwork(relus(), relus(), train_feature=True), (3, 2), ValueError, "`train_feature` .*hard"),
+        (GatedNetwork(relus(), relus()), (0, 2), ValueError, "`x`.* no examples"),
         (
             GatedNetwork(nn.Sequential(nn.Unflatten(1, (1, 2)), nn.MaxPool1d(2)), relus(), linear_feature=True),
-            (3, 2), ValueError, "`feature` has max_pool1d, which is not linear, but `linear_feature`",
+            (3, 2),
+            ValueError,
+            "`feature` .*max_pool1d.*`linear_feature`",
         ),
     ],
-)  # fmt: skip
+)
 def test_networks_that_do_not_match_are_refused_at_the_first_batch(network, x, kind, message):
     with pytest.raises(kind, match=message):
         network(torch.randn(x))
@@ -357,7 +372,7 @@ def test_networks_that_do_not_match_are_refused_at_the_first_batch(network, x, k
 def test_gates_that_come_and_go_are_refused():
     network = GatedNetwork(Wayward(), relus())
     network(torch.zeros(3, 2))
-    with pytest.raises(RuntimeError, match=r"ran 2 gate operations on this batch, but 1 when"):
+    with pytest.raises(RuntimeError, match=r"ran 2 gate operations .* 1 when"):
         network(2 * torch.ones(3, 2))
 
 
@@ -382,21 +397,26 @@ def test_gates_are_those_of_the_path_graph():
 @pytest.mark.parametrize("seen", [False, True])
 @pytest.mark.parametrize(
     ("name", "value"),
-    [("gate_order", "reversed"), ("gate", SoftGate(2.0)), ("gate_transform", None), ("linear_feature", True),
-     ("train_feature", True)],
-)  # fmt: skip
+    [
+        ("gate_order", "reversed"),
+        ("gate", SoftGate(2.0)),
+        ("gate_transform", None),
+        ("linear_feature", True),
+        ("train_feature", True),
+    ],
+)
 def test_settings_stay_as_they_were_given(name, value, seen):
     network = GatedNetwork(nets.FC(3, 4, 3), nets.FC(3, 4, 3))
     if seen:
         network(torch.ones(2, 3))
-    with pytest.raises(AttributeError, match=f"`{name}` of a GatedNetwork cannot be changed; make another"):
+    with pytest.raises(AttributeError, match=f"`{name}` .*cannot be changed"):
         setattr(network, name, value)
     copy.deepcopy(network)(torch.ones(2, 3))
 
 
 def test_a_gated_network_cannot_be_a_part_of_another():
     inner = GatedNetwork(nets.FC(3, 4, 3), nets.FC(3, 4, 3))
-    with pytest.raises(TypeError, match=r"^`feature` is a GatedNetwork, whose gates and weights are separate already"):
+    with pytest.raises(TypeError, match=r"^`feature` is a GatedNetwork"):
         GatedNetwork(inner, nets.FC(3, 4, 3))
     with pytest.raises(TypeError, match=r"^`value` has a part '1' that is a GatedNetwork"):
         GatedNetwork(nets.FC(3, 4, 3), nn.Sequential(nn.Identity(), inner))

@@ -5,8 +5,8 @@ import pytest
 import torch
 from torch import nn
 
+from neuralpath.gating.matching import as_order, sources
 from neuralpath.gating.network import GatedNetwork
-from neuralpath.gating.orders import as_order, sources
 
 NAMES = ("a", "b", "c")
 
@@ -51,18 +51,18 @@ def test_a_mapping_may_join_networks_with_different_numbers_of_gates():
 @pytest.mark.parametrize(
     ("order", "kind", "message"),
     [
-        ((0, 0, 1), ValueError, r"`gate_order` must be a permutation of 0 to 2, got \(0, 0, 1\); to use a gate twice"),
-        ((1, 2, 3), ValueError, "must be a permutation of 0 to 2"),
-        ((0, -1), ValueError, "must be a permutation of 0 to 1"),
-        ((0, True), TypeError, "`gate_order` must be a permutation of integers"),
-        ((0, 1.0), TypeError, "`gate_order` must be a permutation of integers"),
-        ("backwards", TypeError, "`gate_order` must be None, \"reversed\", .* got 'backwards'"),
-        (3, TypeError, "`gate_order` must be None.* got a int"),
-        ({0, 1, 2}, TypeError, "`gate_order` must be None.* got a set"),
-        (np.array([0.0, 1.0]), TypeError, "`gate_order` must be a permutation of integers"),
-        (np.array([True, False]), TypeError, "`gate_order` must be a permutation of integers"),
-        (np.array([[0, 1], [1, 0]]), TypeError, "`gate_order` must be a permutation of integers"),
-        (np.array([0, 0]), ValueError, r"must be a permutation of 0 to 1, got \(0, 0\)"),
+        ((0, 0, 1), ValueError, r"`gate_order` .*0 to 2, got \(0, 0, 1\)"),
+        ((1, 2, 3), ValueError, "`gate_order` .*0 to 2"),
+        ((0, -1), ValueError, "`gate_order` .*0 to 1"),
+        ((0, True), TypeError, "`gate_order` .*integers"),
+        ((0, 1.0), TypeError, "`gate_order` .*integers"),
+        ("backwards", TypeError, "`gate_order` .*'backwards'"),
+        (3, TypeError, "`gate_order` .* got a int"),
+        ({0, 1, 2}, TypeError, "`gate_order` .* got a set"),
+        (np.array([0.0, 1.0]), TypeError, "`gate_order` .*integers"),
+        (np.array([True, False]), TypeError, "`gate_order` .*integers"),
+        (np.array([[0, 1], [1, 0]]), TypeError, "`gate_order` .*integers"),
+        (np.array([0, 0]), ValueError, r"`gate_order` .*0 to 1, got \(0, 0\)"),
     ],
 )
 def test_what_is_no_order_is_refused_at_once(order, kind, message, without_type_checks):
@@ -73,13 +73,13 @@ def test_what_is_no_order_is_refused_at_once(order, kind, message, without_type_
 @pytest.mark.parametrize(
     ("order", "feature", "message"),
     [
-        ((1, 0), NAMES, "`gate_order` has 2 entries, but there are 3 gates: a, b, c"),
+        ((1, 0), NAMES, "`gate_order` has 2 entries.* 3 gates: a, b, c"),
         (None, ("x", "y"), r"feature network has 2 gates \(x, y\) but the value network has 3 \(a, b, c\)"),
         ("reversed", ("x", "y"), "feature network has 2 gates"),
-        ({}, ("x", "y"), "value network's gate 'c' has no gate: the feature network has only 2"),
-        ({"d": 0}, NAMES, "a key of `gate_order`, 'd', is no gate of the value network; they are 0 to 2: a, b, c"),
-        ({0: "d"}, NAMES, "a value of `gate_order`, 'd', is no gate of the feature network"),
-        ({0: 3}, NAMES, "a value of `gate_order`, 3, is no gate of the feature network"),
+        ({}, ("x", "y"), "'c' .*feature network has only 2"),
+        ({"d": 0}, NAMES, "key of `gate_order`, 'd',.*value network.* 0 to 2: a, b, c"),
+        ({0: "d"}, NAMES, "value of `gate_order`, 'd',.*feature network"),
+        ({0: 3}, NAMES, "value of `gate_order`, 3,.*feature network"),
         ({-1: 0}, NAMES, "a key of `gate_order`, -1"),
     ],
 )
@@ -102,6 +102,5 @@ def test_orders_that_mix_shapes_name_both_gates_and_shapes(order):
     if order == "reversed":  # 3, 4, 3 is the same backwards
         assert network(x).shape == (5, 1)
         return
-    message = r"value network's gate '1' takes the feature network's gate '3', but the one has the shape \(3,\) and "
-    with pytest.raises(ValueError, match=message + r"the other \(4,\); gates go to layers of the same shape"):
+    with pytest.raises(ValueError, match=r"value .*gate '1' .*feature .*gate '3'.* \(3,\) .* \(4,\)"):
         network(x)

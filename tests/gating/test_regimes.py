@@ -165,9 +165,7 @@ def test_batch_norm_and_dropout():
 def test_other_settings_go_to_the_network():
     model, x = zoo.build("fc")
     network = decouple(model, "FL", gate_order="reversed", value_input="ones", linear_feature=True, generator=seeded())
-    twin = GatedNetwork(
-        network.feature, network.value, gate_order="reversed", value_input="ones", linear_feature=True
-    )  # fmt: skip
+    twin = GatedNetwork(network.feature, network.value, gate_order="reversed", value_input="ones", linear_feature=True)
     assert torch.equal(network(x), twin(x))
     assert not torch.equal(network(x), decouple(model, "FL", generator=seeded())(x))
 
@@ -175,11 +173,11 @@ def test_other_settings_go_to_the_network():
 @pytest.mark.parametrize(
     ("arguments", "settings", "kind", "message"),
     [
-        ((nn.Linear(1, 1), "FR"), {}, ValueError, r"`regime` must be one of 'FL', 'FR-II', 'FR-DI', 'DL', got 'FR'"),
-        ((nn.Linear(1, 1), "FL"), {"beta": 4.0}, ValueError, r"`beta` and `factor` are of the soft gates of 'DL'"),
-        ((nn.Linear(1, 1), "FL"), {"factor": 1.1}, ValueError, "the gates of 'FL' are hard"),
-        ((nn.Linear(1, 1), "DL"), {"beta": -1.0}, ValueError, "`beta` of a soft gate must be a positive"),
-        ((F.relu, "FL"), {}, TypeError, r"`model` must be a torch.nn.Module"),
+        ((nn.Linear(1, 1), "FR"), {}, ValueError, r"`regime` .*'FL', 'FR-II', 'FR-DI', 'DL', got 'FR'"),
+        ((nn.Linear(1, 1), "FL"), {"beta": 4.0}, ValueError, r"`beta` .*'DL'"),
+        ((nn.Linear(1, 1), "FL"), {"factor": 1.1}, ValueError, "`factor` .*'FL'"),
+        ((nn.Linear(1, 1), "DL"), {"beta": -1.0}, ValueError, "`beta` .*positive"),
+        ((F.relu, "FL"), {}, TypeError, r"`model` .*Module"),
         ((nn.Linear(1, 1), "FL"), {"init": "galrot"}, ValueError, "Did you mean 'glorot'"),
     ],
 )
@@ -189,12 +187,12 @@ def test_bad_arguments_are_named(arguments, settings, kind, message, without_typ
 
 
 def test_a_model_without_gates_is_refused_at_the_first_batch():
-    with pytest.raises(ValueError, match="the feature network has no gates"):
+    with pytest.raises(ValueError, match="feature network has no gates"):
         decouple(nn.Linear(2, 1), "FL")(torch.ones(1, 2))
 
 
 @pytest.mark.parametrize("regime", REGIMES)
 def test_a_network_that_is_gated_already_is_refused(regime):
     model = gating.LinearGatedFC(4, 6, 3)
-    with pytest.raises(TypeError, match=r"^`model` is a LinearGatedFC, whose gates and weights are separate already"):
+    with pytest.raises(TypeError, match=r"^`model` is a LinearGatedFC"):
         decouple(model, regime)

@@ -175,10 +175,15 @@ def test_every_max_pool_is_recorded_and_replaced(name):
     assert torch.equal(run_with_gates(pool, z, [elsewhere]), first)
 
 
-@pytest.mark.parametrize("spelling", [
-    lambda q: torch.maximum(torch.zeros(()), q), lambda q: torch.maximum(torch.zeros(4), q),
-    lambda q: torch.maximum(torch.zeros(1, 1), q), lambda q: torch.maximum(q, torch.zeros(())),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "spelling",
+    [
+        lambda q: torch.maximum(torch.zeros(()), q),
+        lambda q: torch.maximum(torch.zeros(4), q),
+        lambda q: torch.maximum(torch.zeros(1, 1), q),
+        lambda q: torch.maximum(q, torch.zeros(())),
+    ],
+)
 def test_a_signal_that_is_0_everywhere_is_still_the_signal(spelling):
     for x in (torch.zeros(5, 4), torch.zeros(1, 4)):
         (gates,) = recorded_gates(Called(spelling), x).layers.values()
@@ -187,21 +192,21 @@ def test_a_signal_that_is_0_everywhere_is_still_the_signal(spelling):
 
 def test_indices_of_a_maximum_follow_the_given_positions():
     positions = torch.full((2, 3, 1, 7), 18)  # row 2, column 4 of 5 x 7
-    places = run_with_gates(Called(lambda z: z.max(2, keepdim=True)[1]), image(), [positions])
-    assert torch.equal(places, torch.full((2, 3, 1, 7), 2))
+    indices = run_with_gates(Called(lambda z: z.max(2, keepdim=True)[1]), image(), [positions])
+    assert torch.equal(indices, torch.full((2, 3, 1, 7), 2))
 
 
 @pytest.mark.parametrize(
     ("call", "x", "message"),
     [
-        (lambda q: torch.maximum(q, q + 1), (5, 4), "maximum of two tensors of which none is the constant 0"),
+        (lambda q: torch.maximum(q, q + 1), (5, 4), "maximum of two tensors"),
         (lambda q: q.clamp(torch.zeros(4), torch.ones(4)), (5, 4), "clamp of two tensors"),
         (lambda q: torch.clamp(q, 0, out=torch.empty_like(q)), (5, 4), r"clamp\(…, out=…\)"),
         (nn.RReLU(), (5, 4), "rrelu in training mode"),
-        (lambda q: q.amax(1), (5, 4), r"amax over the axes \(1,\) .* picks an example or a channel"),
+        (lambda q: q.amax(1), (5, 4), r"amax over the axes \(1,\)"),
         (lambda q: q.max(1)[0], (5, 4, 3), r"max over the axes \(1,\)"),
         (lambda q: F.max_pool2d(q, 2), (3, 5, 4), "max_pool2d of values of shape"),
-        (lambda q: q.amax((2, 3, 4, 5)), (2,) * 6, "from 4 axes of space; .* Flatten space first"),
+        (lambda q: q.amax((2, 3, 4, 5)), (2,) * 6, r"amax .* 4 axes of space"),
     ],
 )
 def test_what_cannot_be_swapped_is_refused_by_name(call, x, message):

@@ -13,9 +13,8 @@ import neuralpath as npath
 import zoo
 from neuralpath import nets
 from neuralpath.gates import SoftGate
-from neuralpath.gating import direct
 from neuralpath.gating.modes import Recording, Replacing
-from neuralpath.gating.swapping import recorded_gates, run_with_gates, sample_gates
+from neuralpath.gating.swapping import recorded_gates, run_under, run_with_gates, sample_gates
 from strategies import dense_networks
 
 # Torch's own remark about the zoo's convolution with an even window and "same" padding.
@@ -142,17 +141,17 @@ DIRECT = {
 
 
 @pytest.mark.parametrize("name", DIRECT)
-def test_the_direct_way_is_the_modules_own(name):
+def test_running_directly_equals_calling_the_module(name):
     model = nn.Sequential(nn.Linear(4, 4), DIRECT[name](), nn.ReLU(), nn.Linear(4, 2))
     x = torch.randn(3, 4)
-    direct_way, module_way = Recording(), Recording()
-    y = direct.run_under(direct_way, model, x)
-    with module_way:
+    directly, as_module = Recording(), Recording()
+    y = run_under(directly, model, x)
+    with as_module:
         assert torch.equal(model(x), y)
-    assert len(direct_way.layers) == len(module_way.layers)
-    assert all(map(torch.equal, direct_way.layers, module_way.layers))
-    gates = [g if g.dtype == torch.int64 else ~g for g in direct_way.layers]
-    swapped = direct.run_under(Replacing(gates), model, x)
+    assert len(directly.layers) == len(as_module.layers)
+    assert all(map(torch.equal, directly.layers, as_module.layers))
+    gates = [g if g.dtype == torch.int64 else ~g for g in directly.layers]
+    swapped = run_under(Replacing(gates), model, x)
     with Replacing(gates):
         assert torch.equal(model(x), swapped)
     assert not torch.equal(swapped, y)
@@ -211,18 +210,18 @@ def diverged():
     ],
 )
 def test_nan_is_no_closed_gate(use):
-    with pytest.raises(ValueError, match=r"has NaN before it, which is neither open nor closed: look for NaN"):
+    with pytest.raises(ValueError, match="NaN"):
         use()
 
 
-def test_nan_in_a_later_batch_is_refused_behind_hard_gates_and_passed_on_by_soft_ones():
+def test_nan_in_a_later_batch_is_refused_by_hard_gates_and_propagated_by_soft_ones():
     plain = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 2))
     x = torch.ones(5, 4)
     broken = x.clone()
     broken[0, 0] = torch.nan
     hard = npath.decouple(plain, "FL")
     hard(x)
-    with pytest.raises(ValueError, match="relu has NaN before it"):
+    with pytest.raises(ValueError, match="relu has NaN"):
         hard(broken)
     soft = npath.decouple(plain, "DL")
     soft(x)
@@ -249,13 +248,13 @@ GATE, POSITIONS = torch.ones(5, 3), torch.zeros(5, 1, 1, dtype=torch.int64)
 @pytest.mark.parametrize(
     ("gates", "kind", "message"),
     [
-        ([GATE], ValueError, "1 gates were given, but the network has more gate operations"),
-        ([GATE, POSITIONS, GATE], ValueError, "3 gates were given, but the network has 2 gate operations"),
-        ([GATE[:, :2], POSITIONS], ValueError, r"gate 0 has the shape \(5, 2\), but the network has \(5, 3\)"),
-        ([GATE[:4], POSITIONS[:4]], ValueError, r"gate 0 has the shape \(4, 3\)"),
-        ([GATE, POSITIONS.expand(5, 1, 2)], ValueError, r"gate 1 has the shape \(5, 1, 2\), .* \(5, 1, 1\)"),
-        ([GATE.long(), POSITIONS], TypeError, "gate 0 must be boolean or floating-point gates, got a int64 tensor"),
-        ([GATE, POSITIONS.float()], TypeError, "gate 1 must be int64 positions of a max pool, got a float32"),
+        ([GATE], ValueError, "1 gates were given"),
+        ([GATE, POSITIONS, GATE], ValueError, "3 gates were given.* 2 gate operations"),
+        ([GATE[:, :2], POSITIONS], ValueError, r"gate 0 .*\(5, 2\).* \(5, 3\)"),
+        ([GATE[:4], POSITIONS[:4]], ValueError, r"gate 0 .*\(4, 3\)"),
+        ([GATE, POSITIONS.expand(5, 1, 2)], ValueError, r"gate 1 .*\(5, 1, 2\).* \(5, 1, 1\)"),
+        ([GATE.long(), POSITIONS], TypeError, "gate 0 .*int64 tensor"),
+        ([GATE, POSITIONS.float()], TypeError, "gate 1 .*int64 .*got a float32"),
         (npath.Gates({"a": GATE[:, :2], "b": POSITIONS}), ValueError, r"gate 0 \('a'\) has the shape"),
     ],
 )
@@ -270,7 +269,7 @@ def test_gates_of_another_precision_are_converted():
 
 
 def test_only_modules_whose_operations_can_be_seen(without_type_checks):
-    with pytest.raises(TypeError, match=r"`module` must be a torch.nn.Module, got a function"):
+    with pytest.raises(TypeError, match=r"`module` .*got a function"):
         recorded_gates(F.relu, X)
 
 
@@ -278,12 +277,12 @@ def test_only_modules_whose_operations_can_be_seen(without_type_checks):
 def test_only_batches_of_tensors(without_type_checks, x, kind):
     network = npath.GatedNetwork(small(), small())
     for use in (lambda: recorded_gates(small(), x), lambda: run_with_gates(small(), x, []), lambda: network(x)):
-        with pytest.raises(kind, match="`x` must be a tensor of examples"):
+        with pytest.raises(kind, match="`x` must be a tensor"):
             use()
 
 
 def test_a_gate_function_must_keep_the_shape():
-    with pytest.raises(ValueError, match=r"`gate` must give one gate for each pre-activation, of shape \(5, 3\)"):
+    with pytest.raises(ValueError, match=r"`gate` .*\(5, 3\)"):
         recorded_gates(small(), X, lambda q: q[:, :1])
 
 
@@ -302,9 +301,9 @@ class Checkpointed(nn.Module):
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_activation_checkpointing_is_refused_where_gradients_would_be_wrong(reentrant):
     model, gate = Checkpointed(reentrant), torch.rand(5, 4)
-    with pytest.raises(RuntimeError, match="the network uses activation checkpointing"):
+    with pytest.raises(RuntimeError, match="checkpointing"):
         run_with_gates(model, X, [gate])
-    with pytest.raises(RuntimeError, match="the network uses activation checkpointing"):
+    with pytest.raises(RuntimeError, match="checkpointing"):
         recorded_gates(model, X, SoftGate(2.0))
     with torch.no_grad():
         expected = model.block[0](model.first(X)) * gate

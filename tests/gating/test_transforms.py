@@ -5,9 +5,9 @@ from hypothesis import given, strategies as st
 from torch import nn
 
 from neuralpath.gates import SoftGate
+from neuralpath.gating.matching import TileGates
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.swapping import run_with_gates
-from neuralpath.gating.transforms import TileGates
 
 
 def tiled_by_hand(mask, shape, shifts):
@@ -39,7 +39,7 @@ def test_tiles_are_what_the_formula_says(channels, wider, space, shifts, seed):
 def test_shifts_are_integers_and_dense_masks_are_only_repeated():
     assert TileGates(np.int64(2)) == TileGates(2)
     for wrong in (1.5, "1", (1, 0.5), None):
-        with pytest.raises(TypeError, match="`shift` must be an integer, or one for each axis of space"):
+        with pytest.raises(TypeError, match="`shift` must be an integer"):
             TileGates(wrong)
     mask = torch.tensor([[True, False]])
     assert torch.equal(TileGates((1, 2))(mask, (4,)), mask.repeat(1, 2))
@@ -51,9 +51,9 @@ def test_functions_that_are_none_are_refused():
         return nn.Sequential(nn.Linear(2, 2), nn.ReLU())
 
     for wrong in (3, "tile", {0: 3}):
-        with pytest.raises(TypeError, match="`gate_transform` must be a function from a mask and a shape to a mask"):
+        with pytest.raises(TypeError, match="`gate_transform` must be a function"):
             GatedNetwork(make(), make(), gate_transform=wrong)
-    with pytest.raises(TypeError, match=r"`gate` must be None, .*got <class .*SoftGate"):
+    with pytest.raises(TypeError, match=r"`gate` .*got <class .*SoftGate"):
         GatedNetwork(make(), make(), gate=SoftGate)
 
 
@@ -70,9 +70,14 @@ def test_dense_masks_are_repeated_only():
 
 def conv(width):
     return nn.Sequential(
-        nn.Conv2d(1, width, 3, padding=1), nn.ReLU(), nn.Conv2d(width, width, 3, padding=1), nn.ReLU(),
-        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 2),
-    )  # fmt: skip
+        nn.Conv2d(1, width, 3, padding=1),
+        nn.ReLU(),
+        nn.Conv2d(width, width, 3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(width, 2),
+    )
 
 
 def test_a_wider_value_network_gets_tiled_and_rotated_masks():
@@ -111,27 +116,28 @@ def test_positions_of_a_max_pool_are_tiled_over_channels():
     assert gates[1].dtype == torch.int64
 
 
-HEAD = "value network's gate '1' takes the feature network's gate '1'"
+HEAD = "value network's gate '1' .*feature network's gate '1'"
 
 
 @pytest.mark.parametrize(
     ("feature", "value", "transform", "message"),
     [
         (conv(2), conv(3), None, HEAD + r".* \(3, 4, 4\) .* \(2, 4, 4\).*TileGates\(\)"),
-        (conv(3), conv(2), TileGates(), HEAD + r": a mask of shape \(3, 4, 4\) cannot be tiled to \(2, 4, 4\)"),
-        (conv(2), conv(2), TileGates((1,)), HEAD + r": `shift` \(1,\) does not fit a mask with 2 axes of space"),
-        (conv(2), conv(2), {"5": TileGates()}, "a key of `gate_transform`, '5', is no gate of the value network"),
-        (pooled(2, nn.MaxPool2d(2)), pooled(2, nn.MaxPool2d(2)), TileGates(1), "max pool cannot be rotated"),
-        (conv(2), conv(2), lambda gate, shape: gate[..., 1:], HEAD + r".* shape \(2, 4, 4\) and the other \(2, 4, 3\)"),
-        (pooled(2, nn.MaxPool2d(2)), pooled(2, nn.MaxPool2d(3)), None, r"'2'.* \(2, 1, 1\) and the other \(2, 2, 2\)"),
-        (conv(2), pooled(2, nn.MaxPool2d(1)), None, "the one is a max pool and the other an activation"),
+        (conv(3), conv(2), TileGates(), HEAD + r".*\(3, 4, 4\) .*tiled to \(2, 4, 4\)"),
+        (conv(2), conv(2), TileGates((1,)), HEAD + r".*`shift` \(1,\) .*2 axes of space"),
+        (conv(2), conv(2), {"5": TileGates()}, "key of `gate_transform`, '5',.*value network"),
+        (pooled(2, nn.MaxPool2d(2)), pooled(2, nn.MaxPool2d(2)), TileGates(1), "max pool cannot be shifted"),
+        (conv(2), conv(2), lambda gate, shape: gate[..., 1:], HEAD + r".* \(2, 4, 4\) .* \(2, 4, 3\)"),
+        (pooled(2, nn.MaxPool2d(2)), pooled(2, nn.MaxPool2d(3)), None, r"'2'.* \(2, 1, 1\) .* \(2, 2, 2\)"),
+        (conv(2), pooled(2, nn.MaxPool2d(1)), None, "a max pool and .* an activation"),
         (
             nn.Sequential(nn.ConstantPad2d((1, 0, 1, 0), 0.0), pooled(2, nn.MaxPool2d(2))),
-            pooled(2, nn.MaxPool2d(2)), {0: lambda gate, shape: gate[:, :, 1:, 1:]},
-            r"but the one pools \(4, 4\) positions and the other \(5, 5\)",
+            pooled(2, nn.MaxPool2d(2)),
+            {0: lambda gate, shape: gate[:, :, 1:, 1:]},
+            r"pools \(4, 4\) .* \(5, 5\)",
         ),
     ],
-)  # fmt: skip
+)
 def test_gates_that_do_not_fit_are_named_with_both_shapes(feature, value, transform, message):
     with pytest.raises(ValueError, match=message):
         GatedNetwork(feature, value, gate_transform=transform)(torch.randn(3, 1, 4, 4))

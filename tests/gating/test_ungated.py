@@ -98,21 +98,21 @@ REFUSED = {
     "spread": (lambda q: q.std(1, keepdim=True).expand(-1, 8), "std"),
     "product": (lambda q: q.cumprod(1), "cumprod"),
     "distances": (lambda q: torch.cdist(q, torch.ones(8, 8)), "cdist"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
 def test_a_nonlinearity_without_a_gate_is_refused_by_name(name):
     function, shown = REFUSED[name]
     network = decouple(Between(function), "FL")
-    with pytest.raises(ValueError, match="the value network has operations that are nonlinear and no gates: ") as error:
+    with pytest.raises(ValueError, match="the value network has nonlinear operations") as error:
         network(X)
     assert shown in str(error.value)
 
 
 def test_all_of_them_are_named_with_their_places():
     parts = [nn.Linear(6, 8), nn.ELU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 2)]
-    with pytest.raises(ValueError, match=r"no gates: elu in '1', tanh in '5'\. It would go on with them by itself"):
+    with pytest.raises(ValueError, match=r"elu in '1', tanh in '5'"):
         GatedNetwork(nets.FC(6, 8, 2, 2), nn.Sequential(*parts))(X)
 
 
@@ -122,7 +122,7 @@ def test_recurrent_layers_are_refused():
             return self.last(torch.relu(self.function(x[:, None])[0][:, 0]))
 
     for layer in (nn.LSTM(6, 8, batch_first=True), nn.GRU(6, 8, batch_first=True)):
-        with pytest.raises(ValueError, match=r"no gates: (lstm|gru) in 'function'"):
+        with pytest.raises(ValueError, match=r"(lstm|gru) in 'function'"):
             GatedNetwork(nets.FC(6, 8, 2, 8), Recurrent(layer))(X)
 
 
@@ -159,9 +159,17 @@ def test_functions_of_the_input_of_the_weights_and_beside_the_network_are_kept(f
 
 @pytest.mark.parametrize(
     "function",
-    [nn.Softmax(1), nn.LogSoftmax(1), nn.Sigmoid(), nn.LogSigmoid(), nn.Tanh(), nn.Softplus(), torch.exp,
-     lambda y: F.log_softmax(y, 1).reshape(-1, 2, 4).clone()],
-)  # fmt: skip
+    [
+        nn.Softmax(1),
+        nn.LogSoftmax(1),
+        nn.Sigmoid(),
+        nn.LogSigmoid(),
+        nn.Tanh(),
+        nn.Softplus(),
+        torch.exp,
+        lambda y: F.log_softmax(y, 1).reshape(-1, 2, 4).clone(),
+    ],
+)
 def test_the_function_of_the_outputs_is_kept(function):
     model = AtTheEnd(function).eval()
     network = decouple(model, "FR-DI", generator=torch.Generator().manual_seed(1)).eval()
@@ -170,14 +178,14 @@ def test_the_function_of_the_outputs_is_kept(function):
 
 @pytest.mark.parametrize("function", [nn.ELU(), abs, lambda y: torch.where(y > 0, y, 0.0), lambda y: 2 * torch.tanh(y)])
 def test_other_functions_of_the_outputs_are_not(function):
-    with pytest.raises(ValueError, match="nonlinear and no gates"):
+    with pytest.raises(ValueError, match="value network has nonlinear operations"):
         decouple(AtTheEnd(function), "FL")(X)
 
 
 def test_a_feature_network_may_have_any_functions_unless_it_is_linear():
     feature, value = Between(nn.Tanh()), nets.FC(6, 8, 2, 2)
     assert GatedNetwork(feature, value)(X).shape == (4, 2)
-    with pytest.raises(ValueError, match=r"nonlinear: tanh in 'function'\. But `linear_feature` asks for a linear"):
+    with pytest.raises(ValueError, match=r"`linear_feature` .*tanh in 'function'"):
         GatedNetwork(feature, value, linear_feature=True)(X)
 
 
@@ -186,7 +194,7 @@ def test_a_linear_feature_network_has_no_products_and_no_statistics_of_an_exampl
     function = {"layer_norm": nn.LayerNorm(8), "mul": lambda q: q * q.mean(1, keepdim=True)}[name]
     feature, value = Between(function), nets.FC(6, 8, 2, 2)
     assert GatedNetwork(feature, value)(X).shape == (4, 2)
-    with pytest.raises(ValueError, match=f"operations that are nonlinear: {name}"):
+    with pytest.raises(ValueError, match=f"`linear_feature` .*operations: {name}"):
         GatedNetwork(feature, value, linear_feature=True)(X)
     assert GatedNetwork(Between(nn.BatchNorm1d(8)), value, linear_feature=True)(X).shape == (4, 2)
 
@@ -200,7 +208,7 @@ def test_the_look_changes_nothing_and_works_under_transforms():
     expected = torch.autograd.functional.jacobian(network, X)
     network._matchings.clear()
     torch.testing.assert_close(torch.func.jacrev(network)(X), expected)  # wrapped tensors have no memory of their own
-    with pytest.raises(ValueError, match="nonlinear and no gates: elu"):
+    with pytest.raises(ValueError, match=r"nonlinear operations .*elu"):
         torch.func.jacrev(decouple(Between(nn.ELU()), "FL"))(X)
 
 

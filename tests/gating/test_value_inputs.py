@@ -111,9 +111,9 @@ def test_networks_that_write_into_their_input_do_not_reach_the_fixed_image():
 
 
 def test_bad_value_inputs_are_named():
-    with pytest.raises(ValueError, match='`value_input` must be "image", "ones", "random" or a function'):
+    with pytest.raises(ValueError, match=r"`value_input` .*image"):
         make("zeros")
     network = make("random")
     network(X)
-    with pytest.raises(ValueError, match=r"fixed random image .* shape \(6,\), but the examples have \(3,\)"):
+    with pytest.raises(ValueError, match=r"random image .*\(6,\).*\(3,\)"):
         network.value_input(X[:, :3])

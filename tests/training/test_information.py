@@ -17,7 +17,7 @@ from neuralpath.gates import SoftGate
 from neuralpath.gating.hyperplanes import gate_hyperplanes
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.regimes import decouple
-from neuralpath.gating.transforms import TileGates
+from neuralpath.gating.matching import TileGates
 from neuralpath.training import Adam, CheckpointError, TrainingConfig, label_energies as energies, train
 from neuralpath.training.changed_layers import changed_networks
 from neuralpath.training.information import GatingInformation, LayerAccuracy, gating_information

@@ -1,4 +1,4 @@
-"""The hyperplanes of linear gates: where in input space each gate of a linear feature network opens."""
+"""The hyperplanes in input space that the gates of a linear feature network define."""
 
 import math
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.swapping import recorded_gates
 
 PROBES = 256  # inputs that are run at once
-SHOWN = 24  # gates of a layer in a picture
+DRAWN_GATES = 24  # gates of a layer in a picture
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Hyperplanes:
-    """The gates of one layer: gate u is open for x where ``normals[u] . x + offsets[u] > 0``."""
+    """The gates of one layer: gate u is open for x if ``normals[u] . x + offsets[u] > 0``."""
 
     gate: str
     normals: Float[Tensor, "unit *shape"]
@@ -29,12 +29,12 @@ def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"])
 
     .. math:: q_l(x) = A_l x + b_l, \qquad G_l = 1[q_l > 0]
 
-    Each row of :math:`A_l` has the shape of an example, and so can be looked at. Of a convolution, whose filters are
-    the same everywhere, the gates in the middle of the image stand for all.
+    Each row of :math:`A_l` has the shape of an example. A convolution has the same filters at all positions, so only
+    the gates in the middle of the image are returned.
 
     Args:
         network: A `GatedNetwork` with ``linear_feature=True``, such as `gating.LinearGatedFC`.
-        example: Any examples; their shape matters, and on them it is checked that the gates are linear.
+        example: Any examples; they determine the input shape and serve to check that the gates are linear.
 
     Raises:
         ValueError: If the network's gates are not linear in the input.
@@ -59,11 +59,13 @@ def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"])
     for start in range(0, size, PROBES):
         units = torch.zeros(min(PROBES, size - start), size, dtype=example.dtype, device=example.device)
         units[:, start:].fill_diagonal_(1.0)
-        for found, q, offset in zip(rows, _preactivations(network, units.reshape(-1, *shape))[1], offsets, strict=True):
-            found.append(q - offset)
+        for columns, q, offset in zip(
+            rows, _preactivations(network, units.reshape(-1, *shape))[1], offsets, strict=True
+        ):
+            columns.append(q - offset)
     planes = tuple(
-        Hyperplanes(name, torch.cat(found).T.reshape(-1, *shape), offset[0])
-        for name, found, offset in zip(names, rows, offsets, strict=True)
+        Hyperplanes(name, torch.cat(columns).T.reshape(-1, *shape), offset[0])
+        for name, columns, offset in zip(names, rows, offsets, strict=True)
     )
     _check_linear(network, planes, example)
     return planes
@@ -71,7 +73,7 @@ def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"])
 
 @torch.no_grad()
 def _preactivations(network: GatedNetwork, x: Tensor) -> tuple[tuple[str, ...], list[Float[Tensor, "batch unit"]]]:
-    # Copies, since what the activations pass on unchanged may be written into.
+    # Copies, since later operations may write into the output of an activation.
     gates = recorded_gates(network.feature, x, torch.clone, linear=True)
     return gates.names, [_middle(layer) for layer in gates.layers.values()]
 
@@ -88,15 +90,23 @@ def _check_linear(network: GatedNetwork, planes: tuple[Hyperplanes, ...], exampl
         scale = float(expected.abs().max()) + float(q.abs().max())
         if not bool(((q - expected).abs() <= 1e-3 * scale).all()):
             raise ValueError(
-                f"the gates {plane.gate!r} are not linear in the input: the feature network has another operation that "
-                "is not, or runs in training mode."
+                f"the gates {plane.gate!r} are not linear in the input: the feature network has a nonlinear operation, "
+                "or runs in training mode."
             )
 
 
 def draw_hyperplanes(network: nn.Module, example: Float[Tensor, "batch channel height width"], path: Path) -> None:
-    """Write the normals of the first gates of every layer as a picture, one row a layer (needs the extra `report`).
+    """Draw the normals of the first gates of every layer, one row for each layer (needs the extra `report`).
 
-    Raises: ValueError as ``gate_hyperplanes``, or for examples that are not images; ImportError without matplotlib.
+    Args:
+        network: A `GatedNetwork` with ``linear_feature=True``.
+        example: Any images; see `gate_hyperplanes`.
+        path: Picture file to write, such as ``hyperplanes.png``.
+
+    Raises:
+        ValueError: As ``gate_hyperplanes``, or the examples are not images of 1 or 3 channels.
+        ImportError: matplotlib is not installed.
+
     """
     if example.ndim != 4 or example.shape[1] not in (1, 3):
         raise ValueError(
@@ -106,7 +116,7 @@ def draw_hyperplanes(network: nn.Module, example: Float[Tensor, "batch channel h
     from matplotlib.figure import Figure
 
     planes = gate_hyperplanes(network, example)
-    columns = min(SHOWN, max(len(plane.normals) for plane in planes))
+    columns = min(DRAWN_GATES, max(len(plane.normals) for plane in planes))
     figure = Figure(figsize=(0.6 * columns + 0.8, 0.7 * len(planes) + 0.4), layout="constrained")
     FigureCanvasAgg(figure)  # no window, no global state
     axes = figure.subplots(len(planes), columns, squeeze=False)

@@ -1,4 +1,4 @@
-"""The deep linearly gated network: gates from a network without activations, weights in another."""
+"""Deep linearly gated networks: the gates come from a network without activations."""
 
 from collections.abc import Sequence
 
@@ -15,29 +15,29 @@ STEEPNESS = 10.0  # of the soft gates, as in the paper
 
 
 class LinearGatedFC(GatedNetwork):
-    r"""Fully connected network behind the gates of a deep linear network.
+    r"""Fully connected network, gated by a deep linear network.
 
     .. math:: q_l = \Theta^F_l q_{l-1}, \quad q_0 = x, \qquad z_l = (\Theta^V_l z_{l-1}) \odot G(q_l)
 
     Every gate is a hyperplane in input space, :math:`q_l = \Theta^F_l \cdots \Theta^F_1 x`. The feature network ends
-    at its last gate; the value network is an `FC`, and the arguments are those of it.
+    at its last gate; the value network is an `FC`.
 
     Reference: "Duality simplifies deep neural networks with rectified linear units", section 5.
 
     Args:
         input_shape: Dimension of the input, or the shape of one example.
         width: Units of every hidden layer, or one number per hidden layer.
-        depth: Number of weight layers of the value network; may be left out where `width` is a sequence.
+        depth: Number of weight layers of the value network; may be omitted if `width` is a sequence.
         n_outputs: Number of outputs.
-        gate: From pre-activations to gates.
+        gate: Function from pre-activations to gates.
         train_feature: Whether the feature network is trained; then `gate` must not be hard.
-        value_input: What the value network sees; see `neuralpath.GatedNetwork`.
+        value_input: The input of the value network; see `neuralpath.GatedNetwork`.
         bias: Whether the layers have biases.
         init: An initialization, or its name; see `neuralpath.nets.initialize`.
-        generator: Source of the initial weights, of the feature network first.
+        generator: Source of the initial weights, first of the feature network, then of the value network.
 
     Raises:
-        ValueError: If a size is not positive, `width` and `depth` do not fit together, or nothing is hidden.
+        ValueError: If a size is not positive, `width` and `depth` do not fit together, or there is no hidden layer.
 
     Example:
         >>> LinearGatedFC(4, 8, 3)(torch.ones(5, 4)).shape
@@ -63,7 +63,7 @@ class LinearGatedFC(GatedNetwork):
             FC(input_shape, width, depth, n_outputs, bias=bias, init=init, generator=generator) for _ in range(2)
         )
         if len(feature.layers) == 1:
-            raise ValueError("`depth` must be at least 2: without a hidden layer there is nothing to gate.")
+            raise ValueError("`depth` must be at least 2: without a hidden layer there are no gates.")
         _drop_last(feature.layers)
         super().__init__(
             feature, value, gate=gate, value_input=value_input, linear_feature=True, train_feature=train_feature
@@ -71,13 +71,26 @@ class LinearGatedFC(GatedNetwork):
 
 
 class LinearGatedCNN(GatedNetwork):
-    """Convolutional network with global average pooling behind the gates of a deep linear one.
+    """Convolutional network with global average pooling, gated by a deep linear network.
 
-    As `LinearGatedFC`, with `GCONV` for the value network: every feature is a chain of linear filters of the
-    image. The arguments are those of `GCONV` and of `LinearGatedFC`; the defaults are the four convolutions of 128
-    filters whose gates the papers permute.
+    As `LinearGatedFC`, with `GCONV` as the value network: every feature is a chain of linear filters of the image. The
+    defaults are the four convolutions of 128 filters whose gates the papers permute.
 
     Reference: "Duality simplifies deep neural networks with rectified linear units", section 5.
+
+    Args:
+        input_shape: Channels, height and width of one image.
+        n_outputs: Number of outputs.
+        channels: Filters of each convolution.
+        hidden: Units of each dense hidden layer; may be empty.
+        window: Odd side of the square window.
+        stride: Stride of every convolution, or one per convolution.
+        gate: Function from pre-activations to gates.
+        train_feature: Whether the feature network is trained; then `gate` must not be hard.
+        value_input: The input of the value network; see `neuralpath.GatedNetwork`.
+        bias: Whether the layers have biases.
+        init: An initialization, or its name; see `neuralpath.nets.initialize`.
+        generator: Source of the initial weights, first of the feature network, then of the value network.
 
     Raises:
         ValueError: If a size is not positive, `window` is even or `channels` is empty.
@@ -106,11 +119,18 @@ class LinearGatedCNN(GatedNetwork):
     ) -> None:
         feature, value = (
             GCONV(
-                input_shape, n_outputs, channels=channels, hidden=hidden, window=window, stride=stride, bias=bias,
-                init=init, generator=generator,
+                input_shape,
+                n_outputs,
+                channels=channels,
+                hidden=hidden,
+                window=window,
+                stride=stride,
+                bias=bias,
+                init=init,
+                generator=generator,
             )
             for _ in range(2)
-        )  # fmt: skip
+        )
         _drop_last(feature.dense)
         super().__init__(
             feature, value, gate=gate, value_input=value_input, linear_feature=True, train_feature=train_feature
@@ -118,5 +138,5 @@ class LinearGatedCNN(GatedNetwork):
 
 
 def _drop_last(layers: nn.Sequential) -> None:
-    """Take away the output layer, and leave the names of the others alone."""
+    """Remove the output layer without renaming the others."""
     delattr(layers, next(reversed(layers._modules)))

@@ -1,18 +1,87 @@
-"""The gates of a feature network, one for each gate of a value network."""
+"""Which gate of the feature network each gate of the value network takes, and how masks change on the way."""
 
-from collections.abc import Mapping, Sequence
+import operator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, SupportsIndex
 
-from jaxtyping import Shaped
+import numpy as np
+import torch
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
+from neuralpath._checks import describe
 from neuralpath.gating.modes import Recording
-from neuralpath.gating.orders import PlainOrder, index_of, sources
-from neuralpath.gating.transforms import GateTransform
 from neuralpath.graph import align
 
+Permutation = Sequence[SupportsIndex] | Int[np.ndarray, " gate"] | Int[Tensor, " gate"]
+GateOrder = Literal["reversed"] | Permutation | Mapping[int | str, int | str]
+"""A permutation, "reversed", or a mapping from value gates to feature gates by index or name; other gates keep their
+own index."""
+
+PlainOrder = Literal["reversed"] | tuple[int, ...] | Mapping[int | str, int | str]
+
+GateTransform = Callable[[Tensor, tuple[int, ...]], Tensor]
+"""From gates of shape (batch, *shape) and the shape of the value network's layer to gates of that shape."""
+
 GateTransforms = GateTransform | Mapping[int | str, GateTransform]
-"""One transform for all gates, or one for some gates of the value network, by index or name."""
+"""One transform for all gates, or a mapping from gates of the value network, by index or name."""
+
+
+@dataclass(frozen=True)
+class TileGates:
+    r"""A gate transform that shifts a mask in space and repeats it over the channels of a wider value network.
+
+    .. math:: G'[c, i] = G[c \bmod w, \; i - s]
+
+    Symbols: :math:`w` is the number of the mask's channels, :math:`s` is ``shift``; positions wrap around. Masks of
+    dense layers have no space and are only repeated.
+
+    Args:
+        shift: Number of positions to shift by: one number for every axis of space, or one for each.
+
+    >>> mask = torch.tensor([[[True, False, False]]])
+    >>> TileGates(shift=1)(mask, (2, 3)).int().tolist()
+    [[[0, 1, 0], [0, 1, 0]]]
+
+    """
+
+    shift: int | tuple[int, ...] = 0
+
+    def __post_init__(self) -> None:
+        shifts = tuple(self.shift) if isinstance(self.shift, Sequence) else (self.shift,)
+        plain = [as_index(shift) for shift in shifts]
+        if None in plain or isinstance(self.shift, str):
+            raise TypeError(f"`shift` must be an integer, or one for each axis of space, got {self.shift!r}.")
+        object.__setattr__(self, "shift", tuple(plain) if isinstance(self.shift, Sequence) else plain[0])
+
+    def __call__(self, gate: Shaped[Tensor, "batch *shape"], shape: tuple[int, ...]) -> Shaped[Tensor, "batch *out"]:
+        """The mask for a layer of the given shape.
+
+        Args:
+            gate: Gates of the feature network, a mask for each example.
+            shape: Shape of the value network's layer, without the batch.
+
+        """
+        channels, *space = gate.shape[1:]
+        if tuple(space) != shape[1:] or not shape or shape[0] < channels:
+            raise ValueError(
+                f"a mask of shape {tuple(gate.shape[1:])} cannot be tiled to {shape}: it is repeated over channels, so "
+                "the value network must have the same positions and at least as many channels"
+            )
+        shifts = (self.shift,) * len(space) if isinstance(self.shift, int) else tuple(self.shift)
+        if space and len(shifts) != len(space):
+            raise ValueError(f"`shift` {shifts} does not fit a mask with {len(space)} axes of space")
+        if space and any(shifts):
+            if gate.dtype == torch.int64:
+                raise ValueError(
+                    "the positions of a max pool cannot be shifted, since its windows do not move; give "
+                    "`gate_transform` as a mapping that leaves this gate out, or tiles it without a shift"
+                )
+            gate = gate.roll(shifts, tuple(range(2, gate.ndim)))
+        if shape[0] == channels:
+            return gate
+        return gate[:, torch.arange(shape[0], device=gate.device) % channels]
 
 
 @dataclass(frozen=True)
@@ -29,7 +98,7 @@ class GatePair:
 
 @dataclass(frozen=True)
 class Matching:
-    """Which gate goes where; in the order in which the value network uses its gates."""
+    """The source of every gate, in the order in which the value network uses its gates."""
 
     pairs: tuple[GatePair, ...]
     n_feature_gates: int
@@ -40,7 +109,7 @@ class Matching:
         return tuple(pair.value_name for pair in self.pairs)
 
     def arrange(self, layers: Sequence[Shaped[Tensor, "_batch ..."]]) -> tuple[Shaped[Tensor, "_batch ..."], ...]:
-        """The gates that the value network gets, from those of the feature network."""
+        """The gates of the value network, from those of the feature network."""
         return tuple(
             layers[pair.source] if pair.transform is None else pair.transform(layers[pair.source], pair.value_shape)
             for pair in self.pairs
@@ -54,7 +123,7 @@ class Matching:
 def match_gates(
     feature: Recording, value: Recording, order: PlainOrder | None, transforms: GateTransforms | None
 ) -> Matching:
-    """Give every gate of the value network one of the feature network, or say which does not fit.
+    """Match every gate of the value network with one of the feature network.
 
     Raises: ValueError if a network has no gates, or a gate has another kind or shape.
     """
@@ -64,22 +133,26 @@ def match_gates(
                 f"the {network} network has no gates: none of its operations is a ReLU, another activation that is a "
                 "gate, or a max pool."
             )
-    chosen = _chosen(transforms, value.names)
+    chosen = _transforms_by_gate(transforms, value.names)
     pairs = []
     for index, source in enumerate(sources(order, feature.names, value.names)):
         pair = GatePair(
-            value.names[index], tuple(value.layers[index].shape[1:]),
-            feature.names[source], tuple(feature.layers[source].shape[1:]), source, chosen[index],
-        )  # fmt: skip
+            value_name=value.names[index],
+            value_shape=tuple(value.layers[index].shape[1:]),
+            feature_name=feature.names[source],
+            feature_shape=tuple(feature.layers[source].shape[1:]),
+            source=source,
+            transform=chosen[index],
+        )
         _check_pair(pair, feature, value.in_spaces[index])
         pairs.append(pair)
     return Matching(tuple(pairs), len(feature.layers))
 
 
-def _chosen(transforms: GateTransforms | None, names: Sequence[str]) -> list[GateTransform | None]:
+def _transforms_by_gate(transforms: GateTransforms | None, names: Sequence[str]) -> list[GateTransform | None]:
     if not isinstance(transforms, Mapping):
         return [transforms] * len(names)
-    by_index = {index_of(k, names, "a key of `gate_transform`", "value"): t for k, t in transforms.items()}
+    by_index = {_gate_index(k, names, "a key of `gate_transform`", "value"): t for k, t in transforms.items()}
     return [by_index.get(index) for index in range(len(names))]
 
 
@@ -87,10 +160,10 @@ def _check_pair(pair: GatePair, feature: Recording, value_space: tuple[int, ...]
     where = f"the value network's gate {pair.value_name!r} takes the feature network's gate {pair.feature_name!r}"
     space = feature.in_spaces[pair.source]
     if (space is None) != (value_space is None):
-        kinds = ["an activation" if s is None else "a max pool" for s in (value_space, space)]
-        raise ValueError(f"{where}, but the one is {kinds[0]} and the other {kinds[1]}; give another `gate_order`.")
+        names = ["an activation" if s is None else "a max pool" for s in (value_space, space)]
+        raise ValueError(f"{where}, but the former is {names[0]} and the latter {names[1]}; give another `gate_order`.")
     if space != value_space:
-        raise ValueError(f"{where}, but the one pools {value_space} positions and the other {space}.")
+        raise ValueError(f"{where}, but the former pools {value_space} positions and the latter {space}.")
     shape = pair.feature_shape
     if pair.transform is not None:
         try:
@@ -100,6 +173,97 @@ def _check_pair(pair: GatePair, feature: Recording, value_space: tuple[int, ...]
     if shape != pair.value_shape:
         hint = "" if pair.transform is not None else " `gate_transform=TileGates()` repeats masks over more channels."
         raise ValueError(
-            f"{where}, but the one has the shape {pair.value_shape} and the other {shape}; gates go to layers of the "
-            f"same shape.{hint}"
+            f"{where}, but the former has the shape {pair.value_shape} and the latter {shape}; they must agree.{hint}"
         )
+
+
+def as_order(order: object) -> PlainOrder | None:
+    """A gate order with plain integers; the number of gates is checked when it is known.
+
+    Raises: TypeError, ValueError if it cannot be an order.
+    """
+    if order is None or isinstance(order, Mapping):
+        return order
+    if isinstance(order, str) and order == "reversed":
+        return "reversed"
+    if isinstance(order, str) or not isinstance(order, Sequence | np.ndarray | Tensor):
+        got = repr(order) if isinstance(order, str) else describe(order)
+        raise TypeError(
+            '`gate_order` must be None, "reversed", a permutation such as (2, 0, 1), or a mapping from the value '
+            f"network's gates to the feature network's, got {got}."
+        )
+    entries = tuple(order.tolist() if isinstance(order, np.ndarray | Tensor) else order)
+    plain = tuple(index for entry in entries if (index := as_index(entry)) is not None)
+    if len(plain) != len(entries):
+        raise TypeError(f"`gate_order` must be a permutation of integers, got {entries!r}.")
+    if sorted(plain) != list(range(len(plain))):
+        raise ValueError(
+            f"`gate_order` must be a permutation of 0 to {len(plain) - 1}, got {plain!r}; to use a gate twice, "
+            "give a mapping."
+        )
+    return plain
+
+
+def as_index(value: object) -> int | None:
+    """A plain integer, also from integers of numpy and torch; None for anything else."""
+    try:
+        return None if isinstance(value, bool | np.bool_) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def sources(order: PlainOrder | None, feature_names: Sequence[str], value_names: Sequence[str]) -> tuple[int, ...]:
+    """For each gate of the value network, the index of the feature network's gate that it takes.
+
+    Raises: ValueError if the networks have different numbers of gates, or a name or index is unknown.
+    """
+    n_feature, n_value = len(feature_names), len(value_names)
+    if isinstance(order, Mapping):
+        return _mapped_sources(order, feature_names, value_names)
+    if n_feature != n_value:
+        raise ValueError(
+            f"the feature network has {n_feature} gates ({', '.join(feature_names)}) but the value network has "
+            f"{n_value} ({', '.join(value_names)}); give a `gate_order` that maps each of the latter to one of the "
+            "former."
+        )
+    if order is None:
+        return tuple(range(n_value))
+    if order == "reversed":
+        return tuple(reversed(range(n_value)))
+    if len(order) != n_value:
+        raise ValueError(
+            f"`gate_order` has {len(order)} entries, but there are {n_value} gates: {', '.join(value_names)}."
+        )
+    return order
+
+
+def _mapped_sources(
+    order: Mapping[int | str, int | str], feature_names: Sequence[str], value_names: Sequence[str]
+) -> tuple[int, ...]:
+    chosen = {
+        _gate_index(gate, value_names, "a key of `gate_order`", "value"): _gate_index(
+            source, feature_names, "a value of `gate_order`", "feature"
+        )
+        for gate, source in order.items()
+    }
+    indices = tuple(chosen.get(index, index) for index in range(len(value_names)))
+    for name, index in zip(value_names, indices, strict=True):
+        if index >= len(feature_names):
+            raise ValueError(
+                f"the value network's gate {name!r} has no gate: the feature network has only {len(feature_names)} "
+                f"({', '.join(feature_names)}); map it to one of them in `gate_order`."
+            )
+    return indices
+
+
+def _gate_index(gate: object, names: Sequence[str], what: str, network: str) -> int:
+    """The index of a gate, from its index or its name."""
+    if isinstance(gate, str) and gate in names:
+        return names.index(gate)
+    index = as_index(gate)
+    if index is not None and 0 <= index < len(names):
+        return index
+    raise ValueError(
+        f"{what}, {gate!r}, is not a gate of the {network} network; its gates are 0 to {len(names) - 1}: "
+        f"{', '.join(names)}."
+    )

@@ -16,12 +16,12 @@ _ADAPTIVE = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_m
 
 
 @dataclass(frozen=True, slots=True)
-class MaxPool:
+class MaxPoolCall:
     """A call that picks, for each output unit, one position of its channel.
 
-    ``pick`` gives the largest entries and their flat positions, with the shape ``(batch, channels, *out)``;
-    ``finish`` makes of these two what the call returns. Of equal entries a pool picks one; ``shares_ties`` says
-    that torch spreads the gradient over all of them, so that only the call itself is exact.
+    ``pick`` gives the largest entries and their flat positions, of shape ``(batch, channels, *out)``; ``finish`` turns
+    these two into the result of the call. A pool picks one of equal entries; ``shares_ties`` means that torch spreads
+    the gradient over all of them, so only the original call has the exact gradient.
     """
 
     operation: str
@@ -33,7 +33,7 @@ class MaxPool:
 
     @property
     def in_space(self) -> tuple[int, ...]:
-        """The positions of a channel, axis by axis, that the pool reads."""
+        """Sizes of the axes of space that the pool reads."""
         return tuple(self.values.shape[2:])
 
     @property
@@ -42,7 +42,7 @@ class MaxPool:
         return (*self.values.shape[:2], *self.out_space)
 
     def read_at(self, positions: Tensor) -> Any:
-        """The call's result with given positions in place of the largest entries."""
+        """The result of the call with the given positions instead of those of the largest entries."""
         return self.finish(gather_positions(self.values, positions), positions)
 
 
@@ -61,8 +61,8 @@ def _settings(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, A
 def _check_space(operation: str, values: Tensor, n_space: int) -> None:
     if values.ndim != n_space + 2:
         raise ValueError(
-            f"{operation} of values of shape {tuple(values.shape)}: gates are swapped in batches of shape "
-            f"(batch, channels, and {n_space} axis of space each), so add the axis that is missing."
+            f"{operation} of values of shape {tuple(values.shape)}: gates are swapped in batches of shape (batch, "
+            f"channels, {n_space} axes of space), so add the missing axis."
         )
 
 
@@ -71,64 +71,64 @@ def _for_each(value: Any, n_axes: int) -> tuple[Any, ...]:
     return values * n_axes if len(values) == 1 else values
 
 
-def read_windows(n_space: int, args: tuple[Any, ...], kwargs: dict[str, Any], gives_pair: bool) -> MaxPool:
-    """A call of ``max_pool1d``, ``max_pool2d`` or ``max_pool3d``, by either of its namespaces."""
+def read_windows(n_space: int, args: tuple[Any, ...], kwargs: dict[str, Any], returns_pair: bool) -> MaxPoolCall:
+    """A call of ``max_pool1d``, ``max_pool2d`` or ``max_pool3d``, of ``torch`` or ``torch.nn.functional``."""
     names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
-    given = _settings(names, args, kwargs)
-    gives_pair = bool(given.pop("return_indices", False)) or gives_pair
+    settings = _settings(names, args, kwargs)
+    returns_pair = bool(settings.pop("return_indices", False)) or returns_pair
     values = args[0]
     _check_space(f"max_pool{n_space}d", values, n_space)
-    size = _for_each(given["kernel_size"], n_space)
-    stride = _for_each(given.get("stride") or size, n_space)
-    padding = _for_each(given.get("padding", 0), n_space)
-    dilation = _for_each(given.get("dilation", 1), n_space)
-    ceil = bool(given.get("ceil_mode", False))
+    size = _for_each(settings["kernel_size"], n_space)
+    stride = _for_each(settings.get("stride") or size, n_space)
+    padding = _for_each(settings.get("padding", 0), n_space)
+    dilation = _for_each(settings.get("dilation", 1), n_space)
+    ceil = bool(settings.get("ceil_mode", False))
     windows = [Window(*axis) for axis in zip(size, stride, dilation, padding, padding, strict=True)]
     out_space = tuple(w.n_out(n, ceil=ceil) for w, n in zip(windows, values.shape[2:], strict=True))
 
     def pick() -> tuple[Tensor, Tensor]:
         return _POOLS[n_space](values, size, stride, padding, dilation, ceil_mode=ceil, return_indices=True)
 
-    return MaxPool(f"max_pool{n_space}d", values, out_space, pick, _pair if gives_pair else _value)
+    return MaxPoolCall(f"max_pool{n_space}d", values, out_space, pick, _pair if returns_pair else _value)
 
 
-def read_adaptive(n_space: int, args: tuple[Any, ...], kwargs: dict[str, Any], gives_pair: bool) -> MaxPool:
-    """A call of ``adaptive_max_pool1d`` and its kin."""
-    given = _settings(("output_size", "return_indices"), args, kwargs)
-    gives_pair = bool(given.pop("return_indices", False)) or gives_pair
+def read_adaptive(n_space: int, args: tuple[Any, ...], kwargs: dict[str, Any], returns_pair: bool) -> MaxPoolCall:
+    """A call of ``adaptive_max_pool1d``, ``adaptive_max_pool2d`` or ``adaptive_max_pool3d``."""
+    settings = _settings(("output_size", "return_indices"), args, kwargs)
+    returns_pair = bool(settings.pop("return_indices", False)) or returns_pair
     values = args[0]
     operation = f"adaptive_max_pool{n_space}d"
     _check_space(operation, values, n_space)
-    wanted = _for_each(given["output_size"], n_space)
-    out_space = tuple(have if want is None else want for want, have in zip(wanted, values.shape[2:], strict=True))
+    sizes = _for_each(settings["output_size"], n_space)
+    out_space = tuple(whole if size is None else size for size, whole in zip(sizes, values.shape[2:], strict=True))
 
     def pick() -> tuple[Tensor, Tensor]:
         return _ADAPTIVE[n_space](values, out_space, return_indices=True)
 
-    return MaxPool(operation, values, out_space, pick, _pair if gives_pair else _value)
+    return MaxPoolCall(operation, values, out_space, pick, _pair if returns_pair else _value)
 
 
-def read_reduction(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MaxPool | None:
-    """A call of ``amax`` or of ``max`` along an axis: a pool over all of space, or over some axes of it.
+def read_reduction(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MaxPoolCall | None:
+    """A call of ``amax`` or of ``max`` along an axis: a pool over all axes of space or some of them.
 
-    ``None`` where nothing is picked from. Raises: ValueError where examples or channels would be picked from.
+    ``None`` if there is only one entry to pick. Raises: ValueError for a maximum over examples or channels.
     """
-    given = _settings(("dim", "keepdim"), args, kwargs)
-    values, keepdim = args[0], bool(given.get("keepdim", False))
-    dims = given.get("dim", ())
+    settings = _settings(("dim", "keepdim"), args, kwargs)
+    values, keepdim = args[0], bool(settings.get("keepdim", False))
+    dims = settings.get("dim", ())
     rank = values.ndim
     axes = sorted(axis % rank for axis in (_for_each(dims, 1) or range(rank)))
     if any(values.shape[axis] != 1 for axis in axes if axis < 2):
         raise ValueError(
             f"{operation} over the axes {tuple(axes)} of values of shape {tuple(values.shape)} picks an example or a "
-            "channel; only a maximum over positions, the axes behind (batch, channels), is a gate that can be swapped."
+            "channel; only a maximum over positions, the axes after (batch, channels), is a gate that can be swapped."
         )
     if not any(axis >= 2 for axis in axes):
         return None
     if rank - 2 not in _POOLS:
         raise ValueError(
-            f"{operation} of values of shape {tuple(values.shape)} picks from {rank - 2} axes of space; gates of a "
-            f"maximum over more than {max(_POOLS)} cannot be swapped. Flatten space first, such as by `x.flatten(2)`."
+            f"{operation} of values of shape {tuple(values.shape)} picks from {rank - 2} axes of space; gates can be "
+            f"swapped for at most {max(_POOLS)}. Flatten space first, for example with `x.flatten(2)`."
         )
     window = [size if axis + 2 in axes else 1 for axis, size in enumerate(values.shape[2:])]
     out_space = tuple(1 if axis + 2 in axes else size for axis, size in enumerate(values.shape[2:]))
@@ -141,8 +141,8 @@ def read_reduction(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]
         largest = largest.reshape(shape)
         if operation == "amax":
             return largest
-        behind = prod(values.shape[axes[0] + 1 :])
-        places = (positions // behind) % values.shape[axes[0]]
-        return torch.return_types.max((largest, places.reshape(shape)))
+        stride = prod(values.shape[axes[0] + 1 :])
+        indices = (positions // stride) % values.shape[axes[0]]
+        return torch.return_types.max((largest, indices.reshape(shape)))
 
-    return MaxPool(operation, values, out_space, pick, finish, shares_ties=True)
+    return MaxPoolCall(operation, values, out_space, pick, finish, shares_ties=True)

@@ -1,28 +1,78 @@
-"""Recording and replacing the gates of a module while it runs, by operation.
+"""Torch function modes that record or replace the gates of a module while it runs.
 
-Both are function modes: torch shows them every function that is called, whoever calls it, before gradients
-are recorded. So reused, functional and in-place activations all count, in training and evaluation mode alike.
+Torch shows a function mode every function that is called, by any module, before autograd records it. So reused,
+functional and in-place activations are all found, in training and evaluation mode.
 """
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch._C._functorch import is_functorch_wrapped_tensor
 from torch.overrides import TorchFunctionMode
 
 from neuralpath._checks import describe
 from neuralpath.gates import HardGate, apply_gate
-from neuralpath.gating.max_pools import MaxPool
-from neuralpath.gating.places import Places
-from neuralpath.gating.spellings import SPELLINGS, Activation, GateFunction
+from neuralpath.gating.max_pools import MaxPoolCall
+from neuralpath.gating.spellings import SPELLINGS, ActivationCall, GateFunction
 
-_CALLERS = ("neuralpath.gating.direct", "neuralpath.gating.swapping")
-"""The modules that run a network under a mode."""
+_CALLER = "neuralpath.gating.swapping"
+"""The module that runs networks under a mode."""
+
+
+class Places:
+    """Follows the calls of a module's parts, to name operations by where they run, as ``trace`` does."""
+
+    def __init__(self) -> None:
+        self._stack: list[tuple[str, bool]] = []
+        self._uses: dict[str, int] = {}
+
+    @contextmanager
+    def follow(self, module: nn.Module) -> Iterator[None]:
+        """Follow a module's calls inside this context."""
+        hooks = []
+        for path, part in module.named_modules():
+            place = (path, _is_torch_layer(part))
+            hooks.append(part.register_forward_pre_hook(self._entering(place)))
+            hooks.append(part.register_forward_hook(self._leaving, always_call=True))
+        try:
+            yield
+        finally:
+            for hook in hooks:
+                hook.remove()
+
+    def _entering(self, place: tuple[str, bool]) -> Any:
+        return lambda module, args: self._stack.append(place)
+
+    def _leaving(self, module: nn.Module, args: Any, output: Any) -> None:
+        self._stack.pop()
+
+    @property
+    def here(self) -> str:
+        """The module that runs now, for a message; empty for the outermost module."""
+        path = self._stack[-1][0] if self._stack else ""
+        return f" in {path!r}" if path else ""
+
+    def name(self, operation: str) -> str:
+        """A new name for an operation that runs now: that of its layer, or of the module and the operation.
+
+        The second use of ``relu`` is ``relu#2``.
+        """
+        path, is_layer = self._stack[-1] if self._stack else ("", False)
+        name = path if is_layer and path else f"{path}.{operation}" if path else operation
+        count = self._uses[name] = self._uses.get(name, 0) + 1
+        return name if count == 1 else f"{name}#{count}"
+
+
+def _is_torch_layer(part: nn.Module) -> bool:
+    """Whether a module is one of torch's own layers, which run a single operation."""
+    home = type(part).__module__
+    return home.startswith("torch.nn.modules.") and home != "torch.nn.modules.container"
 
 
 class GateMode(TorchFunctionMode):
@@ -33,7 +83,7 @@ class GateMode(TorchFunctionMode):
         self._for_gradients = torch.is_grad_enabled()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Called by torch in place of ``func``."""
+        """Called by torch instead of ``func``."""
         kwargs = kwargs or {}
         spelling = SPELLINGS.get(func)
         if spelling is None:
@@ -41,56 +91,56 @@ class GateMode(TorchFunctionMode):
         call = spelling.read(args, kwargs)
         if call is not None and self._for_gradients and not torch.compiler.is_compiling():
             _refuse_checkpoints()
-        if isinstance(call, Activation):
+        if isinstance(call, ActivationCall):
             return self.activation(call, func, args, kwargs)
-        if isinstance(call, MaxPool):
+        if isinstance(call, MaxPoolCall):
             return self.max_pool(call, func, args, kwargs)
         return func(*args, **kwargs)
 
     def relu(self, q: Tensor, in_place: bool) -> Tensor:
-        """``F.relu(q, in_place)`` as this mode has it, without going through torch."""
-        return self.activation(Activation("relu", q, HardGate(), in_place), F.relu, (q, in_place), {})
+        """The result of ``F.relu(q, in_place)`` under this mode, without torch's dispatch."""
+        return self.activation(ActivationCall("relu", q, HardGate(), in_place), F.relu, (q, in_place), {})
 
-    def activation(self, call: Activation, func: Any, args: Any, kwargs: Any) -> Any:
-        """What an activation gives."""
+    def activation(self, call: ActivationCall, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of an activation under this mode."""
         raise NotImplementedError
 
-    def max_pool(self, call: MaxPool, func: Any, args: Any, kwargs: Any) -> Any:
-        """What a max pool gives."""
+    def max_pool(self, call: MaxPoolCall, func: Any, args: Any, kwargs: Any) -> Any:
+        """The result of a max pool under this mode."""
         raise NotImplementedError
 
 
 def _refuse_checkpoints() -> None:
-    """Refuse a gate in a part that is run again in the backward pass, where this mode is not active any more."""
+    """Refuse a gate in a checkpointed part, which runs again in the backward pass, outside of this mode."""
     frame: FrameType | None = sys._getframe()
-    while frame is not None and (name := frame.f_globals.get("__name__")) not in _CALLERS:
+    while frame is not None and (name := frame.f_globals.get("__name__")) != _CALLER:
         if name == "torch.utils.checkpoint":
             raise RuntimeError(
-                "the network uses activation checkpointing, which runs layers again in the backward pass, with their "
+                "the network uses activation checkpointing, which runs layers again in the backward pass with their "
                 "own gates: the gradients would be wrong. Switch it off."
             )
         frame = frame.f_back
 
 
 def _refuse_nan(operation: str, values: Tensor) -> None:
-    """Refuse NaN, which would be a closed gate and give finite outputs.
+    """Refuse NaN, which would count as a closed gate and give finite outputs.
 
-    One cannot look at values while a network is compiled or transformed, or where there are none.
+    Values cannot be read while a network is compiled or transformed, or on the meta device.
     """
     if torch.compiler.is_compiling() or values.is_meta or is_functorch_wrapped_tensor(values):
         return
     if bool(values.isnan().any()):
         raise ValueError(
-            f"{operation} has NaN before it, which is neither open nor closed: look for NaN in the batch, or for "
-            "weights of the network that are not finite, as after training that diverged."
+            f"the input of {operation} has NaN, which is neither open nor closed: look for NaN in the batch, or for "
+            "weights that are not finite, as after training that diverged."
         )
 
 
 class Recording(GateMode):
-    """Lets a module run as it is and keeps its gates.
+    """Runs a module unchanged and records its gates.
 
-    ``gate`` computes them from the pre-activations; without it each activation's own gate is taken. With
-    ``linear`` the activations pass their input on unchanged, so that the network is linear.
+    ``gate`` computes them from the pre-activations; by default each activation has its own gate. With ``linear`` the
+    activations return their input unchanged, so the network is linear.
     """
 
     def __init__(self, gate: GateFunction | None = None, *, linear: bool = False, places: Places | None = None) -> None:
@@ -102,34 +152,34 @@ class Recording(GateMode):
         self._linear = linear
         self._places = places
 
-    def activation(self, call: Activation, func: Any, args: Any, kwargs: Any) -> Any:
-        """Keep the gate and run the activation."""
+    def activation(self, call: ActivationCall, func: Any, args: Any, kwargs: Any) -> Any:
+        """Record the gate and run the activation."""
         q = call.preactivation
-        # An in-place activation overwrites what the gate's gradient may still need.
-        seen = q.clone() if call.in_place and not self._linear else q
-        gate = (self._gate or call.gate)(seen)
-        if gate.dtype == torch.bool:  # others are NaN themselves
-            _refuse_nan(call.operation, seen)
+        # An in-place activation overwrites values that the gate's gradient may still need.
+        values = q.clone() if call.in_place and not self._linear else q
+        gate = (self._gate or call.gate)(values)
+        if gate.dtype == torch.bool:  # other gates are NaN themselves
+            _refuse_nan(call.operation, values)
         if gate.shape != q.shape:
             raise ValueError(
                 f"`gate` must give one gate for each pre-activation, of shape {tuple(q.shape)}, got {describe(gate)}."
             )
-        self._keep(call.operation, gate, None)
+        self._record(call.operation, gate, None)
         return q if self._linear else func(*args, **kwargs)
 
-    def max_pool(self, call: MaxPool, func: Any, args: Any, kwargs: Any) -> Any:
-        """Keep the picked positions and run the pool."""
+    def max_pool(self, call: MaxPoolCall, func: Any, args: Any, kwargs: Any) -> Any:
+        """Record the positions of the largest entries and run the pool."""
         if self._linear:
             raise ValueError(
-                f"`feature` has {call.operation}, which is not linear, but `linear_feature` asks for a linear feature "
-                "network; use average pooling, or strides."
+                f"`feature` has {call.operation}, which is not linear, but `linear_feature` is set; use average "
+                "pooling, or strides."
             )
         values, positions = call.pick()
         _refuse_nan(call.operation, values)
-        self._keep("pool", positions, call.in_space)
+        self._record("pool", positions, call.in_space)
         return func(*args, **kwargs) if call.shares_ties else call.finish(values, positions)
 
-    def _keep(self, operation: str, gate: Tensor, in_space: tuple[int, ...] | None) -> None:
+    def _record(self, operation: str, gate: Tensor, in_space: tuple[int, ...] | None) -> None:
         self.layers.append(gate)
         self.in_spaces.append(in_space)
         if self._places is not None:
@@ -137,7 +187,7 @@ class Recording(GateMode):
 
 
 class Replacing(GateMode):
-    """Gives the gates of a module, in the order in which it uses them, in place of its own."""
+    """Replaces the gates of a module by given ones, in the order in which the module uses them."""
 
     def __init__(self, layers: Sequence[Tensor], names: Sequence[str] = ()) -> None:
         super().__init__()
@@ -146,12 +196,12 @@ class Replacing(GateMode):
         self._n_layers = len(layers)
         self._names = names
 
-    def activation(self, call: Activation, func: Any, args: Any, kwargs: Any) -> Any:
+    def activation(self, call: ActivationCall, func: Any, args: Any, kwargs: Any) -> Any:
         """The pre-activation times the given gate."""
         return self.relu(call.preactivation, call.in_place)
 
     def relu(self, q: Tensor, in_place: bool) -> Tensor:
-        """``F.relu(q, in_place)`` as this mode has it, without going through torch."""
+        """The pre-activation times the given gate."""
         gate = self._next(q.shape)
         if gate.dtype is q.dtype and not in_place:
             return q * gate
@@ -161,7 +211,7 @@ class Replacing(GateMode):
             gate = gate.to(q.dtype)
         return apply_gate(q, gate, in_place=in_place)
 
-    def max_pool(self, call: MaxPool, func: Any, args: Any, kwargs: Any) -> Any:
+    def max_pool(self, call: MaxPoolCall, func: Any, args: Any, kwargs: Any) -> Any:
         """The values at the given positions."""
         positions = self._next(call.out_shape)
         if positions.dtype != torch.int64:
@@ -169,7 +219,7 @@ class Replacing(GateMode):
         return call.read_at(positions)
 
     def finish(self) -> None:
-        """Refuse gates that were left over."""
+        """Refuse gates that were not used."""
         if self.used != self._n_layers:
             raise ValueError(
                 f"{self._n_layers} gates were given, but the network has {self.used} gate operations "
@@ -187,7 +237,7 @@ class Replacing(GateMode):
         self.used = index + 1
         if gate.shape != shape:
             raise ValueError(
-                f"{self._label()} has the shape {tuple(gate.shape)}, but the network has {tuple(shape)} there."
+                f"{self._label()} has the shape {tuple(gate.shape)}, but the network needs {tuple(shape)}."
             )
         return gate
 

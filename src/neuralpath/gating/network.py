@@ -1,4 +1,4 @@
-"""The deep gated network: one network finds the gates, another has the weights behind them."""
+"""The deep gated network: a feature network computes the gates, a value network has the weights."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -10,25 +10,20 @@ from torch import Tensor, nn
 
 from neuralpath._checks import check_batch, describe
 from neuralpath.gates import HardGate, LinearGate
-from neuralpath.gating.direct import run_under
-from neuralpath.gating.matching import GateTransforms, Matching, match_gates
+from neuralpath.gating.matching import GateOrder, GateTransforms, Matching, as_order, match_gates
 from neuralpath.gating.modes import Recording, Replacing
-from neuralpath.gating.orders import GateOrder, as_order
 from neuralpath.gating.spellings import GateFunction
-from neuralpath.gating.swapping import check_examples, check_module, sample_gates
+from neuralpath.gating.swapping import check_examples, check_module, run_under, sample_gates
 from neuralpath.gating.value_inputs import ValueInput, as_value_input
 from neuralpath.graph import Gates
 
 _SETTINGS = frozenset({"gate", "gate_order", "gate_transform", "linear_feature", "train_feature"})
 
-_KEPT = (
-    "the value network has operations that are nonlinear and no gates: {}. It would go on with them by itself, "
-    "whatever gates it gets. Gates are ReLU and its kin (leaky ReLU, PReLU, ReLU6, SiLU, GELU, Hardswish, Mish) and "
-    "max pools; use one of these there."
+_UNGATED = (
+    "the value network has nonlinear operations that are not gates: {}. They would keep their own nonlinearity for any "
+    "gates. Use gates instead: ReLU, leaky ReLU, PReLU, ReLU6, SiLU, GELU, Hardswish, Mish, or max pools."
 )
-_NOT_LINEAR = (
-    "the feature network has operations that are nonlinear: {}. But `linear_feature` asks for a linear feature network."
-)
+_NOT_LINEAR = "`linear_feature` is set, but the feature network has nonlinear operations: {}."
 
 
 class GatedNetwork(nn.Module):
@@ -38,38 +33,37 @@ class GatedNetwork(nn.Module):
               z^V_l = (\Theta^V_l z^V_{l-1}) \odot G(q^F_{\pi(l)})
 
     Symbols: :math:`G` is ``gate``, :math:`\pi` is ``gate_order``, :math:`\chi_r` the feature network's own activation.
-    Gates are found by operation and matched in the order in which they run; a max pool of the value network reads
-    the positions that the feature network's picks. The output is the value network's; the feature network's own
-    output is not used, so what comes behind its last gate gets no gradient. Both networks become parts of this
-    module, ``.feature`` and ``.value``: with ``train_feature=False`` the former is frozen and put into evaluation mode.
-    What else is given here stays as it is.
+    Gates are found by operation and matched in the order in which they run; a max pool of the value network reads the
+    positions that the feature network's pool picks. The output is that of the value network. The feature network's own
+    output is not used, so layers after its last gate get no gradient. Both networks become parts of this module,
+    ``.feature`` and ``.value``; with ``train_feature=False`` the former is frozen and put into evaluation mode.
 
-    All that is nonlinear in the value network must be a gate: other activations (ELU, tanh, ``q * (q > 0)``,
-    ``torch.where(q > 0, q, 0)``, soft-max, attention) are refused by name, since they would go on with the value
-    network's own pre-activations. Let through are functions of the input alone, before the first weight; normalizations
-    by torch's own functions; products of two values; and as the very last operation a soft-max, log-soft-max, sigmoid,
+    Every nonlinear operation of the value network must be a gate. Other activations (ELU, tanh, ``q * (q > 0)``,
+    ``torch.where(q > 0, q, 0)``, soft-max, attention) are refused by name, since they would use the value network's
+    own pre-activations. Exceptions are functions of the input alone, before the first weight; normalizations by
+    torch's own functions; products of two values; and as the very last operation a soft-max, log-soft-max, sigmoid,
     log-sigmoid, tanh, softplus or exponential function. A feature network may have any operations, unless it is linear.
 
-    Reference: P1 section 5, P2 section 6, P3 section 4; `decouple` makes the regimes of the papers.
+    Reference: P1 section 5, P2 section 6, P3 section 4; `decouple` builds the regimes of the papers.
 
     Args:
-        feature: the network that finds the gates.
-        value: the network that has the weights. It may be wider where ``gate_transform`` tiles the masks.
-        gate: computes gates from the feature network's pre-activations: ``HardGate()``, ``SoftGate(beta, factor)`` or
-            any function that treats every example by itself. Without it, each activation's own gate: hard for ReLU.
-        gate_order: for each gate of the value network the feature network's gate that it takes: a permutation (from
-            0), ``"reversed"``, or a mapping by index or name; ``match(x)`` shows the names.
-        gate_transform: changes the masks on their way, for example ``TileGates(shift=2)``; one for all gates, or a
+        feature: The network that computes the gates.
+        value: The network that has the weights. It may be wider if ``gate_transform`` tiles the masks.
+        gate: Computes gates from the feature network's pre-activations: ``HardGate()``, ``SoftGate(beta, factor)`` or
+            any function that treats every example separately. None takes each activation's own gate: hard for ReLU.
+        gate_order: The feature network's gate for each gate of the value network: a permutation (from 0),
+            ``"reversed"``, or a mapping by index or name; ``match(x)`` shows the names.
+        gate_transform: Changes masks between the networks, for example ``TileGates(shift=2)``; one for all gates, or a
             mapping from gates of the value network.
-        value_input: what the value network sees: ``"image"``, ``"ones"``, ``"random"`` (one fixed image, see
+        value_input: The input of the value network: ``"image"``, ``"ones"``, ``"random"`` (one fixed image, see
             `RandomImage`), or a function of the batch. A function that is a module becomes a part of this one.
-        linear_feature: the feature network's activations pass their input on unchanged: the deep linearly gated
+        linear_feature: Whether the feature network's activations return their input unchanged: the deep linearly gated
             network of P3 section 5.
-        train_feature: whether the feature network is trained too; needs gates that are not hard.
+        train_feature: Whether the feature network is trained too; needs gates that are not hard.
 
     Raises:
-        TypeError, ValueError: an argument cannot be used, or (at the first batch) the networks' gates do not match, or
-            the value network has nonlinear operations that are no gates.
+        TypeError, ValueError: An argument is invalid, or (at the first batch) the networks' gates do not match, or the
+            value network has nonlinear operations that are not gates.
 
     Example:
         >>> make = lambda: nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -111,10 +105,10 @@ class GatedNetwork(nn.Module):
             feature.eval()
 
     def __setattr__(self, name: str, value: Any) -> None:
-        """Refuse other settings than those that the gates were matched with."""
+        """Refuse to change the settings with which the gates were matched."""
         if name in _SETTINGS and name in self.__dict__:
             raise AttributeError(
-                f"`{name}` of a GatedNetwork cannot be changed; make another one of its `feature` and `value`."
+                f"`{name}` of a GatedNetwork cannot be changed; make a new one from its `feature` and `value`."
             )
         super().__setattr__(name, value)
 
@@ -124,19 +118,29 @@ class GatedNetwork(nn.Module):
         return not self.train_feature and not any(part.training for part in self.feature.modules())
 
     def train(self, mode: bool = True) -> "GatedNetwork":
-        """Set training or evaluation mode; a feature network that is not trained stays in evaluation mode."""
+        """Set training or evaluation mode; a feature network that is not trained stays in evaluation mode.
+
+        Args:
+            mode: Whether to set training mode.
+
+        """
         super().train(mode)
         if not self.train_feature:
             self.feature.eval()
         return self
 
     def match(self, x: Float[Tensor, "batch *shape"]) -> Matching:
-        """Which gate goes where, for examples of this shape; ``print`` it to see a table.
+        """The source of each gate of the value network, for examples of this shape; ``print`` it to see a table.
 
-        Called at the first batch of each shape; it runs both networks on two examples and changes nothing.
+        It runs both networks on two examples and changes nothing. The first batch of each shape calls it.
 
-        Raises: ValueError if the gates do not match, saying which and both shapes; or if the value network, or a linear
-        feature network, has nonlinear operations that are no gates, naming them.
+        Args:
+            x: Examples.
+
+        Raises:
+            ValueError: The gates do not match (the message has both shapes), or the value network, or a linear feature
+                network, has nonlinear operations that are not gates.
+
         """
         check_examples(x)
         key = (tuple(x.shape[1:]), self.feature.training, self.value.training)
@@ -149,19 +153,23 @@ class GatedNetwork(nn.Module):
         check_batch("x", x, tuple(x.shape[1:]))
         refused = _NOT_LINEAR if self.linear_feature else None
         feature = sample_gates(self.feature, x, self.gate, linear=self.linear_feature, refused=refused)
-        value = sample_gates(self.value, self.value_input(x), refused=_KEPT)
+        value = sample_gates(self.value, self.value_input(x), refused=_UNGATED)
         if self.train_feature and not any(layer.is_floating_point() for layer in feature.layers):
             raise ValueError(
-                "`train_feature` is set, but the feature network's own gates are hard and pass no gradient to it; give "
+                "`train_feature` is set, but the feature network's own gates are hard and have no gradient; give "
                 "`gate=SoftGate(10)`."
             )
         return match_gates(feature, value, self.gate_order, self.gate_transform)
 
     def gates(self, x: Float[Tensor, "batch *shape"]) -> Gates:
-        """The gates that the value network gets for a batch, by the names of its own gates, in its own order.
+        """The gates of the value network for a batch, by the names of its own gates, in its own order.
 
-        Boolean for hard gates, floating-point for others, int64 positions for max pools. Gradients flow through them
-        only with ``train_feature``; otherwise they are constants, for gradients in ``x`` too.
+        Hard gates are boolean, others floating-point; max pools have int64 positions. Gradients flow through gates only
+        with ``train_feature``; otherwise they are constants, for gradients in ``x`` too.
+
+        Args:
+            x: Examples.
+
         """
         return Gates(dict(zip(self.match(x).names, self._gate_layers(x), strict=True)))
 
@@ -169,21 +177,21 @@ class GatedNetwork(nn.Module):
         matching = self.match(x)
         with nullcontext() if self.train_feature else _constants(x.device):
             recording = Recording(self.gate, linear=self.linear_feature)
-            # A copy, since a network may write into its input, which the value network is still to see.
-            run_under(recording, self.feature, x.clone() if self.train_feature else self._in_full(x))
+            # A copy, since a network may write into its input, which the value network needs too.
+            run_under(recording, self.feature, x.clone() if self.train_feature else self._full_precision(x))
             if len(recording.layers) != matching.n_feature_gates:
                 raise RuntimeError(
                     f"the feature network ran {len(recording.layers)} gate operations on this batch, but "
-                    f"{matching.n_feature_gates} when its gates were matched. They must not depend on the values of "
-                    "the batch; and torch.compile hides a few spellings (torch.relu_, F.leaky_relu_, F.hardswish): use "
+                    f"{matching.n_feature_gates} when its gates were matched. Their number must not depend on the "
+                    "values of the batch; and torch.compile hides torch.relu_, F.leaky_relu_ and F.hardswish: use "
                     "nn.ReLU, or run without it."
                 )
             return matching.arrange(recording.layers)
 
-    def _in_full(self, x: Tensor) -> Tensor:
-        """A copy of the batch in the precision of the feature network, where autocast may have changed it."""
+    def _full_precision(self, x: Tensor) -> Tensor:
+        """A copy of the batch, in the precision of the feature network if autocast is on."""
         first = next(self.feature.parameters(), x)
-        return x.to(first.dtype, copy=True) if _is_rounded(x.device) else x.clone()
+        return x.to(first.dtype, copy=True) if _has_autocast(x.device) else x.clone()
 
     def value_output(
         self, x: Float[Tensor, "batch *shape"], gates: Gates | Sequence[Shaped[Tensor, "_batch ..."]]
@@ -191,11 +199,12 @@ class GatedNetwork(nn.Module):
         """The output for given gates: the value network alone, differentiable in its weights and in soft gates.
 
         Args:
-            x: the batch as the network gets it; ``value_input`` is applied here.
-            gates: as ``gates(x)`` gives them, or a sequence of tensors in that order. Hard gates may be boolean, or 0
+            x: Examples, the input of this network; ``value_input`` is applied here.
+            gates: The result of ``gates(x)``, or a sequence of tensors in that order. Hard gates may be boolean, or 0
                 and 1 as floats, which is faster.
 
-        Raises: ValueError or TypeError if a gate does not fit, with its place and both shapes.
+        Raises:
+            ValueError, TypeError: A gate does not fit; the message has its index and both shapes.
 
         """
         layers, names = (tuple(gates.layers.values()), gates.names) if isinstance(gates, Gates) else (gates, ())
@@ -205,16 +214,21 @@ class GatedNetwork(nn.Module):
         return y
 
     def forward(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *out"]:
-        """The value network's output behind the gates of the feature network."""
+        """The value network's output with the gates of the feature network.
+
+        Args:
+            x: Examples.
+
+        """
         return self.value_output(x, self._gate_layers(x))
 
     def extra_repr(self) -> str:
-        """What is not a module."""
+        """The settings that are not modules."""
         settings = {"gate": self.gate, "gate_order": self.gate_order, "gate_transform": self.gate_transform}
-        shown = [f"{name}={value}" for name, value in settings.items() if value is not None]
+        texts = [f"{name}={value}" for name, value in settings.items() if value is not None]
         if not isinstance(self.value_input, nn.Module):
-            shown.append(f"value_input={getattr(self.value_input, '__name__', self.value_input)}")
-        return ", ".join([*shown, f"linear_feature={self.linear_feature}", f"train_feature={self.train_feature}"])
+            texts.append(f"value_input={getattr(self.value_input, '__name__', self.value_input)}")
+        return ", ".join([*texts, f"linear_feature={self.linear_feature}", f"train_feature={self.train_feature}"])
 
 
 def _check_networks(feature: object, value: object) -> None:
@@ -234,35 +248,35 @@ def _check_networks(feature: object, value: object) -> None:
 
 
 def check_not_gated(name: str, module: nn.Module) -> None:
-    """Refuse a network whose gates and weights are separate already."""
+    """Refuse a network whose gates and weights are already separate."""
     for path, part in module.named_modules():
         if isinstance(part, GatedNetwork):
             what = f"is a {type(part).__name__}" if not path else f"has a part {path!r} that is a {type(part).__name__}"
             raise TypeError(
-                f"`{name}` {what}, whose gates and weights are separate already; give plain networks, such as its "
+                f"`{name}` {what}, whose gates and weights are already separate; give plain networks, such as its "
                 "`feature` and `value`."
             )
 
 
 @contextmanager
 def _constants(device: torch.device) -> Iterator[None]:
-    """Without gradients, and without autocast, which would round some pre-activations to the other side of 0."""
-    with torch.no_grad(), torch.autocast(device.type, enabled=False) if _is_rounded(device) else nullcontext():
+    """Without gradients, and without autocast, whose rounding would move some pre-activations across 0."""
+    with torch.no_grad(), torch.autocast(device.type, enabled=False) if _has_autocast(device) else nullcontext():
         yield
 
 
-def _is_rounded(device: torch.device) -> bool:
+def _has_autocast(device: torch.device) -> bool:
     """Whether autocast is on for a device."""
     return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 
 def _check_transform(transform: object) -> None:
-    several = transform.values() if isinstance(transform, Mapping) else () if transform is None else (transform,)
-    for one in several:
-        if not callable(one):
+    transforms = transform.values() if isinstance(transform, Mapping) else () if transform is None else (transform,)
+    for entry in transforms:
+        if not callable(entry):
             raise TypeError(
                 "`gate_transform` must be a function from a mask and a shape to a mask, such as `TileGates(shift=2)`, "
-                f"or a mapping from gates to such; got {describe(one)}."
+                f"or a mapping from gates to such functions; got {describe(entry)}."
             )
 
 
@@ -274,6 +288,4 @@ def _check_gate(gate: object, train_feature: bool) -> None:
             f"got {got}."
         )
     if train_feature and isinstance(gate, HardGate | LinearGate):
-        raise ValueError(
-            f"`train_feature` is set, but {gate} passes no gradient to the feature network; give `gate=SoftGate(10)`."
-        )
+        raise ValueError(f"`train_feature` is set, but {gate} has no gradient; give `gate=SoftGate(10)`.")

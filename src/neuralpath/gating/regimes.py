@@ -1,4 +1,4 @@
-"""The regimes of deep gated networks, made of any model."""
+"""The papers' regimes of deep gated networks, from any model."""
 
 import copy
 from typing import Literal
@@ -7,9 +7,8 @@ import torch
 from torch import nn
 
 from neuralpath.gates import SoftGate
-from neuralpath.gating.matching import GateTransforms
+from neuralpath.gating.matching import GateOrder, GateTransforms
 from neuralpath.gating.network import GatedNetwork, check_not_gated
-from neuralpath.gating.orders import GateOrder
 from neuralpath.gating.swapping import check_module
 from neuralpath.gating.value_inputs import ValueInput
 from neuralpath.nets import Initialization, initialize
@@ -37,37 +36,37 @@ def decouple(
     ======  ============================  =====================  ===========  =======================
     regime  gates                         feature network        is trained   value network
     ======  ============================  =====================  ===========  =======================
-    FL      the model's own (hard)        copy of ``model``      no           drawn anew
-    FR-II   the model's own kind (hard)   drawn anew             no           drawn anew, independent
-    FR-DI   the model's own kind (hard)   drawn anew             no           copy of the feature's
-    DL      soft, ``sigmoid(beta q)``     drawn anew             yes          drawn anew, independent
+    FL      the model's own (hard)        copy of ``model``      no           new weights
+    FR-II   the model's own kind (hard)   new weights            no           new, independent weights
+    FR-DI   the model's own kind (hard)   new weights            no           copy of the feature network
+    DL      soft, ``sigmoid(beta q)``     new weights            yes          new, independent weights
     ======  ============================  =====================  ===========  =======================
 
-    ``model`` itself is never changed, and its weights matter for FL alone. At the start FR-DI computes exactly what
-    the ReLU network of the same weights computes, in evaluation mode; batch norm in training mode uses the batch's
-    statistics in the value network, while the gates stay those of evaluation mode. Dropout is off in a feature network
+    ``model`` itself is never changed, and its weights matter only for FL. Before training, FR-DI computes exactly the
+    output of the ReLU network with the same weights, in evaluation mode; batch norm in training mode uses the batch's
+    statistics in the value network, while the gates are those of evaluation mode. Dropout is off in a feature network
     that is not trained. The new network is in training mode, and all its value weights are trained.
 
     Reference: Theory, "Gates of one network, weights of another"; P1 section 5 (FLNPF, DNPFL), P3 section 4.1.
 
     Args:
-        model: any model that ``initialize`` can draw anew; it needs ReLUs or other gates, and no activations that are
-            none (see `GatedNetwork`).
+        model: Any model that ``initialize`` supports, with ReLUs or other gates and no activations without gates (see
+            `GatedNetwork`).
         regime: ``"FL"``, ``"FR-II"``, ``"FR-DI"`` or ``"DL"``.
-        init: how new weights are drawn, see `neuralpath.nets.initialize`; batch norm is reset.
-        generator: source of the weights, first of the feature network, then of the value network; the image of
-            ``value_input="random"`` is always the same one: give `RandomImage(seed)` for another.
-        beta: steepness of the soft gates of DL, 10 if not given.
-        factor: factor of the soft gates of DL.
-        gate_order: see `GatedNetwork`, as for what follows.
-        gate_transform: changes the masks on their way.
-        value_input: what the value network sees.
-        linear_feature: whether the feature network is linear.
+        init: Initialization of new weights, see `neuralpath.nets.initialize`; batch norm is reset.
+        generator: Source of the weights, first of the feature network, then of the value network. It does not draw the
+            image of ``value_input="random"``, which is always the same: give `RandomImage(seed)` for another.
+        beta: Steepness of the soft gates of DL, by default 10.
+        factor: Factor of the soft gates of DL.
+        gate_order: The feature network's gate for each gate of the value network; see `GatedNetwork`.
+        gate_transform: Changes masks between the networks; see `GatedNetwork`.
+        value_input: The input of the value network; see `GatedNetwork`.
+        linear_feature: Whether the feature network is linear; see `GatedNetwork`.
 
     Raises:
-        ValueError: the regime is unknown, the model cannot be drawn anew (naming the part), or ``beta`` or ``factor``
-            is given for a regime of hard gates.
-        TypeError: the model is no module, or is a `GatedNetwork` already.
+        ValueError: The regime is unknown, a part of the model cannot be initialized, or ``beta`` or ``factor`` is given
+            for a regime with hard gates.
+        TypeError: The model is not a module, or is a `GatedNetwork` already.
 
     Example:
         >>> model = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 2))
@@ -81,7 +80,7 @@ def decouple(
     if regime not in REGIMES:
         raise ValueError(f"`regime` must be one of {', '.join(map(repr, REGIMES))}, got {regime!r}.")
     if regime != "DL" and (beta is not None or factor != 1.0):
-        raise ValueError(f"`beta` and `factor` are of the soft gates of 'DL'; the gates of {regime!r} are hard.")
+        raise ValueError(f"`beta` and `factor` are for the soft gates of 'DL'; the gates of {regime!r} are hard.")
     feature = copy.deepcopy(model)
     if regime != "FL":
         initialize(feature, init, generator)

@@ -1,9 +1,8 @@
-"""Gate operations under every name that Python has for them.
+"""The Python functions that run gate operations, and how their calls are read.
 
-The tables of ``gates.py`` are by torch's own operations, as ``trace`` meets them. A module that simply runs
-calls them as ``F.relu``, ``torch.relu_``, ``Tensor.clamp``, ``torch.ops.aten.relu.default`` and so on. Here
-the names are derived from the tables, and a call is read as what it is: a gate on a pre-activation, or a
-max pool.
+The tables of ``gates.py`` list torch's own operations, as ``trace`` sees them. A running module calls the same
+operations as ``F.relu``, ``torch.relu_``, ``Tensor.clamp``, ``torch.ops.aten.relu.default`` and so on. This module
+derives these functions from the tables and reads a call as a gate on a pre-activation, or as a max pool.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,16 +15,16 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neuralpath import gates as g
-from neuralpath.gating.max_pools import MaxPool, read_adaptive, read_reduction, read_windows
+from neuralpath.gating.max_pools import MaxPoolCall, read_adaptive, read_reduction, read_windows
 from neuralpath.graph import per_channel
 
 GateFunction = Callable[[Tensor], Tensor]
-"""From pre-activations to gate values; every gate of ``gates.py`` is one."""
+"""From pre-activations to gate values, such as the gates of ``gates.py``."""
 
 
 @dataclass(frozen=True, slots=True)
-class Activation:
-    """A call that multiplies a pre-activation by a gate of itself."""
+class ActivationCall:
+    """A call that multiplies a pre-activation by its gate."""
 
     operation: str
     preactivation: Tensor
@@ -39,11 +38,11 @@ class Spelling:
 
     operation: str  # torch's own name, as in the table
     in_place: bool = False
-    inplace_at: int | None = None  # where the function has an argument `inplace`
-    returns_positions: bool = False  # of a max pool: the call gives a pair
+    inplace_at: int | None = None  # index of the argument `inplace`
+    returns_positions: bool = False  # whether a max pool returns a pair
 
-    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Activation | MaxPool | None:
-        """What a call does; ``None`` where its arguments make it something else, such as ``clamp(min=1)``."""
+    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ActivationCall | MaxPoolCall | None:
+        """The gate operation of a call; ``None`` if its arguments make it something else, such as ``clamp(min=1)``."""
         if kwargs.get("out") is not None:
             raise ValueError(f"gates cannot be swapped in {self.operation}(…, out=…); call it without `out`.")
         if not args:
@@ -61,28 +60,28 @@ class Spelling:
 
 def _read_activation(
     operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool
-) -> Activation | None:
+) -> ActivationCall | None:
     q, *settings = args
     if operation in _MAXIMA and any(isinstance(value, Tensor) for value in (*settings, *kwargs.values())):
         return _read_maximum(operation, args, kwargs, in_place)
     if operation in _SLOPED:
         slope = settings[0] if settings else kwargs["weight"]
-        return Activation(operation, q, lambda values: _leaky(values, slope), in_place)
+        return ActivationCall(operation, q, lambda values: _leaky(values, slope), in_place)
     if operation not in _GATES:
         return None  # `max` of all entries
     gate = _GATES[operation](*settings, **kwargs)
     if gate is None and operation == "rrelu":
-        raise ValueError("rrelu in training mode draws its slopes at random, so it has no gate: call `eval()` on it.")
-    return None if gate is None else Activation(operation, q, gate, in_place)
+        raise ValueError("rrelu in training mode has random slopes, so it has no gate: call `eval()` on it.")
+    return None if gate is None else ActivationCall(operation, q, gate, in_place)
 
 
-def _read_maximum(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> Activation:
-    """The larger of a signal and 0; a maximum of anything else is no gate that can be swapped, as in ``trace``."""
+def _read_maximum(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> ActivationCall:
+    """The maximum of a signal and 0; a maximum of anything else is not a gate, as in ``trace``."""
     low = [*args[1:2], *(kwargs[name] for name in ("other", "min") if name in kwargs)]
     high = [value for value in (*args[2:], kwargs.get("max")) if value is not None]
     operands = [args[0], *low]
     if not high and len(operands) == 2:
-        # A signal may happen to be 0 everywhere; it is then the operand over which the other is broadcast.
+        # If both operands are 0, the signal is the larger one, over which the other is broadcast.
         is_smaller = (
             isinstance(operands[0], Tensor)
             and isinstance(operands[1], Tensor)
@@ -90,10 +89,10 @@ def _read_maximum(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any],
         )
         for signal, other in (operands[::-1], operands) if is_smaller else (operands, operands[::-1]):
             if isinstance(signal, Tensor) and _is_zero(other) and not (in_place and signal is not args[0]):
-                return Activation("relu", signal, g.HardGate(), in_place)
+                return ActivationCall("relu", signal, g.HardGate(), in_place)
     raise ValueError(
-        f"{operation} of two tensors of which none is the constant 0 is not a gate, so it cannot be swapped; use "
-        "torch.relu, or keep such an operation out of the network."
+        f"{operation} of two tensors is not a gate unless one of them is the constant 0, so it cannot be swapped; use "
+        "torch.relu, or remove this operation from the network."
     )
 
 
@@ -104,7 +103,7 @@ def _is_zero(value: Any) -> bool:
 
 
 def _leaky(q: Tensor, slope: Tensor) -> Tensor:
-    """The gate of PReLU, one slope for all channels or one for each."""
+    """The gate of PReLU, with one slope for all channels or one for each."""
     slopes = slope if slope.ndim == 0 else per_channel(slope, q.ndim - 2)
     return torch.where(q > 0, torch.ones_like(q), slopes.expand_as(q))
 
@@ -136,9 +135,9 @@ _POOLS = {name: _pool_reader(name) for name in _by_name(g.MAXIMUM_POOLS)}
 
 def _functions(operation: str) -> Iterator[tuple[Any, Spelling]]:
     """Every Python function that runs an operation."""
-    gives_pair = operation.startswith("adaptive_max") or operation.endswith("with_indices")
+    returns_pair = operation.startswith("adaptive_max") or operation.endswith("with_indices")
     for name, in_place in ((operation, False), (f"{operation}_", True)):
-        spelling = Spelling(operation, in_place, returns_positions=gives_pair)
+        spelling = Spelling(operation, in_place, returns_positions=returns_pair)
         for home in (torch, Tensor, torch._C._nn):
             if (function := getattr(home, name, None)) is not None:
                 yield function, spelling
@@ -146,17 +145,17 @@ def _functions(operation: str) -> Iterator[tuple[Any, Spelling]]:
             yield packet, spelling
             for overload in packet.overloads():
                 yield getattr(packet, overload), spelling
-    # The wrappers of torch.nn.functional have arguments of their own, and some names too.
+    # The wrappers of torch.nn.functional have other arguments, and some have other names.
     for name in (operation, f"_{operation}", f"{operation}_with_indices"):
         function = getattr(F, name, None)
         if isfunction(function):
             yield function, _wrapper(operation, function, name.endswith("with_indices"))
 
 
-def _wrapper(operation: str, function: Any, gives_pair: bool) -> Spelling:
+def _wrapper(operation: str, function: Any, returns_pair: bool) -> Spelling:
     names = list(signature(function).parameters)
     inplace_at = names.index("inplace") if "inplace" in names else None
-    return Spelling(operation, inplace_at=inplace_at, returns_positions=gives_pair)
+    return Spelling(operation, inplace_at=inplace_at, returns_positions=returns_pair)
 
 
 SPELLINGS: dict[Any, Spelling] = {
@@ -164,4 +163,4 @@ SPELLINGS: dict[Any, Spelling] = {
     for operation in sorted({*_GATES, *_MAXIMA, *_SLOPED, *_POOLS})
     for function, spelling in _functions(operation)
 }
-"""From a Python function to the operation of the tables that it runs."""
+"""From a Python function to the gate operation that it runs."""

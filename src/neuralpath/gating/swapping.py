@@ -1,40 +1,46 @@
-"""Running any module with gates from another run, or recording its own."""
+"""Running any module with given gates, or recording its own gates.
+
+A call of a module under a function mode costs some microseconds for each operation, which is much compared with a
+small matrix product. So torch's plain layers and containers are run directly; any other module is called as usual,
+under the mode. The operations, and so the numbers, are the same.
+"""
 
 from collections.abc import Sequence
 from contextlib import nullcontext
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
+from torch.nn.modules import module as torch_modules
 
 from neuralpath._checks import describe
-from neuralpath.gating.direct import run_under
-from neuralpath.gating.modes import Recording, Replacing
-from neuralpath.gating.places import Places
+from neuralpath.gating.modes import GateMode, Places, Recording, Replacing
 from neuralpath.gating.spellings import GateFunction
 from neuralpath.gating.ungated import UngatedOperations
 from neuralpath.graph import Gates, run
+from neuralpath.nets import FC
 
 SAMPLE_ROWS = 2
-"""Examples that are run to see a network's gates: batch norm in training mode needs more than one."""
+"""Examples that are run to find a network's gates: batch norm in training mode needs more than one."""
 
 
 def recorded_gates(
     module: nn.Module, x: Float[Tensor, "batch ..."], gate: GateFunction | None = None, *, linear: bool = False
 ) -> Gates:
-    """The gates of a module's run on a batch, in the order in which they are used.
+    """The gates of a module on a batch, in the order in which the module uses them.
 
-    They are found by operation, in the module's present mode (training or evaluation). In evaluation mode they are
-    those of ``trace(module, x[:1]).gates(x)``, under the same names, except that a functional max pool is counted
+    Gates are found by operation, in the module's current mode (training or evaluation). In evaluation mode they are
+    those of ``trace(module, x[:1]).gates(x)``, with the same names, except that a functional max pool is counted
     without the average pools around it. Gradients flow through gates that are not hard.
 
     Args:
-        module: any module that takes one batch.
-        x: the batch.
-        gate: computes the gates from the pre-activations, for example ``SoftGate(10)``; without it each
-            activation's own gate is taken. Max pools always give their positions.
-        linear: pass pre-activations on unchanged, so that the module is a linear network.
+        module: Any module that takes one batch.
+        x: The batch.
+        gate: Computes the gates from the pre-activations, for example ``SoftGate(10)``; None takes each activation's
+            own gate. Max pools always give their positions.
+        linear: Whether activations return their input unchanged, so that the module is a linear network.
 
     >>> recorded_gates(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.ones(4, 2))
     Gates of 4 examples (1: (3,))
@@ -54,20 +60,20 @@ def run_with_gates(
     x: Float[Tensor, "batch ..."],
     gates: Gates | Sequence[Shaped[Tensor, "_batch ..."]],
 ) -> Any:
-    """What a module gives on a batch when its gates are replaced: ``q * G`` in place of each activation.
+    """The output of a module on a batch with its gates replaced: ``q * G`` instead of each activation.
 
-    The n-th gate operation that runs (activation or max pool) takes the n-th gate. Everything else runs as it is,
-    activations without a gate, such as tanh, included (`GatedNetwork` refuses those). Differentiable in the module's
-    parameters, in ``x`` and in gates that are floats.
+    The n-th gate operation that runs (activation or max pool) takes the n-th gate. Everything else runs unchanged,
+    including activations without a gate, such as tanh (`GatedNetwork` refuses those). The output is differentiable in
+    the module's parameters, in ``x`` and in floating-point gates.
 
     Args:
-        module: any module that takes one batch, in training or evaluation mode.
-        x: the batch.
-        gates: as ``recorded_gates`` or ``graph.gates`` give them, or a sequence of tensors: boolean or floating-point
+        module: Any module that takes one batch, in training or evaluation mode.
+        x: The batch.
+        gates: The result of ``recorded_gates`` or ``graph.gates``, or a sequence of tensors: boolean or floating-point
             gates of the pre-activation's shape, int64 flat positions for a max pool.
 
     Raises:
-        ValueError, TypeError: the gates do not fit; the message says which one, and both shapes.
+        ValueError, TypeError: A gate does not fit; the message has its index and both shapes.
 
     >>> net = nn.Sequential(nn.Linear(2, 3), nn.ReLU())
     >>> x = torch.randn(4, 2)
@@ -84,6 +90,47 @@ def run_with_gates(
     return y
 
 
+def run_under(mode: GateMode, module: nn.Module, x: Tensor) -> Any:
+    """``module(x)`` under a mode that records or replaces gates."""
+    if torch_modules._has_any_global_hook():
+        return _call_under(mode, module, x)
+    return _run_directly(mode, module, x)
+
+
+def _run_directly(mode: GateMode, module: nn.Module, x: Tensor) -> Any:
+    own = module.__dict__
+    # With hooks, a method of its own or a compiled call a module does more than its class.
+    if (
+        own["_forward_pre_hooks"]
+        or own["_forward_hooks"]
+        or own["_backward_hooks"]
+        or own["_backward_pre_hooks"]
+        or "forward" in own
+        or "_compiled_call_impl" in own
+    ):
+        return _call_under(mode, module, x)
+    # Exact types only: a subclass may do anything. Parametrized layers have classes of their own.
+    kind = type(module)
+    if kind is nn.Linear:
+        parameters = own["_parameters"]  # `module.weight` costs as much as a small addition
+        if "weight" in parameters and "bias" in parameters:
+            return F.linear(x, parameters["weight"], parameters["bias"])
+    elif kind is nn.ReLU:
+        return mode.relu(x, own["inplace"])
+    elif kind is nn.Sequential:
+        for part in own["_modules"].values():
+            x = _run_directly(mode, part, x)
+        return x
+    elif kind is FC:
+        return _run_directly(mode, own["_modules"]["layers"], x.flatten(1))
+    return _call_under(mode, module, x)
+
+
+def _call_under(mode: GateMode, module: nn.Module, x: Tensor) -> Any:
+    with mode:
+        return module(x)
+
+
 def sample_gates(
     module: nn.Module,
     x: Float[Tensor, "batch ..."],
@@ -92,12 +139,12 @@ def sample_gates(
     linear: bool = False,
     refused: str | None = None,
 ) -> Recording:
-    """The gates, with their names, of one or two examples; the module and the random generators stay as they are.
+    """The gates of two examples, with their names; the module and the random generators do not change.
 
-    With ``refused``, a message with a place for names, the module may have no other nonlinear operations than gates
-    and what `UngatedOperations` lets pass.
+    ``refused`` is a message with a placeholder for names. If given, the module must have no nonlinear operations
+    except gates and those that `UngatedOperations` allows.
 
-    Raises: ValueError that names all such operations, and where they are.
+    Raises: ValueError with the names of all such operations, and where they are.
     """
     rows = x.detach()[:SAMPLE_ROWS]
     if len(rows) < SAMPLE_ROWS:
@@ -109,24 +156,24 @@ def sample_gates(
     watch = nullcontext() if refused is None else ungated.watch(module, rows)
     with torch.random.fork_rng(devices=devices), places.follow(module), recording, watch:
         output = run(module, rows)
-    if refused is not None and (found := ungated.between(output)):
-        raise ValueError(refused.format(", ".join(found)))
+    if refused is not None and (names := ungated.between(output)):
+        raise ValueError(refused.format(", ".join(names)))
     return recording
 
 
 def check_examples(x: object) -> None:
-    """Refuse what is no batch of tensors."""
+    """Refuse anything but a batch of examples."""
     if not isinstance(x, Tensor) or x.ndim == 0:
-        kind = TypeError if not isinstance(x, Tensor) else ValueError
-        raise kind(f"`x` must be a tensor of examples, such as `torch.from_numpy(x)`, got {describe(x)}.")
+        error = TypeError if not isinstance(x, Tensor) else ValueError
+        raise error(f"`x` must be a tensor of examples, such as `torch.from_numpy(x)`, got {describe(x)}.")
 
 
 def check_module(name: str, module: object) -> None:
-    """Refuse what is not a module whose operations can be seen."""
+    """Refuse anything but a module whose operations are visible to Python."""
     if not isinstance(module, nn.Module):
         raise TypeError(f"`{name}` must be a torch.nn.Module, got {describe(module)}.")
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
         raise TypeError(
-            f"`{name}` has parts that are compiled by torch.jit, whose operations cannot be seen; use the module that "
-            "they were made from."
+            f"`{name}` has parts that are compiled by torch.jit, whose operations are not visible; use the original "
+            "module."
         )

@@ -1,8 +1,10 @@
-"""Nonlinear operations that are no gates, found while a network runs, so that they are refused and not left in place.
+"""Detection of nonlinear operations without gates, which would silently keep the value network's own nonlinearity.
 
-A value network keeps everything but its gates. An activation that has no gate (ELU, tanh, ``torch.where(q > 0, …)``)
-would go on with its own pre-activations, and nobody would notice. So every tensor is followed from the input to the
-output of one run, by torch's own operations, whatever they are called in Python.
+A value network keeps all its operations except its gates. An activation without a gate (ELU, tanh,
+``torch.where(q > 0, …)``) would continue to use its own pre-activations. To refuse it, two modes follow one run:
+
+    _Functions   (torch function mode)  knows which Python function runs where, and whether it is a gate
+    _Operations  (torch dispatch mode)  follows every tensor by its memory, from the input and the weights to the output
 """
 
 from collections.abc import Iterable, Iterator
@@ -18,17 +20,17 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from neuralpath.gating.places import Places
+from neuralpath.gating.modes import Places
 from neuralpath.gating.spellings import SPELLINGS
 
 _LINEAR = frozenset({
     "add", "sub", "rsub", "neg", "positive", "mul", "div", "true_divide", "addcmul", "addcdiv", "lerp", "where",
     "masked_fill", "deg2rad", "rad2deg", "ldexp", "conj_physical",
 })  # fmt: skip
-"""Elementwise operations that are linear in each value, as long as what selects is a constant."""
+"""Elementwise operations that are linear in each value, if masks are constant."""
 
 _COPIES = frozenset({"clone", "_to_copy", "copy", "_reshape_copy"})
-"""Operations that only put values elsewhere; those that give another view of the same memory need no name."""
+"""Operations that copy values; views of the same memory need no entry."""
 
 _COUPLED = frozenset({
     "_softmax", "_log_softmax", "_safe_softmax", "logsumexp", "glu", "log_sigmoid_forward", "hardswish", "prelu",
@@ -39,15 +41,15 @@ _COUPLED = frozenset({
     "fake_quantize_per_tensor_affine_cachemask", "fake_quantize_per_channel_affine_cachemask", "native_layer_norm",
     "native_group_norm", "native_batch_norm", "_native_batch_norm_legit", "cudnn_batch_norm", "_fused_rms_norm",
 })  # fmt: skip
-"""Operations that torch does not call elementwise, and that are no more linear."""
+"""Nonlinear operations that torch does not mark as elementwise."""
 
 _PRODUCTS = frozenset({"mul", "div", "true_divide", "addcmul", "addcdiv", "mm", "bmm", "matmul", "dot", "mv"})
-"""Operations that are linear in each of two values, and not in both together."""
+"""Operations that are linear in each of two values, but not in both together."""
 
 _ATTENTION = "_scaled_dot_product"
 
 _LINKS = frozenset({"_softmax", "_log_softmax", "sigmoid", "log_sigmoid_forward", "tanh", "softplus", "exp"})
-"""What may be a network's last operation: it makes probabilities or bounded numbers of outputs, and gates nothing."""
+"""Operations that may come last in a network: they turn outputs into probabilities or bounded numbers."""
 
 _NORMALIZATIONS = frozenset({
     "batch_norm", "instance_norm", "layer_norm", "group_norm", "rms_norm", "normalize", "local_response_norm",
@@ -67,32 +69,34 @@ def _elementwise() -> frozenset[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    """What is known of the values in a piece of memory."""
+class _Origin:
+    """The origin of the values in a piece of memory."""
 
     of_input: bool = False
     of_weights: bool = False
     inside: frozenset[str] = frozenset()
-    """Operations without gates that these values went through, with others behind them."""
+    """Operations without gates that these values went through, followed by other operations."""
     last: frozenset[str] = frozenset()
-    """The one that they come from, as far as it may be a network's last."""
+    """The operation that they come from, if it may come last in a network."""
 
     @property
     def is_signal(self) -> bool:
-        """Whether they are more than the input, or a function of it, and more than weights."""
+        """Whether they depend on both the input and weights."""
         return self.of_input and self.of_weights
 
 
-def _together(known: Iterable[_Known]) -> _Known:
-    all_known = list(known)
-    return _Known(
-        any(k.of_input for k in all_known), any(k.of_weights for k in all_known),
-        frozenset().union(*(k.inside for k in all_known)), frozenset().union(*(k.last for k in all_known)),
-    )  # fmt: skip
+def _union(origins: Iterable[_Origin]) -> _Origin:
+    parts = list(origins)
+    return _Origin(
+        of_input=any(part.of_input for part in parts),
+        of_weights=any(part.of_weights for part in parts),
+        inside=frozenset().union(*(part.inside for part in parts)),
+        last=frozenset().union(*(part.last for part in parts)),
+    )
 
 
 class _Unwrapped(TorchDispatchMode):
-    """Shows a tensor without what ``torch.func`` has wrapped around it, as operations get it."""
+    """Shows a tensor without the wrappers of ``torch.func``, as operations get it."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Called by torch in place of ``func``."""
@@ -107,70 +111,70 @@ def _unwrapped(tensor: Tensor) -> Tensor:
 
 
 class _Operations(TorchDispatchMode):
-    """Follows what torch computes, operation by operation."""
+    """Follows the values that torch computes, operation by operation."""
 
     def __init__(self, *, linear: bool) -> None:
         super().__init__()
         self._linear = linear
-        self.function: str | None = None  # as the network calls it
+        self.function: str | None = None  # the Python function that the network calls
         self.place = ""
         self.is_trusted = False  # a gate or a normalization is running
-        self._known: dict[int, tuple[StorageWeakRef, _Known]] = {}
+        self._origins: dict[int, tuple[StorageWeakRef, _Origin]] = {}
 
-    def know(self, tensor: Tensor, known: _Known | None) -> None:
-        """Remember what is known of a tensor's memory."""
+    def set_origin(self, tensor: Tensor, origin: _Origin | None) -> None:
+        """Remember the origin of a tensor's memory; None forgets it."""
         if (memory := _memory(tensor)) is None:
             return
-        if known is None:
-            self._known.pop(memory._cdata, None)
+        if origin is None:
+            self._origins.pop(memory._cdata, None)
         else:
-            self._known[memory._cdata] = (StorageWeakRef(memory), known)
+            self._origins[memory._cdata] = (StorageWeakRef(memory), origin)
 
-    def known(self, tensor: Tensor) -> _Known | None:
-        """What is known of a tensor: nothing of constants."""
+    def origin(self, tensor: Tensor) -> _Origin | None:
+        """The origin of a tensor, None for constants."""
         memory = _memory(tensor)
-        there, known = (None, None) if memory is None else self._known.get(memory._cdata, (None, None))
-        return None if there is None or there.expired() else known
+        reference, origin = (None, None) if memory is None else self._origins.get(memory._cdata, (None, None))
+        return None if reference is None or reference.expired() else origin
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Called by torch in place of ``func``."""
         kwargs = kwargs or {}
-        given = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
-        before = [(tensor, known) for tensor in given if (known := self.known(tensor)) is not None]
+        arguments = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
+        before = [(tensor, origin) for tensor in arguments if (origin := self.origin(tensor)) is not None]
         result = func(*args, **kwargs)
         name = _name(func)
         if not before or name.endswith("_like") or name.startswith("new_"):
             return result
-        found = [tensor for tensor in tree_leaves(result) if isinstance(tensor, Tensor)]
-        after = self._after(name, before, found)
-        for tensor in (*found, *_written(func, args, kwargs)):
-            if func._schema.is_mutable or self.known(tensor) is None:  # another view of what is known stays what it is
-                self.know(tensor, after)
+        outputs = [tensor for tensor in tree_leaves(result) if isinstance(tensor, Tensor)]
+        after = self._after(name, before, outputs)
+        for tensor in (*outputs, *_written(func, args, kwargs)):
+            if func._schema.is_mutable or self.origin(tensor) is None:  # a view keeps the origin of its memory
+                self.set_origin(tensor, after)
         return result
 
-    def _after(self, name: str, before: list[tuple[Tensor, _Known]], found: list[Tensor]) -> _Known:
-        together = _together(known for _, known in before)
+    def _after(self, name: str, before: list[tuple[Tensor, _Origin]], outputs: list[Tensor]) -> _Origin:
+        union = _union(origin for _, origin in before)
         if name in _COPIES and all(tensor.is_floating_point() for tensor, _ in before):
-            return together
-        inside = together.inside | together.last
-        if self.is_trusted or not any(tensor.is_floating_point() for tensor in found):
-            return replace(together, inside=inside, last=frozenset())
-        signals = [tensor for tensor, known in before if known.is_signal]
+            return union
+        inside = union.inside | union.last
+        if self.is_trusted or not any(tensor.is_floating_point() for tensor in outputs):
+            return replace(union, inside=inside, last=frozenset())
+        signals = [tensor for tensor, origin in before if origin.is_signal]
         label = f"{self.function or name}{self.place}"
         if any(not tensor.is_floating_point() for tensor in signals):
             chosen = f"{label} (with a mask or positions that depend on the values)"
-            return replace(together, inside=inside | {chosen}, last=frozenset())
+            return replace(union, inside=inside | {chosen}, last=frozenset())
         squared = name == "mul" and len(signals) > 1 and signals[0] is signals[1]
         multiplied = self._linear and name in _PRODUCTS and len(signals) > 1
-        if not together.is_signal or not (_is_nonlinear(name) or squared or multiplied):
-            return replace(together, inside=inside, last=frozenset())
+        if not union.is_signal or not (_is_nonlinear(name) or squared or multiplied):
+            return replace(union, inside=inside, last=frozenset())
         if name in _LINKS:
-            return replace(together, inside=inside, last=frozenset({label}))
-        return replace(together, inside=inside | {label}, last=frozenset())
+            return replace(union, inside=inside, last=frozenset({label}))
+        return replace(union, inside=inside | {label}, last=frozenset())
 
 
 class _Functions(TorchFunctionMode):
-    """Says which of torch's functions a network is calling, and what of them is a gate."""
+    """Tells which of torch's functions a network is calling, and whether it is a gate."""
 
     def __init__(self, operations: _Operations, places: Places, *, linear: bool) -> None:
         super().__init__()
@@ -191,23 +195,23 @@ class _Functions(TorchFunctionMode):
             result = func(*args, **kwargs)
         finally:
             operations.function, operations.place, operations.is_trusted = None, "", False
-        if is_gate:  # the positions that a max pool picks are gates, and given ones take their place
+        if is_gate:  # the positions that a max pool picks are gates, which will be replaced
             for part in tree_leaves(result):
                 if isinstance(part, Tensor) and not part.is_floating_point():
-                    operations.know(_unwrapped(part), None)
+                    operations.set_origin(_unwrapped(part), None)
         return result
 
 
 class UngatedOperations:
-    """Finds the nonlinear operations without gates that lie between a network's input and its output.
+    """Finds the nonlinear operations without gates between a network's input and its output.
 
-    An operation counts where it acts on values that depend on the input and on parameters, and its result reaches
-    the output. So these do not: functions of the input alone, in front of all parameters; functions of parameters
-    alone; looks at the values that change nothing; dropout; normalizations by torch's functions (they divide by
-    statistics, as batch norm does while it is trained); products and quotients of two values; and, as a network's
-    very last operation, a soft-max, log-soft-max, sigmoid, log-sigmoid, tanh, softplus or exponential function.
+    An operation counts if it acts on values that depend on the input and on parameters, and its result reaches the
+    output. These do not count: functions of the input alone, before all parameters; functions of parameters alone;
+    values that are computed but not used; dropout; normalizations by torch's functions (they divide by statistics, as
+    batch norm does in training mode); products and quotients of two values; and, as a network's very last operation,
+    a soft-max, log-soft-max, sigmoid, log-sigmoid, tanh, softplus or exponential function.
 
-    With ``linear`` products and quotients of two values count, and normalizations but batch norm.
+    With ``linear``, products and quotients of two values count too, and normalizations except batch norm.
     """
 
     def __init__(self, places: Places, *, linear: bool = False) -> None:
@@ -216,22 +220,22 @@ class UngatedOperations:
 
     @contextmanager
     def watch(self, module: nn.Module, x: Tensor) -> Iterator[None]:
-        """Follow the values of a run of ``module`` on ``x``; enter it within the modes that change what runs."""
+        """Follow the values of a run of ``module`` on ``x``; enter it inside the modes that replace operations."""
         for parameter in module.parameters():
-            self._operations.know(_unwrapped(parameter), _Known(of_weights=True))
-        self._operations.know(_unwrapped(x), _Known(of_input=True))
+            self._operations.set_origin(_unwrapped(parameter), _Origin(of_weights=True))
+        self._operations.set_origin(_unwrapped(x), _Origin(of_input=True))
         with self._operations, self._functions:
             yield
 
     def between(self, output: Any) -> list[str]:
-        """The operations, by name and place, behind which something else leads to this output."""
+        """The operations, by name and place, that influence this output through other operations."""
         parts = (_unwrapped(part) for part in tree_leaves(output) if isinstance(part, Tensor))
-        known = (self._operations.known(part) for part in parts)
-        return sorted(frozenset().union(*(k.inside for k in known if k is not None)))
+        origins = (self._operations.origin(part) for part in parts)
+        return sorted(frozenset().union(*(origin.inside for origin in origins if origin is not None)))
 
 
 def _memory(tensor: Tensor) -> torch.UntypedStorage | None:
-    """Where a tensor's values are; sparse ones are in no one place."""
+    """The memory of a tensor's values; None for sparse tensors."""
     try:
         return tensor.untyped_storage()
     except NotImplementedError:

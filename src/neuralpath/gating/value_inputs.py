@@ -1,4 +1,4 @@
-"""What the value network sees: the image, all ones, or one fixed random image."""
+"""The input of the value network: the image, all ones, or one fixed random image."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,7 +8,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 ValueInput = Callable[[Tensor], Tensor]
-"""From a batch to what the value network gets in its place."""
+"""From a batch to the input of the value network."""
 
 
 def image(x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *shape"]:
@@ -17,21 +17,26 @@ def image(x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *shape"]:
 
 
 def ones(x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *shape"]:
-    """All ones: the batch acts through the gates alone."""
+    """All ones: the batch acts only through the gates."""
     return torch.ones_like(x)
 
 
 class RandomImage(nn.Module):
     """One fixed image of standard normal pixels for every example.
 
-    It is drawn from ``seed`` when the first batch shows its shape, or at once where ``shape`` is given, and is a
-    buffer from then on: it moves with the module, and a state dict holds it and brings it back. A state dict of before
-    the first batch has no image, and leaves the one that there is.
+    The image is drawn when the first batch determines its shape, or in the constructor if ``shape`` is given. It is a
+    buffer: it moves with the module and is part of the state dict. Loading a state dict from before the first batch,
+    which has no image, keeps the current image.
+
+    Args:
+        seed: Seed of the image.
+        shape: Shape of the image; None takes that of the first batch.
 
     >>> image = RandomImage(seed=0)
     >>> fixed = image(torch.zeros(3, 1, 8, 8))
     >>> tuple(fixed.shape), bool((fixed[0] == fixed[2]).all())
     ((3, 1, 8, 8), True)
+
     """
 
     image: Tensor | None
@@ -44,7 +49,12 @@ class RandomImage(nn.Module):
             self._draw(torch.empty(1, *shape))
 
     def forward(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *shape"]:
-        """The image, once for each example."""
+        """The image, repeated for each example.
+
+        Args:
+            x: Examples, which determine the number of copies.
+
+        """
         if self.image is None:
             self._draw(x)
         assert self.image is not None
@@ -62,10 +72,10 @@ class RandomImage(nn.Module):
         self.image = torch.randn(x.shape[1:], generator=generator).to(x)
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Make room for the image of a network that has seen a batch, when this one has not; and the other way."""
+        """Load an image before this module has one, and keep the image if the state dict has none."""
         stored = state_dict.get(f"{prefix}image")
         if stored is None:
-            return  # there is nothing else to load, and nothing is missing
+            return
         if isinstance(stored, Tensor) and self.image is None:
             self.image = torch.empty_like(stored)
         super()._load_from_state_dict(state_dict, prefix, *rest)
@@ -76,7 +86,7 @@ class RandomImage(nn.Module):
 
 
 def drawn_late(module: nn.Module) -> frozenset[str]:
-    """Names that a state dict of the module may have or not have: images that the first batch brings."""
+    """Names that a state dict of the module may lack: images that are drawn with the first batch."""
     return frozenset(
         f"{path}.image" if path else "image"
         for path, part in module.named_modules(remove_duplicate=False)
@@ -85,7 +95,7 @@ def drawn_late(module: nn.Module) -> frozenset[str]:
 
 
 def as_value_input(value_input: str | ValueInput) -> ValueInput:
-    """A function for the name of a value input; a callable stays what it is.
+    """The function for the name of a value input; a callable is returned unchanged.
 
     Raises: ValueError for an unknown name.
     """
