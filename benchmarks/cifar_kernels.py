@@ -33,7 +33,7 @@ def network(size):
 def trained(splits, size):
     """The network after training, and its test accuracy."""
     learnt = network(size)
-    config = TrainingConfig(epochs=EPOCHS, optimiser=Adam(1e-3))
+    config = TrainingConfig(epochs=EPOCHS, optimizer=Adam(1e-3))
     accuracy = train(learnt, splits.train, splits.test, config).last.test.accuracy
     print(f"the network itself, {len(splits.train):,} images, {EPOCHS} epochs: {accuracy:.1%}", flush=True)
     return learnt, accuracy

@@ -34,7 +34,7 @@ def trained(mnist, n_train, width=WIDTH, depth=DEPTH):
     """A network with gates learnt on the first examples, those that the machines see, and its test accuracy."""
     learnt = network(width, depth)
     epochs = EPOCHS * len(mnist.train) // n_train // 2 if n_train < len(mnist.train) else EPOCHS
-    config = TrainingConfig(epochs=epochs, optimiser=Adam(3e-4), threads=1)
+    config = TrainingConfig(epochs=epochs, optimizer=Adam(3e-4), threads=1)
     some = data.Split(mnist.train.images[:n_train], mnist.train.labels[:n_train])
     accuracy = train(learnt, some, mnist.test, config).last.test.accuracy
     print(f"the network itself, {n_train:,} examples, {epochs} epochs: {accuracy:.2%}", flush=True)

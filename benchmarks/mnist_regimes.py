@@ -35,7 +35,7 @@ def make_model(regime: str, trained: nn.Module | None, seed: int) -> nn.Module:
 
 def run(regime: str, trained: nn.Module | None, dataset: data.Dataset, arguments: argparse.Namespace) -> dict:
     config = TrainingConfig(
-        epochs=arguments.epochs, batch_size=32, optimiser=Adam(3e-4), seed=arguments.seed, threads=arguments.threads
+        epochs=arguments.epochs, batch_size=32, optimizer=Adam(3e-4), seed=arguments.seed, threads=arguments.threads
     )
     model = make_model(regime, trained, arguments.seed)
     result = train(

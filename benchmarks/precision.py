@@ -75,7 +75,7 @@ def main() -> None:
     arguments = parser.parse_args()
     measure.set_threads(arguments.threads)
     splits = cifar(arguments.data_dir, arguments.images, arguments.images // 4)
-    config = TrainingConfig(epochs=arguments.epochs, optimiser=Adam(3e-4))
+    config = TrainingConfig(epochs=arguments.epochs, optimizer=Adam(3e-4))
     kinds = {"GCONV 16-16-32-32": ((16, 16, 32, 32), (64, 64)), "GCONV 32-32-32-32": ((32,) * 4, ())}
     results = [
         compare(f"{name}, {regime}", lambda shape=shape, regime=regime: network(*shape, regime), splits, config)

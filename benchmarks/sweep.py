@@ -20,7 +20,7 @@ RESULTS = Path(__file__).parent / "results" / "sweep.json"
 
 
 def sweep(epochs):
-    training = TrainingConfig(epochs=epochs, optimiser=Adam(1e-3))
+    training = TrainingConfig(epochs=epochs, optimizer=Adam(1e-3))
     return [TrainNetwork(DataSpec("digits"), NetSpec(width=128, depth=6), training, seed=seed) for seed in range(8)]
 
 
@@ -30,7 +30,9 @@ def timed(tasks, jobs):
         begin = time.perf_counter()
         run_tasks(tasks, out, jobs=jobs, progress=False)
         seconds = time.perf_counter() - begin
-        return seconds, {path.parent.name: path.read_bytes() for path in out.glob("*/record.json")}
+        return seconds, {
+            path.parent.name: json.loads(path.read_bytes())["result"] for path in out.glob("*/record.json")
+        }
 
 
 def main():

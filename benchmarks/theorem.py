@@ -190,11 +190,11 @@ def _trained(model, graph, x, y, n_steps: int) -> dict[str, float]:
     f0, kernel = model(x).detach(), value_kernel(graph, x)
     dynamics = KernelDynamics(kernel)
     rate = 0.1 * dynamics.largest_rate
-    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for _ in range(n_steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (0.5 * (model(x) - y).square().sum()).backward()
-        optimiser.step()
+        optimizer.step()
     recorder.feed(graph.gates(x))
     predicted = dynamics.train(y, Steps(n_steps, rate), initial=f0)
     return {

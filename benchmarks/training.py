@@ -4,7 +4,7 @@ python benchmarks/training.py            # about three minutes on two cores
 python benchmarks/training.py --rounds 3   # quicker, noisier
 
 "plain": the feature network runs in every step, batches come from a DataLoader, Adam as torch makes it by default.
-"by hand": the shortest loop over the same network, with gates unpacked beforehand, and the same optimiser as ours.
+"by hand": the shortest loop over the same network, with gates unpacked beforehand, and the same optimizer as ours.
 The variants take turns, and the fastest turn of each counts. With one thread the clock is that of the processor's work
 for this process, so that other work on the machine matters little; with several it is the clock on the wall.
 """
@@ -36,7 +36,7 @@ def random_split(n: int, shape: tuple[int, ...]) -> Split:
 
 
 def config() -> TrainingConfig:
-    return TrainingConfig(epochs=1, batch_size=BATCH, optimiser=Adam(RATE))
+    return TrainingConfig(epochs=1, batch_size=BATCH, optimizer=Adam(RATE))
 
 
 def clock() -> float:
@@ -52,28 +52,28 @@ def ours(model: nn.Module, split: Split) -> float:
 
 def plain(model: nn.Module, split: Split) -> float:
     loader = DataLoader(TensorDataset(split.images, split.labels), batch_size=BATCH, shuffle=True)
-    optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=RATE)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=RATE)
     model.train()
     begun = clock()
     for images, labels in loader:
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         F.cross_entropy(model(images), labels).backward()
-        optimiser.step()
+        optimizer.step()
     return clock() - begun
 
 
 def by_hand(model: nn.Module, split: Split, gates: list[Tensor] | None = None) -> float:
     """The epoch that `ours` runs, in the same order."""
-    optimiser = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=RATE, fused=True)
+    optimizer = torch.optim.Adam([p for p in model.parameters() if p.requires_grad], lr=RATE, fused=True)
     generator = torch.Generator().manual_seed(derive_seed(0, "order", 0))
     model.train()
     begun = clock()
     for rows in torch.randperm(len(split), generator=generator).split(BATCH):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         images, labels = split.images[rows], split.labels[rows]
         outputs = model(images) if gates is None else model.value_output(images, [gate[rows] for gate in gates])
         F.cross_entropy(outputs, labels).backward()
-        optimiser.step()
+        optimizer.step()
     return clock() - begun
 
 

@@ -26,7 +26,7 @@ x = train.images[:n_measured].double()
 coins = torch.randint(2, (len(train),), generator=torch.Generator().manual_seed(0)).float()
 tasks = {"true labels": train, "random labels": npath.data.Split(train.images, 2 * coins - 1)}
 config = npath.training.TrainingConfig(
-    epochs=4 if SMALL else 60, loss="squared", optimiser=npath.training.Adam(rate=1e-3), train_metrics="evaluated"
+    epochs=4 if SMALL else 60, loss="squared", optimizer=npath.training.Adam(lr=1e-3), train_metrics="evaluated"
 )
 
 

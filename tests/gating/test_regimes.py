@@ -36,11 +36,11 @@ def changed(module, before):
 
 def train(network, x, steps=3):
     target = torch.randn(network(x).shape, generator=seeded(7))
-    optimiser = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.05)
+    optimizer = torch.optim.SGD([p for p in network.parameters() if p.requires_grad], lr=0.05)
     for _ in range(steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         F.mse_loss(network(x), target).backward()
-        optimiser.step()
+        optimizer.step()
 
 
 @pytest.mark.parametrize("regime", REGIMES)

@@ -159,18 +159,18 @@ def test_largest_rate_is_where_descent_stops_converging():
         dynamics.train(y, Steps(10**6, 1.5 * dynamics.largest_rate))
 
 
-def test_torch_loss_and_optimiser_on_a_linear_model():
+def test_torch_loss_and_optimizer_on_a_linear_model():
     """A linear model's kernel never changes, so the discrete form is exact; `MSELoss` has the scale 1 / (n * k)."""
     generator = torch.Generator().manual_seed(12)
     x, x_test = (torch.randn(n, 3, generator=generator, dtype=F64) for n in (6, 4))
     y = torch.randn(6, 2, generator=generator, dtype=F64)
     model = nn.Linear(3, 2, bias=False, dtype=F64)
     f0, f0_test = model(x).detach(), model(x_test).detach()
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     for _ in range(25):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         nn.functional.mse_loss(model(x), y).backward()
-        optimiser.step()
+        optimizer.step()
     dynamics = KernelDynamics(x @ x.T, loss_scale=1 / y.numel())
     when = Steps(25, 0.2)
     torch.testing.assert_close(dynamics.train(y, when, initial=f0), model(x).detach())
@@ -196,11 +196,11 @@ def _departure(width, seed, factor=1.0):
     model = nets.FC(4, width, 3, init=nets.Gaussian(fan="in"), generator=generator).double()
     f0, kernel = model(x).detach(), _tangent_kernel(model, x)
     rate, count = 0.05 * KernelDynamics(kernel[:6, :6]).largest_rate, 15
-    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for _ in range(count):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (0.5 * (model(x[:6]) - y).square().sum()).backward()
-        optimiser.step()
+        optimizer.step()
     kernel, when = kernel * factor, Steps(count, rate)
     dynamics = KernelDynamics(kernel[:6, :6])
     train = dynamics.train(y, when, initial=f0[:6])

@@ -1,7 +1,5 @@
-"""The results that are kept in the repository: records are whole, and the table of claims is what they give."""
+"""The results in the repository: the records are whole, and the table of claims is what they give."""
 
-import hashlib
-import json
 import shlex
 from pathlib import Path
 
@@ -12,72 +10,80 @@ from neuralpath.papers.claims.costs import Costs
 from neuralpath.papers.claims.evidence import gather
 from neuralpath.papers.claims.judging import judge_all
 from neuralpath.papers.claims.markdown import claims_markdown
-from neuralpath.papers.experiments.collecting import LARGEST_WEIGHTS
-from neuralpath.papers.experiments.registry import NAMES
-from neuralpath.papers.experiments.sweeps import SWEEPS, read_sweeps
-from neuralpath.papers.runs.store import Store, read_record
-from neuralpath.papers.runs.task import canonical, with_dependencies
+from neuralpath.papers.experiments import NAMES, read_sweeps
+from neuralpath.papers.runs import Store, archives, read_archive, with_dependencies, write_archive
 
 RESULTS = Path(__file__).parents[2] / "results"
-RECORDS = sorted(path for path in (RESULTS / "runs").glob("*.json") if not path.name.endswith(".about.json"))
+MOST_FILES, MOST_BYTES = 40, 4_000_000
 
 
 @pytest.fixture(scope="module")
 def sweeps():
-    found, problems = read_sweeps(RESULTS)
+    sweeps, problems = read_sweeps(RESULTS)
     assert not problems
-    return found
+    return sweeps
 
 
 @pytest.fixture(scope="module")
-def found(sweeps):
-    return gather(sweeps, Store(RESULTS, RESULTS), Costs.read(RESULTS))
+def tasks(sweeps):
+    return with_dependencies([task for sweep in sweeps for task in sweep.tasks])
 
 
-def test_every_record_is_whole_and_is_what_its_name_says():
-    assert RECORDS
-    for path in RECORDS:
-        body = read_record(path)  # which checks the checksum
-        assert path.name == f"{body['name']}.json"
-        identity = canonical({"format": body["format"], "task": body["task"]})
-        assert hashlib.sha256(identity).hexdigest() == body["fingerprint"], path.name
-        assert body["name"].endswith(body["fingerprint"][:10])
+@pytest.fixture(scope="module")
+def contents():
+    return {path.name: read_archive(path) for path in archives(RESULTS)}
 
 
-def test_every_record_belongs_to_an_experiment_and_says_how_it_was_made(sweeps):
-    known = {task.name for sweep in sweeps for task in with_dependencies(sweep.tasks)}
-    for path in RECORDS:
-        assert path.stem in known, f"{path.name} is of no experiment in {SWEEPS}/"
-        about = json.loads(path.with_suffix(".about.json").read_text())
-        assert {"started", "seconds"} <= set(about)
+@pytest.fixture(scope="module")
+def evidence(sweeps):
+    return gather(sweeps, Store(RESULTS), Costs.read(RESULTS))
 
 
-def test_weights_are_small_and_of_runs_that_are_kept():
-    names = {path.stem for path in RECORDS}
+def test_the_results_are_few_and_small():
+    files = [path for path in RESULTS.rglob("*") if path.is_file()]
+    assert len(files) <= MOST_FILES
+    assert sum(path.stat().st_size for path in files) <= MOST_BYTES
+    assert {path.name for path in archives(RESULTS)} == {f"{name}.jsonl.gz" for name in NAMES}
+
+
+def test_every_record_is_whole_and_of_a_task_of_an_experiment(tasks, contents):
+    names = [name for archive in contents.values() for name in archive.records]
+    assert len(names) == len(set(names)) == 1161
+    assert set(names) <= {task.name for task in tasks}
+    store = Store(RESULTS)
+    assert sum(store.record(task) is not None for task in tasks) == 1161  # which checks checksums and fingerprints
+    for archive in contents.values():
+        assert archive.problems == []
+        assert all({"started", "seconds"} <= set(record["provenance"]) for record in archive.records.values())
+
+
+def test_archives_have_the_bytes_that_their_contents_give(tmp_path, contents):
+    for name, archive in contents.items():
+        write_archive(tmp_path / name, archive)
+        assert (tmp_path / name).read_bytes() == (RESULTS / name).read_bytes(), name
+
+
+def test_weights_are_of_finished_runs(contents):
+    names = {name for archive in contents.values() for name in archive.records}
     for path in (RESULTS / "weights").glob("*.safetensors"):
-        assert path.stat().st_size <= LARGEST_WEIGHTS
         assert path.stem.rpartition(".")[0] in names, path.name
 
 
-def test_no_file_names_a_folder_of_one_machine():
-    for path in (*(RESULTS / SWEEPS).glob("*.json"), *(RESULTS / "runs").glob("*.about.json")):
-        words = shlex.split(json.loads(path.read_text())["command"])
-        values = [word.partition("=")[2] if word.startswith("--") else word for word in words]
-        assert not [value for value in values if value.startswith(("/", "~", ".."))], path.name
+def test_no_file_names_a_folder_of_one_machine(contents):
+    for archive in contents.values():
+        provenances = [record["provenance"] for record in archive.records.values()]
+        for entry in (*archive.sweeps, *provenances):
+            words = shlex.split(entry["command"])
+            values = [word.partition("=")[2] if word.startswith("--") else word for word in words]
+            assert not [value for value in values if value.startswith(("/", "~", ".."))]
 
 
-def test_the_table_of_claims_is_what_the_records_give(found):
-    page = claims_markdown(judge_all(found), found, RESULTS / ANALYSES)
-    assert (RESULTS / "CLAIMS.md").read_text() == page, "`neuralpath papers claims results` makes it anew"
+def test_the_table_of_claims_is_what_the_records_give(evidence):
+    page = claims_markdown(judge_all(evidence), evidence, RESULTS / ANALYSES)
+    assert (RESULTS / "CLAIMS.md").read_text() == page, "`neuralpath papers claims results` writes it again"
 
 
-def test_the_cost_of_everything_that_was_not_run_is_known(found):
-    assert set(found.costs.papers) == set(NAMES)
-    for name in NAMES:
-        assert {task.name for task in found.unfinished(name)} <= set(found.costs.seconds), name
-
-
-def test_where_ours_differs_there_is_an_analysis(found):
-    for judged in judge_all(found):
+def test_where_ours_differs_there_is_an_analysis(evidence):
+    for judged in judge_all(evidence):
         if judged.differs:
             assert analysis(judged.claim.number, RESULTS / ANALYSES), f"{ANALYSES}/{judged.claim.number}.md is missing"

@@ -66,12 +66,12 @@ def test_recorder_keeps_a_copy():
 
 def _trajectory(model, x, n_steps):
     """Copies of a model's state along gradient descent, the first one included."""
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
     states = [copy.deepcopy(model.state_dict())]
     for _ in range(n_steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         F.mse_loss(model(x), torch.ones_like(model(x))).backward()
-        optimiser.step()
+        optimizer.step()
         states.append(copy.deepcopy(model.state_dict()))
     return states
 
@@ -127,19 +127,19 @@ def test_finer_records_see_more():
     assert fine.per_epoch.sum() >= coarse.per_epoch.sum() > 0
 
 
-def test_hook_of_an_optimiser():
+def test_hook_of_an_optimizer():
     model = nets.FC(3, 16, 3, generator=torch.Generator().manual_seed(3)).double()
     x = torch.randn(8, 3, generator=torch.Generator().manual_seed(4), dtype=F64)
     graph, recorder, epoch = npath.trace(model, x[:1]), SwitchRecorder(), 0
-    optimiser = torch.optim.SGD(model.parameters(), lr=0.2)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
     recorder.feed(graph.gates(x), epoch)
-    optimiser.register_step_post_hook(lambda *_: recorder.feed(graph.gates(x), epoch))
+    optimizer.register_step_post_hook(lambda *_: recorder.feed(graph.gates(x), epoch))
     states = [copy.deepcopy(model.state_dict())]
     for epoch in range(3):  # noqa: B007  (the hook reads it)
         for batch in x.split(4):
-            optimiser.zero_grad()
+            optimizer.zero_grad()
             (model(batch) - 1).square().sum().backward()
-            optimiser.step()
+            optimizer.step()
             states.append(copy.deepcopy(model.state_dict()))
     switches = recorder.switches()
     assert switches.epochs == (0, 1, 2)

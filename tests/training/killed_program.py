@@ -58,7 +58,7 @@ class Augment:
 def run(folder: Path | None, limit: int | None = None) -> bytes:
     """Weights and metrics of the run as bytes."""
     config = TrainingConfig(
-        epochs=20, batch_size=8, optimiser=SGD(0.05, momentum=0.9, nesterov=True), schedule=Cosine(), threads=1
+        epochs=20, batch_size=8, optimizer=SGD(0.05, momentum=0.9, nesterov=True), schedule=Cosine(), threads=1
     )
     model = make_model()
     data = make_split(250, 2), make_split(100, 3)

@@ -175,7 +175,7 @@ def test_the_safetensors_file_holds_the_weights(net, data, config, tmp_path, sam
     load_weights(other, {k.removeprefix("model."): v for k, v in saved.items() if k.startswith("model.")})
     same_state(other, model)
     record = json.loads(max(tmp_path.glob("*.json")).read_text())["values"]
-    assert record["about"]["config"]["optimiser"]["kind"] == "Adam"
+    assert record["about"]["config"]["optimizer"]["kind"] == "Adam"
     assert record["versions"]["torch"] == torch.__version__
 
 

@@ -12,18 +12,18 @@ import tyro
 from hypothesis import given, strategies as st
 
 from neuralpath._configs import to_json
-from neuralpath.training import SGD, Adam, Cosine, PiecewiseLinear, RMSprop, SaveEvery, Steps, TrainingConfig
+from neuralpath.training import SGD, Adam, Cosine, PiecewiseLinear, RMSprop, SaveEvery, StepDecay, TrainingConfig
 
 
 @pytest.mark.parametrize(
     ("kind", "settings", "message"),
     [
-        (Adam, {"rate": np.float32(1e-3)}, "`rate` must be a plain number, such as float"),
-        (SGD, {"rate": torch.tensor(0.1)}, "`rate` must be a plain number, such as float"),
+        (Adam, {"lr": np.float32(1e-3)}, "`lr` must be a plain number, such as float"),
+        (SGD, {"lr": torch.tensor(0.1)}, "`lr` must be a plain number, such as float"),
         (TrainingConfig, {"stop_at_train_accuracy": np.float32(0.9)}, "`stop_at_train_accuracy` must be a plain"),
-        (TrainingConfig, {"optimiser": Adam}, r"`optimiser` must be one of Adam\(\.\.\.\), SGD"),
-        (TrainingConfig, {"optimiser": "adam"}, r"of `neuralpath\.training`, got 'adam'"),
-        (TrainingConfig, {"schedule": Cosine}, r"`schedule` must be one of Constant\(\.\.\.\), Steps"),
+        (TrainingConfig, {"optimizer": Adam}, r"`optimizer` must be one of Adam\(\.\.\.\), SGD"),
+        (TrainingConfig, {"optimizer": "adam"}, r"of `neuralpath\.training`, got 'adam'"),
+        (TrainingConfig, {"schedule": Cosine}, r"`schedule` must be one of Constant\(\.\.\.\), StepDecay"),
     ],
 )
 @pytest.mark.usefixtures("without_type_checks")
@@ -44,15 +44,15 @@ def test_settings_of_another_kind_are_refused_by_their_own_names(kind, settings,
         (TrainingConfig, {"precision": "half"}, "`precision` must be one of full, bfloat16, got 'half'"),
         (TrainingConfig, {"train_metrics": "none"}, "`train_metrics` must be one of"),
         (TrainingConfig, {"stop_at_train_accuracy": 99.0}, "is a share above 0 and up to 1, got 99.0"),
-        (Adam, {"rate": math.nan}, "`rate` must be a finite number of at least 0, got nan"),
+        (Adam, {"lr": math.nan}, "`lr` must be a finite number of at least 0, got nan"),
         (Adam, {"betas": (0.9, 1.0)}, "`betas` must be two numbers"),
         (Adam, {"weight_decay": -1.0}, "`weight_decay`"),
         (SGD, {"momentum": 1.0}, "`momentum` must lie from 0 to below 1"),
         (SGD, {"nesterov": True}, "`nesterov` needs a `momentum` above 0"),
-        (RMSprop, {"smoothing": 1.5}, "`smoothing` must lie from 0 to below 1"),
-        (RMSprop, {"epsilon": -1.0}, "`epsilon`"),
-        (Steps, {"at": (3.0, 1.0)}, "`at` must be rising numbers of epochs"),
-        (Steps, {"at": (1.0,), "factor_each": 0.0}, "`factor_each` must be a positive"),
+        (RMSprop, {"alpha": 1.5}, "`alpha` must lie from 0 to below 1"),
+        (RMSprop, {"eps": -1.0}, "`eps`"),
+        (StepDecay, {"at": (3.0, 1.0)}, "`at` must be rising numbers of epochs"),
+        (StepDecay, {"at": (1.0,), "factor_each": 0.0}, "`factor_each` must be a positive"),
         (Cosine, {"floor": 2.0}, "`floor` must lie between 0 and 1"),
         (Cosine, {"warmup": -1.0}, "`warmup` must be a number of epochs"),
         (PiecewiseLinear, {"epochs": (0.0, 1.0), "factors": (1.0,)}, "must be equally many, got 2 and 1"),
@@ -79,7 +79,7 @@ def test_integers_of_numpy_and_torch_become_plain_ones(without_type_checks):
 
 
 def test_factors_by_hand():
-    assert [Steps(at=(1, 3), factor_each=0.5).factor(t, 9) for t in (0.0, 0.99, 1.0, 2.9, 3.0, 9.0)] == [
+    assert [StepDecay(at=(1, 3), factor_each=0.5).factor(t, 9) for t in (0.0, 0.99, 1.0, 2.9, 3.0, 9.0)] == [
         1, 1, 0.5, 0.5, 0.25, 0.25,
     ]  # fmt: skip
     cosine = Cosine(floor=0.2, warmup=2)
@@ -99,12 +99,12 @@ def test_a_cosine_stays_between_its_floor_and_one(time, epochs, floor, warmup):
 
 
 def test_settings_are_flags():
-    """As a command line gets them, with the kinds of optimiser and schedule as words."""
+    """As a command line gets them, with the kinds of optimizer and schedule as words."""
     flags = ["--epochs", "3", "--stop-at-train-accuracy", "0.9"]
-    kinds = ["optimiser:sgd", "--optimiser.momentum", "0.9", "schedule:steps", "--schedule.at", "1", "2"]
+    kinds = ["optimizer:sgd", "--optimizer.momentum", "0.9", "schedule:step-decay", "--schedule.at", "1", "2"]
     parsed = tyro.cli(TrainingConfig, args=[*flags, *kinds])
     assert parsed == TrainingConfig(
-        epochs=3, stop_at_train_accuracy=0.9, optimiser=SGD(momentum=0.9), schedule=Steps(at=(1, 2))
+        epochs=3, stop_at_train_accuracy=0.9, optimizer=SGD(momentum=0.9), schedule=StepDecay(at=(1, 2))
     )
 
 
@@ -114,9 +114,9 @@ def test_settings_load_without_torch():
 
 
 def test_records_as_json():
-    assert to_json(SGD()) == {"kind": "SGD", "rate": 0.1, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
+    assert to_json(SGD()) == {"kind": "SGD", "lr": 0.1, "momentum": 0.0, "nesterov": False, "weight_decay": 0.0}
     assert to_json({"a": (Cosine(),)}) == {"a": [{"kind": "Cosine", "floor": 0.0, "warmup": 0.0}]}
 
 
 def test_configs_are_hashable_and_compare():
-    assert len({TrainingConfig(), TrainingConfig(), TrainingConfig(optimiser=SGD(1e-3))}) == 2
+    assert len({TrainingConfig(), TrainingConfig(), TrainingConfig(optimizer=SGD(1e-3))}) == 2

@@ -15,9 +15,9 @@ from neuralpath import data, gating, nets
 from neuralpath.cli import main
 from neuralpath.gates import SoftGate
 from neuralpath.gating.hyperplanes import gate_hyperplanes
+from neuralpath.gating.matching import TileGates
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.regimes import decouple
-from neuralpath.gating.matching import TileGates
 from neuralpath.training import Adam, CheckpointError, TrainingConfig, label_energies as energies, train
 from neuralpath.training.changed_layers import changed_networks
 from neuralpath.training.information import GatingInformation, LayerAccuracy, gating_information
@@ -35,11 +35,11 @@ def task():
 @pytest.fixture(scope="module")
 def trained(task):
     model = nets.FC((1, 2, 2), 24, 3, 2, bias=True, generator=torch.Generator().manual_seed(1))
-    train(model, *task, TrainingConfig(epochs=40, optimiser=Adam(1e-2), threads=1))
+    train(model, *task, TrainingConfig(epochs=40, optimizer=Adam(1e-2), threads=1))
     return model
 
 
-CONFIG = TrainingConfig(epochs=8, optimiser=Adam(1e-2), threads=1, seed=3)
+CONFIG = TrainingConfig(epochs=8, optimizer=Adam(1e-2), threads=1, seed=3)
 
 
 def test_gates_of_a_trained_network_hold_more_than_random_ones(trained, task):
@@ -384,7 +384,7 @@ def test_an_untrained_model_is_told_and_can_be_trained(tmp_path, capsys):
     ]
     untrained = json.loads(out)
     assert untrained["label_energy"] is None
-    arguments = [*GATES, "--train", "3", "--rate", "0.01", "--threads", "1", "--folder", str(tmp_path)]
+    arguments = [*GATES, "--train", "3", "--lr", "0.01", "--threads", "1", "--folder", str(tmp_path)]
     assert main(arguments) == 0
     out, err = capsys.readouterr()
     assert "random weights" not in err

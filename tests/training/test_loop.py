@@ -28,39 +28,39 @@ from neuralpath.training import (
 from neuralpath.training.seeds import derive_seed
 
 
-def by_hand(model, split, config, optimiser, loss):
+def by_hand(model, split, config, optimizer, loss):
     """The plain loop: the same batches, and nothing else of the library."""
     n_batches = -(-len(split) // config.batch_size)
     for epoch in range(config.epochs):
         generator = torch.Generator().manual_seed(derive_seed(config.seed, "order", epoch))
         for number, rows in enumerate(torch.randperm(len(split), generator=generator).split(config.batch_size)):
-            for group in optimiser.param_groups:
-                group["lr"] = config.optimiser.rate * config.schedule.factor(epoch + number / n_batches, config.epochs)
-            optimiser.zero_grad()
+            for group in optimizer.param_groups:
+                group["lr"] = config.optimizer.lr * config.schedule.factor(epoch + number / n_batches, config.epochs)
+            optimizer.zero_grad()
             loss(model(split.images[rows]), split.labels[rows]).backward()
-            optimiser.step()
+            optimizer.step()
     return model
 
 
 TORCH = {
-    "adam": (Adam(3e-3, betas=(0.8, 0.99), epsilon=1e-6, weight_decay=0.01), lambda p: torch.optim.Adam(
+    "adam": (Adam(3e-3, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.01), lambda p: torch.optim.Adam(
         p, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.01)),
     "adamw": (Adam(3e-3, weight_decay=0.1, decoupled=True), lambda p: torch.optim.AdamW(p, weight_decay=0.1)),
     "sgd": (SGD(0.05), lambda p: torch.optim.SGD(p)),
     "momentum": (SGD(0.05, momentum=0.9, weight_decay=0.01), lambda p: torch.optim.SGD(
         p, momentum=0.9, weight_decay=0.01)),
     "nesterov": (SGD(0.05, momentum=0.9, nesterov=True), lambda p: torch.optim.SGD(p, momentum=0.9, nesterov=True)),
-    "rmsprop": (RMSprop(2e-3, smoothing=0.9, epsilon=1e-6, momentum=0.5, weight_decay=0.01),
+    "rmsprop": (RMSprop(2e-3, alpha=0.9, eps=1e-6, momentum=0.5, weight_decay=0.01),
                 lambda p: torch.optim.RMSprop(p, alpha=0.9, eps=1e-6, momentum=0.5, weight_decay=0.01)),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("schedule", [Cosine(), PiecewiseLinear(epochs=(0, 1, 3), factors=(0.2, 1, 0.1))])
 @pytest.mark.parametrize("name", TORCH)
-def test_optimisers_are_torchs_own(name, schedule, net, blobs, config):
+def test_optimizers_are_torchs_own(name, schedule, net, blobs, config):
     """Fused steps round differently, so the comparison is in double precision, with an error far below a step."""
     settings, make = TORCH[name]
-    config = dataclasses.replace(config, optimiser=settings, schedule=schedule)
+    config = dataclasses.replace(config, optimizer=settings, schedule=schedule)
     split = blobs(52, dtype=torch.float64)
     expected = net("fc").double()
     by_hand(expected, split, config, make(list(expected.parameters())), F.cross_entropy)
@@ -83,7 +83,7 @@ def test_losses_and_labels(blobs, config):
     }
     for (loss, data), by_formula in cases.items():
         n_outputs = 3 if data is split else 1
-        chosen = dataclasses.replace(config, loss=loss, optimiser=SGD(0.05), train_metrics="evaluated")
+        chosen = dataclasses.replace(config, loss=loss, optimizer=SGD(0.05), train_metrics="evaluated")
         models = [nn.Sequential(nn.Flatten(), nn.Linear(16, n_outputs)).double() for _ in range(2)]
         models[1].load_state_dict(models[0].state_dict())
         result = train(models[0], data, data, chosen)
@@ -105,16 +105,16 @@ def test_running_metrics_are_those_of_the_forward_passes(net, data, config, monk
     config = dataclasses.replace(config, epochs=1)
     result = train(model, split, None, config)
     again = net("fc")
-    optimiser = torch.optim.Adam(again.parameters(), fused=True)
+    optimizer = torch.optim.Adam(again.parameters(), fused=True)
     order = torch.randperm(len(split), generator=torch.Generator().manual_seed(derive_seed(0, "order", 0)))
     for rows in order.split(8):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         outputs = again(split.images[rows])
         loss = F.cross_entropy(outputs, split.labels[rows])
         losses.append(loss.item() * len(rows))
         correct += int((outputs.argmax(1) == split.labels[rows]).sum())
         loss.backward()
-        optimiser.step()
+        optimizer.step()
     assert result.last.train == Measurement(sum(losses) / len(split), correct / len(split))
 
 
@@ -189,7 +189,7 @@ def test_hooks_see_every_epoch(net, data, config):
 
 def test_early_stop_best_and_last(net, blobs, config, tmp_path):
     data = blobs(60), blobs(40, seed=1)
-    config = dataclasses.replace(config, epochs=60, optimiser=Adam(1e-2), stop_at_train_accuracy=0.9, evaluate_every=50)
+    config = dataclasses.replace(config, epochs=60, optimizer=Adam(1e-2), stop_at_train_accuracy=0.9, evaluate_every=50)
     result = train(net("fc"), *data, config, folder=tmp_path)
     assert result.stopped_early
     assert len(result.history) < 50
@@ -245,7 +245,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(kind, net, data, config, tmp_pa
 
     model = Failing(net("fc"))
     step = "step 12" if kind == "loss" else "step 13"
-    config = dataclasses.replace(config, optimiser=SGD(0.125))
+    config = dataclasses.replace(config, optimizer=SGD(0.125))
     with pytest.raises(TrainingDiverged, match=rf"became nan at {step} \(epoch 2\) with learning rate 0\.125; .*10"):
         train(model, *data, config, folder=tmp_path, save_every=SaveEvery(seconds=None, steps=10))
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".json", ".safetensors"]

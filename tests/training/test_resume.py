@@ -19,36 +19,36 @@ from neuralpath.training import (
     PiecewiseLinear,
     RMSprop,
     SaveEvery,
-    Steps,
+    StepDecay,
     Terminated,
     train,
 )
 
-OPTIMISERS = {
+OPTIMIZERS = {
     "adam": Adam(),
     "adam-decoupled": Adam(weight_decay=0.1, decoupled=True),
     "adam-decay": Adam(weight_decay=0.1),
     "sgd": SGD(),
-    "momentum": SGD(rate=0.05, momentum=0.9, weight_decay=1e-3),
-    "nesterov": SGD(rate=0.05, momentum=0.9, nesterov=True),
+    "momentum": SGD(lr=0.05, momentum=0.9, weight_decay=1e-3),
+    "nesterov": SGD(lr=0.05, momentum=0.9, nesterov=True),
     "rmsprop": RMSprop(),
     "rmsprop-momentum": RMSprop(momentum=0.9, weight_decay=1e-2),
 }
 SCHEDULES = {
     "constant": Constant(),
-    "steps": Steps(at=(1, 2), factor_each=0.3),
+    "steps": StepDecay(at=(1, 2), factor_each=0.3),
     "cosine": Cosine(warmup=0.5),
     "piecewise": PiecewiseLinear(epochs=(0, 1, 3), factors=(0.1, 1, 0)),
 }
 N_STEPS = 21
 
 
-@pytest.mark.parametrize("optimiser", OPTIMISERS)
-def test_every_optimiser_resumes_exactly(optimiser, net, data, config, tmp_path, interrupt_at, same_state):
-    config = dataclasses.replace(config, optimiser=OPTIMISERS[optimiser])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_every_optimizer_resumes_exactly(optimizer, net, data, config, tmp_path, interrupt_at, same_state):
+    config = dataclasses.replace(config, optimizer=OPTIMIZERS[optimizer])
     whole = net("dropout-and-batch-norm")
     expected = train(whole, *data, config, augment=interrupt_at(-1))
-    for call in random.Random(optimiser).sample(range(N_STEPS // 2), 2):
+    for call in random.Random(optimizer).sample(range(N_STEPS // 2), 2):
         with pytest.raises(KeyboardInterrupt):
             train(net("dropout-and-batch-norm"), *data, config, folder=tmp_path, augment=interrupt_at(call))
     model = net("dropout-and-batch-norm", 1)  # weights of its own, which must all be replaced
@@ -71,10 +71,10 @@ def test_every_schedule_resumes_exactly(schedule, net, data, config, tmp_path, i
     assert [metrics.test is None for metrics in expected.history] == [True, False, False]
 
 
-def test_the_schedules_and_optimisers_of_these_tests_differ(net, data, config):
+def test_the_schedules_and_optimizers_of_these_tests_differ(net, data, config):
     """Else the tests above could not tell whether a setting is kept."""
     ends = []
-    for change in [{"optimiser": o} for o in OPTIMISERS.values()] + [{"schedule": s} for s in SCHEDULES.values()][1:]:
+    for change in [{"optimizer": o} for o in OPTIMIZERS.values()] + [{"schedule": s} for s in SCHEDULES.values()][1:]:
         model = net("fc")
         train(model, *data, dataclasses.replace(config, **change))
         ends.append(torch.cat([parameter.detach().flatten() for parameter in model.parameters()]))

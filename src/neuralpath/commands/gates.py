@@ -39,7 +39,7 @@ class GatesCommand:
     """Epochs of each training of new weights."""
     batch_size: int = 32
     """Examples of a step."""
-    rate: float = 1e-3
+    lr: float = 1e-3
     """Learning rate of Adam."""
     no_layers: bool = False
     """Leave out the part that changes the gates of one layer at a time, three trainings for each."""
@@ -89,7 +89,7 @@ class GatesCommand:
 
         try:
             config = TrainingConfig(
-                epochs=self.epochs, batch_size=self.batch_size, optimiser=Adam(self.rate), seed=self.seed
+                epochs=self.epochs, batch_size=self.batch_size, optimizer=Adam(self.lr), seed=self.seed
             )
             loaded = data.load(self.data, data_dir=self.data_dir)
         except ValueError as error:

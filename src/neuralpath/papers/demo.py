@@ -18,22 +18,21 @@ from neuralpath.papers.experiments import (
     DataSpec,
     HeatMaps,
     NetSpec,
-    Recipe,
     Sweep,
     Table,
     TrainGated,
+    TrainingRecipe,
     TrainNetwork,
     label_energy,
     regimes,
-    run as run_sweep,
 )
 from neuralpath.papers.report import WITHIN_ONE_NETWORK, class_middles, cosine_maps, cosines, write_report
 from neuralpath.papers.runs import Store
-from neuralpath.paths import log_active_paths, log_shared_paths
+from neuralpath.paths import active_paths, shared_paths
 from neuralpath.training import ENERGY_JITTER, gates_energy
 
 WIDTH, DEPTH = 64, 4
-RECIPE = Recipe("adam", 1e-3, batch_size=32, epochs=30)
+RECIPE = TrainingRecipe("adam", 1e-3, batch_size=32, epochs=30)
 SHOWN = 6  # digits in the tables
 PER_CLASS = 20  # digits of each class in the picture of the kernel
 GATES = {
@@ -86,19 +85,19 @@ def run(out: Path, seed: int) -> None:
     console.print(f"\nThe same as a page, with the network to look into: [bold]{written.page}[/bold]", soft_wrap=True)
 
 
-def _config(seed: int) -> regimes.Config:
+def _config(seed: int) -> regimes.RegimesConfig:
     """All regimes on the digits with one seed; without biases, as in the theory."""
     net = NetSpec("fc", width=WIDTH, depth=DEPTH, bias=False)
-    part = regimes.Part("digits", DataSpec("digits"), (net,), RECIPE, seeds=(seed,), keep=(0,))
-    return regimes.Config((part,), gates_from="last")
+    part = regimes.RegimesPart("digits", DataSpec("digits"), (net,), RECIPE, seeds=(seed,), keep=(0,))
+    return regimes.RegimesConfig((part,), gates_from="last")
 
 
-def _run_sweeps(config: regimes.Config, seed: int, folder: Path) -> None:
+def _run_sweeps(config: regimes.RegimesConfig, seed: int, folder: Path) -> None:
     """Do the runs that are not done yet: the regimes, and the label energy of two classes during training."""
     command = f"neuralpath demo --seed {seed}"
     energy = replace(label_energy.EXPERIMENT.presets["smoke"], seeds=(seed,))
     for experiment, settings in ((regimes.EXPERIMENT, config), (label_energy.EXPERIMENT, energy)):
-        run_sweep(Sweep(experiment, settings, command=command), folder, jobs=1)
+        Sweep(experiment, settings, command=command).run(folder, jobs=1)
 
 
 def _accuracy(store: Store, task: TrainGated | TrainNetwork) -> float:
@@ -115,7 +114,7 @@ def _pairs_of_digits(split: data.Split, n_shown: int) -> tuple[Float[Tensor, "di
 
 
 def _regimes(
-    trained: nn.Module, accuracy: float, config: regimes.Config, store: Store, some: data.Split, seed: int
+    trained: nn.Module, accuracy: float, config: regimes.RegimesConfig, store: Store, some: data.Split, seed: int
 ) -> Table:
     """The gates of one network, the weights of another behind them, and what is left."""
     own = gates_energy(decouple(trained, "FL", generator=torch.Generator().manual_seed(seed)), some)
@@ -166,8 +165,8 @@ def _show_paths(
     console: Console, graph: PathGraph, x: Float[Tensor, "digit 1 8 8"], y: Int[Tensor, " digit"], when: str
 ) -> None:
     total = math.log(graph.n_paths)
-    active = log_active_paths(graph, x) - total
-    shared = log_shared_paths(graph, x) - total
+    active = active_paths(graph, x) - total
+    shared = shared_paths(graph, x) - total
     table = RichTable(title=f"Paths {when}: active for a digit, and shared by two, in % of all", title_justify="left")
     for heading in ("digit", "active", *(f"with {label}" for label in y.tolist())):
         table.add_column(heading, justify="right")

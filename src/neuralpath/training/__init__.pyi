@@ -10,7 +10,12 @@ from .records import (
     TrainingMoment as TrainingMoment,
     TrainingResult as TrainingResult,
 )
-from .schedules import Constant as Constant, Cosine as Cosine, PiecewiseLinear as PiecewiseLinear, Steps as Steps
+from .schedules import (
+    Constant as Constant,
+    Cosine as Cosine,
+    PiecewiseLinear as PiecewiseLinear,
+    StepDecay as StepDecay,
+)
 from .snapshot import load_weights as load_weights
 
 # isort: split

@@ -13,20 +13,20 @@ from neuralpath.training.schedules import Constant, Schedule
 class Adam:
     """Adam (Kingma & Ba 2014); with ``decoupled`` the weights decay apart from the gradient (AdamW).
 
-    >>> Adam(rate=3e-4, weight_decay=0.01, decoupled=True).rate
+    >>> Adam(lr=3e-4, weight_decay=0.01, decoupled=True).lr
     0.0003
     """
 
-    rate: float = 1e-3
+    lr: float = 1e-3
     """Learning rate before the schedule's factor."""
     betas: tuple[float, float] = (0.9, 0.999)
-    epsilon: float = 1e-8
+    eps: float = 1e-8
     weight_decay: float = 0.0
     decoupled: bool = False
 
     def __post_init__(self) -> None:
-        _check_common(self.rate, self.weight_decay)
-        _check_number("epsilon", self.epsilon, least=0.0)
+        _check_common(self.lr, self.weight_decay)
+        _check_number("eps", self.eps, least=0.0)
         if not isinstance(self.betas, Sequence) or len(self.betas) != 2 or not all(0 <= b < 1 for b in self.betas):
             raise ValueError(f"`betas` must be two numbers from 0 to below 1, got {self.betas!r}.")
 
@@ -35,18 +35,18 @@ class Adam:
 class SGD:
     """Stochastic gradient descent, with momentum, Nesterov's or plain.
 
-    >>> SGD(rate=0.1, momentum=0.9, nesterov=True).momentum
+    >>> SGD(lr=0.1, momentum=0.9, nesterov=True).momentum
     0.9
     """
 
-    rate: float = 0.1
+    lr: float = 0.1
     """Learning rate before the schedule's factor."""
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_common(self.rate, self.weight_decay)
+        _check_common(self.lr, self.weight_decay)
         if not 0 <= self.momentum < 1:
             raise ValueError(f"`momentum` must lie from 0 to below 1, got {self.momentum!r}.")
         if self.nesterov and self.momentum == 0:
@@ -57,26 +57,26 @@ class SGD:
 class RMSprop:
     """Steps divided by a running root mean square of the gradient.
 
-    >>> RMSprop(rate=1e-3).smoothing
+    >>> RMSprop(lr=1e-3).alpha
     0.99
     """
 
-    rate: float = 1e-3
+    lr: float = 1e-3
     """Learning rate before the schedule's factor."""
-    smoothing: float = 0.99
-    epsilon: float = 1e-8
+    alpha: float = 0.99
+    eps: float = 1e-8
     momentum: float = 0.0
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_common(self.rate, self.weight_decay)
-        _check_number("epsilon", self.epsilon, least=0.0)
-        for name, value in (("smoothing", self.smoothing), ("momentum", self.momentum)):
+        _check_common(self.lr, self.weight_decay)
+        _check_number("eps", self.eps, least=0.0)
+        for name, value in (("alpha", self.alpha), ("momentum", self.momentum)):
             if not 0 <= value < 1:
                 raise ValueError(f"`{name}` must lie from 0 to below 1, got {value!r}.")
 
 
-Optimiser = Adam | SGD | RMSprop
+OptimizerConfig = Adam | SGD | RMSprop
 
 Precision = Literal["full", "bfloat16"]
 
@@ -87,14 +87,14 @@ class TrainingConfig:
 
     On one machine and with one number of threads, equal settings give equal weights, bit for bit.
 
-    >>> config = TrainingConfig(epochs=10, optimiser=SGD(0.1, momentum=0.9), seed=3)
+    >>> config = TrainingConfig(epochs=10, optimizer=SGD(0.1, momentum=0.9), seed=3)
     >>> config.epochs, config.batch_size
     (10, 32)
     """
 
     epochs: int = 20
     batch_size: int = 32
-    optimiser: Optimiser = field(default_factory=Adam)
+    optimizer: OptimizerConfig = field(default_factory=Adam)
     schedule: Schedule = field(default_factory=Constant)
     loss: Literal["cross-entropy", "squared"] = "cross-entropy"
     """Labels -1 and +1 of one output take the logistic loss and the square against the label; class numbers
@@ -130,7 +130,7 @@ class TrainingConfig:
             value = getattr(self, name)
             if value is not None or name not in ("threads", "gate_memory"):
                 object.__setattr__(self, name, _checked_integer(name, value, least))
-        _check_kind("optimiser", self.optimiser, get_args(Optimiser))
+        _check_kind("optimizer", self.optimizer, get_args(OptimizerConfig))
         _check_kind("schedule", self.schedule, get_args(Schedule))
         _check_choice("loss", self.loss, ("cross-entropy", "squared"))
         _check_choice("precision", self.precision, ("full", "bfloat16"))
@@ -142,8 +142,8 @@ class TrainingConfig:
                 raise ValueError(f"`stop_at_train_accuracy` is a share above 0 and up to 1, got {target!r}.")
 
 
-def _check_common(rate: float, weight_decay: float) -> None:
-    _check_number("rate", rate, least=0.0)
+def _check_common(lr: float, weight_decay: float) -> None:
+    _check_number("lr", lr, least=0.0)
     _check_number("weight_decay", weight_decay, least=0.0)
 
 

@@ -16,7 +16,7 @@ from neuralpath.training.evaluation import Examples, evaluate
 from neuralpath.training.identity import check_same_model, describe_run
 from neuralpath.training.interrupts import Interrupts
 from neuralpath.training.metrics import EpochMetrics, Measurement, NonFiniteLoss, Sums
-from neuralpath.training.optimizers import make_optimiser, set_rate
+from neuralpath.training.optimizers import make_optimizer, set_rate
 from neuralpath.training.progress import TrainingBar
 from neuralpath.training.records import Hook, SaveEvery, TrainingDiverged, TrainingMoment, TrainingResult
 from neuralpath.training.saving import Saver
@@ -83,7 +83,7 @@ def train(
     >>> from neuralpath import data, nets, training
     >>> digits = data.load("digits")
     >>> model = nets.FC((1, 8, 8), width=16, depth=2, n_outputs=10, generator=torch.Generator().manual_seed(0))
-    >>> config = training.TrainingConfig(epochs=2, optimiser=training.Adam(0.01), threads=1)
+    >>> config = training.TrainingConfig(epochs=2, optimizer=training.Adam(0.01), threads=1)
     >>> result = train(model, digits.train, digits.test, config)
     >>> len(result.history), result.last.test.accuracy > 0.5
     (2, True)
@@ -102,7 +102,7 @@ def train(
         saved = saver.newest()
         stack.enter_context(threads_kept(config.threads or (None if saved is None else saved.values["threads"])))
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        state = RunState(model, make_optimiser(config.optimiser, trained), Sums(task.objective))
+        state = RunState(model, make_optimizer(config.optimizer, trained), Sums(task.objective))
         if saved is not None:
             check_weights(model, weights_of(saved))
             if saved.values["versions"] == versions():  # other versions may print the same model in another way
@@ -164,7 +164,7 @@ class _Run:
             self._interrupts.stop(f"training was interrupted after step {state.step}; {self._saver}.")
 
     def _train_epoch(self, bar: TrainingBar) -> None:
-        state, model, optimiser, objective = self._state, self._task.model, self._state.optimiser, self._task.objective
+        state, model, optimizer, objective = self._state, self._task.model, self._state.optimizer, self._task.objective
         interrupts, saver, forward = self._interrupts, self._saver, self._task.forward
         model.train()
         # Every epoch has a stream of its own, so that nothing done between two epochs can change the run.
@@ -177,14 +177,14 @@ class _Run:
         try:
             for batch in source:
                 if (rate := self._rate(state.step)) != used_rate:
-                    set_rate(optimiser, rate)
+                    set_rate(optimizer, rate)
                     used_rate = rate
-                optimiser.zero_grad()
+                optimizer.zero_grad()
                 outputs = forward(batch)
                 loss = objective.loss(outputs, batch.targets)
                 state.sums.add(loss, outputs, batch.targets)
                 loss.backward()
-                optimiser.step()
+                optimizer.step()
                 state.batch += 1
                 state.step += 1
                 bar.step()
@@ -264,7 +264,7 @@ class _Run:
 
     def _rate(self, step: int) -> float:
         config = self._config
-        return config.optimiser.rate * config.schedule.factor(step / self._n_batches, config.epochs)
+        return config.optimizer.lr * config.schedule.factor(step / self._n_batches, config.epochs)
 
     def _diverged(self, what: str, batch: int | None = None) -> TrainingDiverged:
         """The error that says where; by default at the last step that was done."""

@@ -1,4 +1,4 @@
-"""How the learning rate changes: a factor on the optimiser's rate, a pure function of the time in epochs.
+"""How the learning rate changes: a factor on the optimizer's rate, a pure function of the time in epochs.
 
 Time is counted in epochs and fractions of them, ``step / steps per epoch``, so that a schedule does not change
 with the batch size. The factor of a step is taken at the step's beginning.
@@ -24,10 +24,10 @@ class Constant:
 
 
 @dataclass(frozen=True)
-class Steps:
+class StepDecay:
     """The rate is multiplied by ``factor_each`` at each of the epochs ``at``.
 
-    >>> [round(Steps(at=(10, 15)).factor(time, 20), 4) for time in (0.0, 10.0, 19.0)]
+    >>> [round(StepDecay(at=(10, 15)).factor(time, 20), 4) for time in (0.0, 10.0, 19.0)]
     [1.0, 0.1, 0.01]
     """
 
@@ -42,7 +42,7 @@ class Steps:
     def factor(self, time: float, epochs: int) -> float:
         """Factor at a time in epochs.
 
-        >>> Steps(at=(10, 15)).factor(10.0, 20)
+        >>> StepDecay(at=(10, 15)).factor(10.0, 20)
         0.1
         """
         return self.factor_each ** bisect_right(self.at, time)
@@ -113,7 +113,7 @@ class PiecewiseLinear:
         return self.factors[left] + share * (self.factors[right] - self.factors[left])
 
 
-Schedule = Constant | Steps | Cosine | PiecewiseLinear
+Schedule = Constant | StepDecay | Cosine | PiecewiseLinear
 
 
 def _check_times(name: str, times: tuple[float, ...]) -> None:

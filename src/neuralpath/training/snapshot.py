@@ -16,9 +16,9 @@ from neuralpath.gating import drawn_late
 from neuralpath.training.checkpoints import Checkpoint, CheckpointError, CheckpointWarning
 from neuralpath.training.metrics import EpochMetrics, Measurement, Sums
 from neuralpath.training.objectives import Objective
-from neuralpath.training.optimizers import load_optimiser_state, optimiser_state
+from neuralpath.training.optimizers import load_optimizer_state, optimizer_state
 
-_MODEL, _BUFFER, _OPTIMISER, _GENERATOR = "model.", "buffer.", "optimiser.", "generator."
+_MODEL, _BUFFER, _OPTIMIZER, _GENERATOR = "model.", "buffer.", "optimizer.", "generator."
 
 
 @dataclass
@@ -26,7 +26,7 @@ class RunState:
     """Everything of a run that changes. ``epoch`` and ``batch`` count what is finished."""
 
     model: nn.Module
-    optimiser: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer
     sums: Sums
     epoch: int = 0
     batch: int = 0
@@ -58,11 +58,11 @@ def set_generator_states(states: Mapping[str, Shaped[Tensor, " _byte"]], device:
 
 def take_snapshot(state: RunState, device: torch.device, about: Mapping[str, Any]) -> Checkpoint:
     """The state with what identifies the run; ``about`` is compared when the run is taken up again."""
-    of_optimiser, values_of_optimiser = optimiser_state(state.optimiser)
+    of_optimizer, values_of_optimizer = optimizer_state(state.optimizer)
     tensors = {
         **_prefixed(_MODEL, state.model.state_dict()),
         **_prefixed(_BUFFER, _unsaved_buffers(state.model)),
-        **_prefixed(_OPTIMISER, of_optimiser),
+        **_prefixed(_OPTIMIZER, of_optimizer),
         **_prefixed(_GENERATOR, generator_states(device)),
     }
     values = {
@@ -76,7 +76,7 @@ def take_snapshot(state: RunState, device: torch.device, about: Mapping[str, Any
         "stopped_early": state.stopped_early,
         "is_finished": state.is_finished,
         "gates_kept": state.gates_kept,
-        "optimiser": values_of_optimiser,
+        "optimizer": values_of_optimizer,
         "threads": torch.get_num_threads(),
         "versions": versions(),
     }
@@ -95,8 +95,8 @@ def restore(state: RunState, checkpoint: Checkpoint, objective: Objective, devic
         for name, buffer in _unsaved_buffers(state.model).items():
             buffer.copy_(saved[_BUFFER + name])
     values = checkpoint.values
-    on_device = {name: tensor.to(device) for name, tensor in _under(_OPTIMISER, saved).items()}
-    load_optimiser_state(state.optimiser, on_device, values["optimiser"])
+    on_device = {name: tensor.to(device) for name, tensor in _under(_OPTIMIZER, saved).items()}
+    load_optimizer_state(state.optimizer, on_device, values["optimizer"])
     state.generators = _under(_GENERATOR, saved)
     state.sums = Sums(objective, **values["sums"])
     state.epoch, state.batch, state.step = values["epoch"], values["batch"], values["step"]

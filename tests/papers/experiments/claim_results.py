@@ -6,15 +6,14 @@ from functools import cache
 
 from neuralpath.papers.claims.costs import Costs
 from neuralpath.papers.claims.evidence import Evidence, Found
-from neuralpath.papers.experiments import label_noise
+from neuralpath.papers.experiments import Sweep, label_noise
 from neuralpath.papers.experiments.kernel_draws import ApproachLimits, DrawKernels, TrainLazily
 from neuralpath.papers.experiments.kernel_fits import FitKernel
 from neuralpath.papers.experiments.kernel_parts import TraceKernelParts
 from neuralpath.papers.experiments.label_energy import TraceLabelEnergy
 from neuralpath.papers.experiments.linear_gating import TrainLinearGated
-from neuralpath.papers.experiments.memorising import FitPair
+from neuralpath.papers.experiments.random_labels import FitPair
 from neuralpath.papers.experiments.registry import get
-from neuralpath.papers.experiments.sweeps import Sweep
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.experiments.widened import WidenValue
 from neuralpath.papers.runs.task import with_dependencies
@@ -63,7 +62,7 @@ def kind_of(task):
         return "DLGN"
     if isinstance(task, TrainNetwork):
         return "ReLU" if task.data.variant == "true" else "source"
-    source = task.gates.work.data.variant if task.regime == "FL" else "true"
+    source = task.gates.task.data.variant if task.regime == "FL" else "true"
     return task.regime if source == "true" else source
 
 
@@ -196,7 +195,7 @@ def overlapping(off, last=0.47):
 
 
 def memorised(steps, diagonal=1.0, suppression=lambda depth: 0.9**depth, ratio=1.0, losses=(1.8, 0.0), diverged=False):
-    """Of `memorisation`: steps to a tenth of the error as a function of width and depth, None for never.
+    """Of `memorization`: steps to a tenth of the error as a function of width and depth, None for never.
 
     The errors that are left differ by depth, but only as rounding does.
     """

@@ -10,7 +10,7 @@ from neuralpath import nets
 from neuralpath.gating.regimes import decouple
 from neuralpath.graph.tracing import trace
 from neuralpath.kernels.limit.limit_kernel import limit_path_kernel
-from neuralpath.papers.experiments.base_kernels import EXPERIMENT, GateOverlaps, gates_and_inputs, shown, tasks
+from neuralpath.papers.experiments.base_kernels import EXPERIMENT, GateOverlaps, gates_and_inputs, summary, tasks
 from neuralpath.papers.experiments.random_overlaps import cosines_of, overlaps_in_the_limit
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.statistics import paired
@@ -91,10 +91,10 @@ def test_overlaps_in_the_limit_tend_to_a_half_and_their_product_falls_as_the_thi
 
 def test_tables_and_figures_from_any_part_of_the_runs(results):
     for some in ({}, dict(list(results.items())[:1]), results):
-        parts = shown(SMOKE, some)
+        parts = summary(SMOKE, some)
         assert f"{len(some)} of 12 runs" in parts[0].note
         assert [type(part) for part in parts] == [Table, Curves, Curves, Table, Curves, Curves, Table]
-    assert all(part.curves for part in shown(SMOKE, results) if isinstance(part, Curves))
+    assert all(part.curves for part in summary(SMOKE, results) if isinstance(part, Curves))
 
 
 def test_presets_expand():

@@ -8,7 +8,7 @@ import pytest
 from neuralpath.papers.claims.every_claim import CLAIMS
 from neuralpath.papers.claims.judging import judge
 from neuralpath.papers.claims.steps import Steps, takes_fewer
-from neuralpath.papers.experiments.memorising import Memorise
+from neuralpath.papers.experiments.random_labels import Memorize
 from neuralpath.papers.experiments.specs import DataSpec
 from papers.experiments import claim_results as made_up
 from papers.experiments.claim_results import evidence
@@ -39,7 +39,7 @@ def test_steps_of_runs():
 
 
 def test_steps_of_real_runs(tmp_path):
-    short, long = (Memorise(DataSpec("digits"), "sphere", 10, 64, 2, n_steps_trained=n, rate=0.1) for n in (2, 120))
+    short, long = (Memorize(DataSpec("digits"), "sphere", 10, 64, 2, n_steps_trained=n, lr=0.1) for n in (2, 120))
     for task, is_there in ((short, False), (long, True)):
         result = run_tasks((task,), tmp_path / str(task.n_steps_trained))[task]
         found = Steps.to(0.1, {0: result}, task.n_steps_trained)
@@ -90,12 +90,12 @@ def test_runs_that_never_get_there_are_bounds():
 
 
 def outcomes(count, **options):
-    judged = judge(C15, evidence("memorisation", made_up.memorised(count, **options)))
+    judged = judge(C15, evidence("memorization", made_up.memorised(count, **options)))
     return [{check.outcome for check in aspect.checks} for aspect in judged.aspects]
 
 
 def test_every_decision_has_a_standard_error():
-    judged = judge(C15, evidence("memorisation", made_up.memorised(lambda w, d: 10 * d)))
+    judged = judge(C15, evidence("memorization", made_up.memorised(lambda w, d: 10 * d)))
     helps, hurts = (aspect.checks for aspect in judged.aspects)
     assert len(helps) == len(hurts) == 6
     assert all("log ratio" in made.ours and "±" in made.ours for made in (*helps, *hurts))
@@ -107,11 +107,11 @@ def test_every_decision_has_a_standard_error():
 def test_the_least_depth_is_no_worse_by_chance():
     def made(task):
         result = made_up.memorised(lambda w, d: 50 if d == 2 else 54)(task)
-        if isinstance(task, Memorise) and task.depth > 2:  # each seed has another depth that is faster
+        if isinstance(task, Memorize) and task.depth > 2:  # each seed has another depth that is faster
             result["reached"]["0.1"] += (-14, 12, 5)[(task.seed + task.depth) % 3]
         return result
 
-    judged = judge(C15, evidence("memorisation", made))
+    judged = judge(C15, evidence("memorization", made))
     assert "no" not in judged.aspects[0].outcomes
 
 
@@ -128,7 +128,7 @@ def test_errors_that_are_left_decide_nothing():
 def test_too_few_depths_or_seeds():
     from neuralpath.papers.experiments.registry import get
 
-    config = get("memorisation").presets["cpu"]
+    config = get("memorization").presets["cpu"]
     for changed in (replace(config, depths=(2, 20)), replace(config, seeds=(0, 1))):
-        judged = judge(C15, evidence("memorisation", made_up.memorised(lambda w, d: 10 * d), config=changed))
+        judged = judge(C15, evidence("memorization", made_up.memorised(lambda w, d: 10 * d), config=changed))
         assert judged.verdict == "not tested here"

@@ -17,13 +17,12 @@ from neuralpath.papers.claims.every_claim import CLAIMS
 from neuralpath.papers.claims.evidence import Evidence, gather
 from neuralpath.papers.claims.judging import _cell, _untested, claim_verdicts, judge, judge_all
 from neuralpath.papers.claims.markdown import claims_markdown, summary
+from neuralpath.papers.experiments import Sweep
 from neuralpath.papers.experiments.registry import NAMES, get
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.statistics import Spread, paired
-from neuralpath.papers.experiments.sweeps import Sweep
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
-from neuralpath.papers.runs.calibration import Calibration
-from neuralpath.papers.runs.store import RunError, Store
+from neuralpath.papers.runs.store import Store
 from neuralpath.papers.runs.task import with_dependencies
 from papers.experiments import claim_results as made_up
 from papers.experiments.claim_results import accuracies, evidence
@@ -184,7 +183,7 @@ def _models(**changes):
 
 def _memorised(**options):
     # Deeper helps up to 4 layers, and then hurts.
-    return evidence("memorisation", made_up.memorised(lambda w, d: 40 + 30 * math.log2(d / 4) ** 2, **options))
+    return evidence("memorization", made_up.memorised(lambda w, d: 40 + 30 * math.log2(d / 4) ** 2, **options))
 
 
 def _theorem(distance=lambda task: (task.depth / task.width) ** 0.5, **options):
@@ -217,18 +216,18 @@ CASES = {
     "C14 without fitting": ("C14", lambda: _regimes(fitted=89.0), "not tested here"),
     "C15 holds": ("C15", lambda: _memorised(), "holds"),
     "C15 where depth only hurts": (
-        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: 10 * d)), "holds in part"),
+        "C15", lambda: evidence("memorization", made_up.memorised(lambda w, d: 10 * d)), "holds in part"),
     "C15 where runs diverge beyond a point": (
-        "C15", lambda: evidence("memorisation", made_up.memorised(
+        "C15", lambda: evidence("memorization", made_up.memorised(
             lambda w, d: 200 / d if d < 12 else None, diverged=True)), "holds"),
     "C15 where no depth is too much": (
-        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: 1000 / d)), "holds in part"),
+        "C15", lambda: evidence("memorization", made_up.memorised(lambda w, d: 1000 / d)), "holds in part"),
     "C15 where only the best depth gets there": (
-        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: 300 if d == 6 else None)), "holds"),
+        "C15", lambda: evidence("memorization", made_up.memorised(lambda w, d: 300 if d == 6 else None)), "holds"),
     "C15 where depths differ by rounding only": (
-        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: 50)), "not tested here"),
+        "C15", lambda: evidence("memorization", made_up.memorised(lambda w, d: 50)), "not tested here"),
     "C15 where no run gets there": (
-        "C15", lambda: evidence("memorisation", made_up.memorised(lambda w, d: None)), "not tested here"),
+        "C15", lambda: evidence("memorization", made_up.memorised(lambda w, d: None)), "not tested here"),
     "C16 holds": ("C16", lambda: _memorised(), "holds"),
     "C16 off the product": ("C16", lambda: _memorised(ratio=1.5), "holds in part"),
     "C16 off the diagonal": ("C16", lambda: _memorised(diagonal=1.2), "holds in part"),
@@ -611,33 +610,6 @@ def test_only_the_page_of_the_repository_names_its_test(tmp_path):
     assert sentence not in claims_markdown((), found)
 
 
-class _Unit(Calibration):
-    """Every piece takes a second."""
-
-    def __init__(self):
-        super().__init__(None)
-
-    def seconds(self, what, prepare, repeats=3):
-        return 1.0
-
-
-def test_costs_are_estimated_once_and_kept(tmp_path):
-    config = replace(get("memorisation").presets["cpu"], n_examples=100, n_steps=500)
-    tasks = get("memorisation").tasks(config)[:3]
-    costs = Costs().with_measured(tasks, {"memorisation": tasks[:1]}, _Unit())
-    assert costs.seconds[tasks[0].name] == pytest.approx(tasks[0].seconds(_Unit()), rel=1e-2)
-    assert costs.of(tasks) == "about 25 min on one core"
-    assert costs.of_paper("memorisation") == "8 min"
-    assert costs.of_paper("theorem") == "not estimated"
-    costs.write(tmp_path)
-    assert Costs.read(tmp_path) == costs
-    known = Costs({tasks[0].name: 5.0}).with_measured(tasks[:1], {}, _Unit())
-    assert known.seconds == {tasks[0].name: 5.0}
-    (tmp_path / "costs.json").write_text("{}")
-    with pytest.raises(RunError, match=r"costs.json cannot be read"):
-        Costs.read(tmp_path)
-
-
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
     """Real runs of a smoke sweep, kept as runs are, under another preset's name so that they count."""
@@ -700,7 +672,7 @@ def test_the_command_writes_a_page_with_all_rows_and_the_analyses(runs, tmp_path
     ]
     assert "| number | claim | paper | ours | difference | verdict |" in text
     assert "Because of the digits." in text.partition("### C9:")[2].partition("### C10:")[0]
-    assert "- `neuralpath papers run regimes --out runs`: 6 of 6 runs are finished, `sweeps/regimes-" in text
+    assert "- `neuralpath papers run regimes --out runs`: 6 of 6 runs are finished, sweep `regimes-" in text
     assert "- `neuralpath papers run theorem --preset cpu --out runs`: not run" in text
     assert "| regimes | cpu | 6 of 6 | - |" in text
     again = tmp_path / "again.md"
@@ -746,7 +718,7 @@ def test_smoke_settings_never_count_however_they_were_started(tmp_path):
 
 
 def _read(folder):
-    from neuralpath.papers.experiments.sweeps import read_sweeps
+    from neuralpath.papers.experiments import read_sweeps
 
     return read_sweeps(folder)[0]
 
@@ -788,7 +760,7 @@ def test_made_up_results_of_networks_have_the_form_of_real_ones(runs):
 
 FORMS = {
     "theorem": made_up.drawn(lambda task: 0.1),
-    "memorisation": made_up.memorised(lambda width, depth: None),  # so few steps get nowhere
+    "memorization": made_up.memorised(lambda width, depth: None),  # so few steps get nowhere
     "base-kernels": made_up.overlapping(lambda width: 0.1),
     "kernel-parts": made_up.parts(0.5, 0.5, 0.5),
     "label-energy": made_up.energies(10.0, 3.0),

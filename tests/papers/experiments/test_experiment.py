@@ -1,8 +1,7 @@
 from dataclasses import replace
 
-from neuralpath.papers.experiments import NAMES, get
+from neuralpath.papers.experiments import NAMES, get, read_sweeps
 from neuralpath.papers.experiments.summary_items import Table
-from neuralpath.papers.experiments.sweeps import read_sweeps
 
 
 def test_every_experiment_is_a_module_with_a_run(tmp_path):
@@ -12,12 +11,12 @@ def test_every_experiment_is_a_module_with_a_run(tmp_path):
         assert experiment.tasks(experiment.presets["paper"])
 
 
-def test_run_does_the_works_and_gives_what_they_show(tmp_path):
+def test_run_does_the_tasks_and_gives_their_summary(tmp_path):
     from neuralpath.papers.experiments import base_kernels
 
     config = base_kernels.EXPERIMENT.presets["smoke"]
-    shown = base_kernels.run(config, tmp_path, progress=False)
-    assert any(isinstance(item, Table) for item in shown)
+    items = base_kernels.run(config, tmp_path, progress=False)
+    assert any(isinstance(item, Table) for item in items)
     [sweep], problems = read_sweeps(tmp_path)
     assert sweep.config == config
     assert sweep.preset == "smoke"

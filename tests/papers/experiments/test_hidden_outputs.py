@@ -34,7 +34,7 @@ def trained(folder, task):
 def test_gates_are_reversed_and_the_image_is_hidden_from_the_weights(finished):
     folder, _ = finished
     task = ROWS[hidden_outputs.REVERSED][0]
-    network, relu = trained(folder, task), trained(folder, task.gates.work)
+    network, relu = trained(folder, task), trained(folder, task.gates.task)
     x = task.data.load().test.images[:3]
     own = ROWS["FL"][0]
     gates = tuple(trained(folder, own).gates(x).layers.values())
@@ -55,7 +55,7 @@ def test_pictures_are_the_layers(finished):
     folder, results = finished
     found = results[DRAWING]["images"]
     task = ROWS[hidden_outputs.REVERSED][0]
-    network, relu = trained(folder, task), trained(folder, task.gates.work)
+    network, relu = trained(folder, task), trained(folder, task.gates.task)
     x = task.data.load().test.images[:2]
     gates = tuple(network.gates(x).layers.values())
     with torch.no_grad():

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from neuralpath.kernels.tangent.tangent_kernel import tangent_kernel
-from neuralpath.papers.experiments.kernel_parts import EXPERIMENT, shown, tasks
+from neuralpath.papers.experiments.kernel_parts import EXPERIMENT, summary, tasks
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.experiments.summary_items import Curves, Table
 from papers.experiments.serial import run_tasks
@@ -65,7 +65,7 @@ def test_the_parts_of_decoupled_learning_are_of_one_scale(results):
 
 def test_tables_and_figures_from_any_part_of_the_runs(results):
     for some in ({}, dict(list(results.items())[:1]), results):
-        parts = shown(SMOKE, some)
+        parts = summary(SMOKE, some)
         assert f"{len(some)} of 6 runs" in parts[0].note
         assert [type(part) for part in parts] == [Table, Curves, Curves, Table]
         assert all(bool(part.curves) == bool(some) for part in parts if isinstance(part, Curves))
@@ -75,4 +75,4 @@ def test_presets_have_the_runs_of_the_papers():
     assert [len(tasks(preset)) for preset in (CPU, PAPER)] == [2 * 5] * 2
     for preset in (CPU, PAPER):
         assert (preset.net.width, preset.net.depth, preset.data.name) == (128, 6, "mnist")
-        assert (preset.training.epochs, preset.training.batch_size, preset.training.optimiser.rate) == (60, 32, 1e-2)
+        assert (preset.training.epochs, preset.training.batch_size, preset.training.optimizer.lr) == (60, 32, 1e-2)

@@ -11,7 +11,7 @@ from neuralpath.graph.tracing import trace
 from neuralpath.kernels.path.path_kernel import path_kernel
 from neuralpath.papers.experiments import kernels
 from neuralpath.papers.experiments.kernel_fits import ROWS, FitKernel
-from neuralpath.papers.experiments.kernels import EXPERIMENT, shown, tasks
+from neuralpath.papers.experiments.kernels import EXPERIMENT, summary, tasks
 from neuralpath.papers.experiments.specs import NetSpec
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.experiments.summary_items import Curves, Table
@@ -34,8 +34,8 @@ def test_learnt_gates_are_those_of_one_network_for_kernel_and_fl():
     for part in ("dense", "images"):
         for seed in SMOKE.seeds:
             network = kernels.network(SMOKE, part, seed)
-            assert kernels.gated(SMOKE, part, "FL", seed).gates.work == network
-            assert kernels.regression(SMOKE, part, "path-learnt", seed).gates.work == network
+            assert kernels.gated(SMOKE, part, "FL", seed).gates.task == network
+            assert kernels.regression(SMOKE, part, "path-learnt", seed).gates.task == network
     trained = [task for task in with_dependencies(tasks(SMOKE)) if isinstance(task, TrainNetwork)]
     assert len(trained) == 3 * 3  # of each part and seed one
 
@@ -51,7 +51,7 @@ def test_predictions_are_those_of_kernel_ridge_regression(finished):
         if name == "linear":
             own, cross = (z.flatten(1) @ x.flatten(1).T for z in (x, x_test))
         else:
-            file = folder / task.gates.work.name / "weights" / "last.safetensors"
+            file = folder / task.gates.task.name / "weights" / "last.safetensors"
             model = task.make(RunDirectory(folder, lambda needed, which, file=file: file))
             graph = trace(model, x[:1])
             own, cross = path_kernel(graph, x, normalize=True), path_kernel(graph, x_test, x, normalize=True)
@@ -133,9 +133,9 @@ def test_tables_and_figures_from_any_part_of_the_runs(finished):
     results = finished[1]
     for some in ({}, dict(list(results.items())[:1]), results):
         kinds = [Table, Table, Table, Table, Table, Curves]
-        assert [type(part) for part in shown(SMOKE, some)] == kinds
-    assert "21 of 21 runs" in shown(SMOKE, results)[0].note
-    assert "0 of 21 runs" in shown(SMOKE, {})[0].note
+        assert [type(part) for part in summary(SMOKE, some)] == kinds
+    assert "21 of 21 runs" in summary(SMOKE, results)[0].note
+    assert "0 of 21 runs" in summary(SMOKE, {})[0].note
 
 
 def test_presets_have_the_examples_that_are_asked_for():

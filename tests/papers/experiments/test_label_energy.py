@@ -9,7 +9,7 @@ import torch
 from neuralpath.graph.tracing import trace
 from neuralpath.kernels.diagnostics import label_energy
 from neuralpath.kernels.path.path_kernel import path_kernel
-from neuralpath.papers.experiments.label_energy import EXPERIMENT, LEADING, shown, tasks
+from neuralpath.papers.experiments.label_energy import EXPERIMENT, LEADING, summary, tasks
 from neuralpath.papers.experiments.summary_items import Curves, HeatMaps, Table
 from papers.experiments.serial import run_tasks
 
@@ -82,7 +82,7 @@ def test_equal_works_give_equal_results(results, tmp_path):
 
 def test_tables_and_figures_from_any_part_of_the_runs(results):
     for some in ({}, dict(list(results.items())[:1]), results):
-        parts = shown(SMOKE, some)
+        parts = summary(SMOKE, some)
         assert isinstance(parts[0], Table)
         assert f"{len(some)} of 3 runs" in parts[0].note
         figures = [part for part in parts if isinstance(part, Curves)]

@@ -79,7 +79,7 @@ def test_upstream_may_be_measured_seldom(tmp_path):
     assert found["M4"].training == often["M4"].training  # downstream is measured after each epoch
     (m1,) = run_tasks((found["M1"],), tmp_path).values()
     assert [epoch["epoch"] for epoch in m1["epochs"] if "test_accuracy" in epoch] == [3, 6, 7]
-    config = label_noise.Config((seldom,))
+    config = label_noise.LabelNoiseConfig((seldom,))
     table = label_noise.summary(config, {found["M1"]: m1})[1]
     assert "Fitted in its own passes, tested every 3 epochs." in table.note
     with pytest.raises(ValueError, match="measured_every"):

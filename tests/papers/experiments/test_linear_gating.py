@@ -14,7 +14,6 @@ from neuralpath.papers.experiments.grey import unpack_images
 from neuralpath.papers.experiments.specs import NetSpec
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.experiments.summary_items import Curves, Pictures, Table
-from neuralpath.papers.runs.calibration import Calibration
 from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (linear_gating.EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
@@ -88,17 +87,6 @@ def test_presets():
     # The papers' 98.1 for DL is a mean over orders of the gates and two inputs: not what stands here.
     assert [row[2] for row in table.rows] == ["98.50", None, None]
     assert "for DL only the mean over 24 orders of the gates and both inputs" in table.note
-
-
-def test_costs_are_estimated():
-    task = ROWS["DLGN"][0]
-    calibration = Calibration(None)
-    four, eight, twelve = (
-        replace(task, training=replace(task.training, epochs=epochs)).seconds(calibration) for epochs in (4, 8, 12)
-    )
-    assert 0 < four < eight < 100
-    assert twelve - eight == pytest.approx(eight - four)
-    assert task.memory() > task.data.n_bytes
 
 
 def test_networks_with_max_pools_are_refused():

@@ -5,8 +5,7 @@ from dataclasses import replace
 import pytest
 
 from neuralpath.papers.experiments import NAMES, get
-from neuralpath.papers.experiments.recipes import Recipe
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe
 from neuralpath.papers.experiments.trained import TrainNetwork
 from neuralpath.papers.runs.task import with_dependencies
 
@@ -20,7 +19,7 @@ def precisions(name, preset):
 
 def test_a_precision_is_part_of_a_run_and_of_its_name():
     full, rounded = (
-        TrainNetwork(DataSpec("digits"), NetSpec("fc", 8, 2), Recipe(epochs=3, precision=precision).training())
+        TrainNetwork(DataSpec("digits"), NetSpec("fc", 8, 2), TrainingRecipe(epochs=3, precision=precision).training())
         for precision in ("full", "bfloat16")
     )
     assert rounded == replace(full, training=replace(full.training, precision="bfloat16"))

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from neuralpath.papers.experiments import hidden_outputs, linear_gating
-from neuralpath.papers.experiments.recipes import Recipe
 from neuralpath.papers.experiments.registry import get
+from neuralpath.papers.experiments.specs import TrainingRecipe
 from neuralpath.papers.runs.store import read_record
 
 RECORDS = Path(__file__).parents[3] / "results" / "runs"
@@ -46,7 +46,7 @@ def test_goals_of_label_noise_are_told():
 
 def test_networks_beside_kernels_are_told():
     config, text = get("kernels").presets["cpu"], get("kernels").reduced["cpu"]
-    assert config.image_recipe == Recipe("adam", 1e-3, epochs=100)
+    assert config.image_recipe == TrainingRecipe("adam", 1e-3, epochs=100)
     assert "Adam 1e-3 for 100 epochs (papers: 3e-4 for 200)" in text
     assert not any(net.bias for net in (config.dense_net, config.image_net, config.wide_net))
     assert "no network has biases" in text

@@ -40,7 +40,7 @@ def test_every_network_is_one_run(finished):
     assert len(set(tasks)) == len(tasks) == 28
     assert set(with_dependencies(tasks)) == set(tasks)
     for seed, task in rows()["FL"].items():
-        assert task.gates.work == rows()["ReLU"][seed]
+        assert task.gates.task == rows()["ReLU"][seed]
         assert task.gates.which == "best"
     assert set(finished[1]) == set(tasks)
 
@@ -49,7 +49,7 @@ def test_fixed_gates_are_those_of_the_network_they_come_from_and_never_move(fini
     folder, _ = finished
     names = ("FL", "FL random labels", "FL random pixels")
     for task in [rows()[name][seed] for name in names for seed in (0, 1, 2)]:
-        source = last_weights(folder, task.gates.work, task.gates.which)
+        source = last_weights(folder, task.gates.task, task.gates.which)
         trained = last_weights(folder, task)
         for name, tensor in source.items():
             assert torch.equal(trained[f"feature.{name}"], tensor)
@@ -76,13 +76,13 @@ def test_values_begin_as_features_in_fr_di_alone():
 
 def test_variants_change_the_training_data_of_the_source_only(finished):
     task = rows()["FL random labels"][2]
-    noisy, true = task.gates.work.data.load(), task.data.load()
+    noisy, true = task.gates.task.data.load(), task.data.load()
     assert torch.equal(noisy.train.images, true.train.images)
     assert torch.equal(noisy.test.labels, true.test.labels)
     assert 0.02 < float((noisy.train.labels == true.train.labels).float().mean()) < 0.25
     assert task.gates.which == "last"
-    assert task.gates.work.training.train_metrics == "evaluated"
-    pixels = rows()["FL random pixels"][2].gates.work.data.load()
+    assert task.gates.task.training.train_metrics == "evaluated"
+    pixels = rows()["FL random pixels"][2].gates.task.data.load()
     assert torch.equal(pixels.train.labels, true.train.labels)
     assert torch.equal(pixels.train.images.flatten(1).sort().values, true.train.images.flatten(1).sort().values)
     assert not torch.equal(pixels.train.images, true.train.images)
@@ -147,7 +147,7 @@ def test_sources_stop_when_they_have_fitted(tmp_path):
 def test_presets_have_the_runs_that_are_asked_for():
     cpu = regimes.tasks(CPU)
     adam = [task for task in cpu if task.data.name == "mnist" and task.net == NetSpec("fc", 128, 6)]
-    assert len(adam) == 2 * 3 * 9  # optimisers, seeds, regimes with three sources of gates and two more networks
+    assert len(adam) == 2 * 3 * 9  # optimizers, seeds, regimes with three sources of gates and two more networks
     assert {task.training.epochs for task in adam} == {40, 200}
     cifar = [task for task in cpu if task.data.name == "cifar10"]
     assert len(cifar) == 5 + 3
@@ -173,15 +173,15 @@ def test_only_chooses_parts():
 def test_unknown_names_are_answered_with_the_known():
     with pytest.raises(ValueError, match="`regimes` must be among ReLU"):
         replace(SMOKE.parts[0], regimes=("relu",))
-    with pytest.raises(ValueError, match="`optimiser` must be adam or sgd"):
-        replace(SMOKE.parts[0].recipe, optimiser="adagrad")
+    with pytest.raises(ValueError, match="`optimizer` must be adam or sgd"):
+        replace(SMOKE.parts[0].recipe, optimizer="adagrad")
 
 
 def test_bad_numbers_are_named():
     with pytest.raises(ValueError, match="`keep` must be epochs from 0 to 5"):
         replace(SMOKE.parts[0], keep=(6,))
-    with pytest.raises(ValueError, match="`rate` must be a finite number"):
-        replace(SMOKE.parts[0].recipe, rate=-1.0)
+    with pytest.raises(ValueError, match="`lr` must be a finite number"):
+        replace(SMOKE.parts[0].recipe, lr=-1.0)
 
 
 def test_papers_figures_stand_beside_ours():

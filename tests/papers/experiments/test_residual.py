@@ -45,7 +45,7 @@ def test_fixed_gates_stay_with_all_statistics_of_batch_norm(finished):
             assert not torch.equal(trained["value.prep.conv.weight"], start["value.prep.conv.weight"])
             assert not torch.equal(trained["value.prep.norm.running_mean"], start["value.prep.norm.running_mean"])
             if regime == "FL":
-                source = load_file(folder / task.gates.work.name / "weights" / "best.safetensors")
+                source = load_file(folder / task.gates.task.name / "weights" / "best.safetensors")
                 assert all(torch.equal(trained[f"feature.{name}"], tensor) for name, tensor in source.items())
 
 

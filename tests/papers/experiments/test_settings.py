@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from neuralpath.papers.experiments import Sweep, read_sweeps
 from neuralpath.papers.experiments.experiment import PRESETS
 from neuralpath.papers.experiments.registry import NAMES, get
 from neuralpath.papers.experiments.settings import (
@@ -16,7 +17,6 @@ from neuralpath.papers.experiments.settings import (
     check_shares,
 )
 from neuralpath.papers.experiments.specs import _CLASS_SIZES, DataSpec, NetSpec
-from neuralpath.papers.experiments.sweeps import Sweep, read_sweeps
 
 
 @pytest.mark.parametrize(
@@ -159,10 +159,10 @@ def test_numbers_that_are_checked():
     for bad in (0, -1, (1, 0), True):
         with pytest.raises(ValueError, match="`width` must be"):
             check_integers(1, width=bad)
-    check_positive(rate=0.5)
+    check_positive(lr=0.5)
     for bad in (0.0, -1.0, float("inf"), float("nan")):
-        with pytest.raises(ValueError, match="`rate` must be a finite number above 0"):
-            check_positive(rate=bad)
+        with pytest.raises(ValueError, match="`lr` must be a finite number above 0"):
+            check_positive(lr=bad)
     check_shares(part=1.0)
     for bad in (0.0, -0.5, 1.5, float("nan")):
         with pytest.raises(ValueError, match="`part` must be a share above 0 and up to 1"):

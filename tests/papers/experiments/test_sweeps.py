@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
+from neuralpath.papers.experiments import Sweep, read_sweeps
 from neuralpath.papers.experiments.registry import get
-from neuralpath.papers.experiments.sweeps import Sweep, read_sweeps
 
 
 @pytest.mark.parametrize(("name", "part"), [("regimes", "mnist-fc-adam"), ("kernels", "widened")])
@@ -52,7 +52,7 @@ def test_a_file_without_settings_is_named(tmp_path):
     path = tmp_path / "sweeps" / "list.json"
     path.parent.mkdir()
     path.write_text("[]")
-    assert read_sweeps(tmp_path) == ([], [f"{path} cannot be read: it holds no settings of an experiment."])
+    assert read_sweeps(tmp_path) == ([], [f"{path} cannot be read: it has no settings of an experiment."])
 
 
 @pytest.mark.parametrize("name", ["preset", "command", "version"])

@@ -8,7 +8,7 @@ import torch
 from neuralpath.papers.experiments.kernel_draws import ApproachLimits, DrawKernels, TrainLazily
 from neuralpath.papers.experiments.statistics import Spread, paired
 from neuralpath.papers.experiments.summary_items import Curves, Table
-from neuralpath.papers.experiments.theorem import EXPERIMENT, _law, shown, tasks
+from neuralpath.papers.experiments.theorem import EXPERIMENT, _law, summary, tasks
 from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
@@ -107,11 +107,11 @@ def test_open_networks_have_no_gates_and_inputs_of_one_kind():
 
 def test_tables_and_figures_from_any_part_of_the_runs(results):
     for some in ({}, dict(list(results.items())[:1]), results):
-        parts = shown(SMOKE, some)
+        parts = summary(SMOKE, some)
         assert f"{len(some)} of 27 runs" in parts[0].note
         kinds = [Table, Table, Curves, Table, Curves, Table, Curves, Table, Table, Curves]
         assert [type(part) for part in parts] == kinds
-    assert all(part.curves for part in shown(SMOKE, results) if isinstance(part, Curves))
+    assert all(part.curves for part in summary(SMOKE, results) if isinstance(part, Curves))
 
 
 def test_presets_expand():

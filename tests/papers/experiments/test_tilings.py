@@ -49,9 +49,9 @@ def test_gates_are_shared_and_do_not_move(finished):
     for shift in SMOKE.shifts:
         for tile in SMOKE.tiles:
             for seed, task in tilings.gated(SMOKE, "FL", shift, tile).items():
-                assert task.gates.work == tilings.relu_network(SMOKE, seed)
+                assert task.gates.task == tilings.relu_network(SMOKE, seed)
                 trained = load_file(folder / task.name / "weights" / "last.safetensors")
-                source = load_file(folder / task.gates.work.name / "weights" / "best.safetensors")
+                source = load_file(folder / task.gates.task.name / "weights" / "best.safetensors")
                 assert all(torch.equal(trained[f"feature.{name}"], tensor) for name, tensor in source.items())
                 assert trained["value.convolutions.conv1.weight"].shape[0] == 6 * tile
 

@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from neuralpath.papers.claims.claim_verdict import VERDICTS, ClaimVerdict
+from neuralpath.papers.experiments import Sweep
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.experiments.summary_items import Curve, Curves, Distribution, HeatMaps, Pictures, Table
-from neuralpath.papers.experiments.sweeps import Sweep
 from neuralpath.papers.report.contents import Contents, RunState, SweepContents
 from neuralpath.papers.runs.store import Store
 from neuralpath.papers.runs.task import with_dependencies

@@ -1,6 +1,5 @@
 """The page of a folder in which files are damaged, and the accuracy of the weights that it shows."""
 
-import json
 import shutil
 
 import pytest
@@ -15,27 +14,13 @@ from neuralpath.papers.runs.task import with_dependencies
 from papers.report.small_runs import about, made_up_result, small_sweep, write_made_up
 
 
-@pytest.mark.parametrize(
-    "content", ["[]", "3", '{"versions": [1, 2]}', '{"versions": {"torch": ["2"]}}', '{"versions": 1}', "\xff", "{"]
-)
-def test_what_is_kept_of_the_machine_may_be_damaged(tmp_path, content):
-    sweep = small_sweep()
-    store = write_made_up(tmp_path, sweep)
-    path = tmp_path / with_dependencies(sweep.tasks)[0].name / "about.json"
-    path.write_bytes(content.encode("latin-1"))
-    contents = read_contents(store)
-    assert contents.problems == (f"{path} is damaged: how and when its run was done is not shown",)
-    assert contents.sweeps[0].n_finished == len(contents.sweeps[0].runs)
-    assert "how and when its run was done is not shown" in page_html(contents, NoNetwork("no run"), "")
-
-
 def test_odd_values_about_the_machine_are_shown_as_they_are(tmp_path):
     sweep = small_sweep()
     store = write_made_up(tmp_path, sweep)
     for number, task in enumerate(with_dependencies(sweep.tasks)):
         odd = {**about(), "seconds": "long", "python": number % 2, "started": None, "command": [1], "cpus": {}}
-        (tmp_path / task.name / "about.json").write_text(json.dumps(odd))
-    source = page_html(read_contents(store), NoNetwork("no run"), "")
+        store.finish(task, made_up_result(number), odd)
+    source = page_html(read_contents(Store(tmp_path)), NoNetwork("no run"), "")
     assert "versions (set 2): python 1" in source
     assert "command: [1]" in source
 

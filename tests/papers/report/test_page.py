@@ -233,7 +233,7 @@ def test_details_of_a_run_have_settings_command_and_versions(whole, store):
         assert f"torch {run.about['versions']['torch']}" in whole
     gated = next(run.task for run in read_contents(store).sweeps[0].runs if run.task.dependencies)
     assert (
-        f"&quot;work&quot;: &quot;{gated.dependencies[0].name}&quot;" in whole
+        f"&quot;task&quot;: &quot;{gated.dependencies[0].name}&quot;" in whole
     )  # a run among the settings by its name
     assert "command: neuralpath papers run regimes" in whole
 

@@ -1,5 +1,6 @@
 """Small tasks for tests of the engine; in a module of their own, so that other processes can import them."""
 
+import json
 import os
 import signal
 import time
@@ -7,7 +8,31 @@ from dataclasses import dataclass
 
 import torch
 
+from neuralpath.papers.runs.records import Archive, write_archive
+from neuralpath.papers.runs.run_directory import write_tensors
 from neuralpath.papers.runs.task import Task, Weights
+
+
+def finished(folder):
+    """Settings and results of the finished runs of an output folder: what must not depend on how they were done."""
+    records = {path.parent.name: json.loads(path.read_bytes()) for path in folder.glob("*/record.json")}
+    return {
+        name: {"task": record["task"], "result": record["result"]}
+        for name, record in records.items()
+        if record["state"] == "finished"
+    }
+
+
+def archive_runs(out, records, tasks, weights=()):
+    """A folder of records from an output folder."""
+    records.mkdir(exist_ok=True)
+    found = {task.name: json.loads((out / task.name / "record.json").read_bytes()) for task in tasks}
+    write_archive(records / "small.jsonl.gz", Archive(records=found))
+    for task in weights:
+        (records / "weights").mkdir(exist_ok=True)
+        data = (out / task.name / "weights" / "last.safetensors").read_bytes()
+        write_tensors(records / "weights" / f"{task.name}.last.safetensors", data)
+    return records
 
 
 @dataclass(frozen=True)
@@ -29,18 +54,12 @@ class Counting(Task):
 
     def run(self, directory):
         done = len(directory.metrics())
-        start = sum(float(directory.weights_of(weights.work, weights.which)["x"]) for weights in self.reads)
+        start = sum(float(directory.weights_of(weights.task, weights.which)["x"]) for weights in self.reads)
         for step in range(done + 1, self.n + 1):
             time.sleep(self.pause)
             directory.add_metrics(step, {"square": step * step})
         directory.save_weights("last", {"x": torch.tensor(start + self.n)})
         return {"squares": [line["square"] for line in directory.metrics()], "start": start, "pid": None}
-
-    def seconds(self, calibration):
-        return self.n * self.pause
-
-    def memory(self):
-        return 1 << 20
 
 
 @dataclass(frozen=True)

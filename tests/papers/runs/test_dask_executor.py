@@ -9,10 +9,9 @@ import time
 
 import pytest
 
-from neuralpath.papers.runs.store import RunError
 from neuralpath.papers.runs.sweep import run_tasks
-from neuralpath.papers.runs.task import Weights
-from papers.runs.small_tasks import Counting
+from neuralpath.papers.runs.task import RunError, Weights
+from papers.runs.small_tasks import Counting, finished
 
 
 @pytest.fixture
@@ -33,10 +32,6 @@ def cluster(tmp_path):
     for process in (*workers, scheduler):
         process.kill()
         process.wait()
-
-
-def records(folder):
-    return {path.parent.name: path.read_bytes() for path in folder.glob("*/record.json")}
 
 
 @pytest.mark.slow
@@ -60,7 +55,7 @@ def test_a_lost_worker_costs_its_unfinished_steps_only(tmp_path, cluster):
     killer.join()
     assert workers[0].poll() is not None
     assert len(results) == 6
-    assert records(tmp_path / "out") == records(tmp_path / "quiet")
+    assert finished(tmp_path / "out") == finished(tmp_path / "quiet")
 
 
 def test_an_unreachable_scheduler_is_said(tmp_path):

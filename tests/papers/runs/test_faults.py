@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from neuralpath.papers.runs.store import RunError
 from neuralpath.papers.runs.sweep import run_tasks
-from papers.runs.small_tasks import Counting, Filling
+from neuralpath.papers.runs.task import RunError
+from papers.runs.small_tasks import Counting, Filling, finished
 from unprivileged import unprivileged
 
 # Runs of about a second, so that a sweep is far from its end after five kills.
@@ -32,10 +32,6 @@ COMMAND = [
 ]
 
 
-def records(folder):
-    return {path.parent.name: path.read_bytes() for path in folder.glob("*/record.json")}
-
-
 def run(out, *more):
     return subprocess.run([*COMMAND, "--out", str(out), *more], capture_output=True, text=True)
 
@@ -45,7 +41,7 @@ def quiet(tmp_path_factory):
     out = tmp_path_factory.mktemp("quiet")
     done = run(out, "--jobs", "2")
     assert done.returncode == 0, done.stderr
-    return records(out)
+    return finished(out)
 
 
 @pytest.mark.slow
@@ -58,20 +54,20 @@ def test_five_kills_of_the_whole_group_leave_no_trace(tmp_path, quiet, jobs):
             [*COMMAND, "--out", str(tmp_path), "--jobs", jobs],
             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
-        before = len(records(tmp_path))
+        before = len(finished(tmp_path))
         deadline = time.monotonic() + 120
-        # Wait until it has begun to task, so that each kill comes in the middle of something.
-        while len(records(tmp_path)) <= before and process.poll() is None and time.monotonic() < deadline:
+        # Wait until it has begun to work, so that each kill comes in the middle of something.
+        while len(finished(tmp_path)) <= before and process.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
         time.sleep(chance.uniform(0.0, 0.5))
         assert process.poll() is None, "the sweep ended before it could be killed"
         os.killpg(process.pid, signal.SIGKILL)
         process.wait()
     assert time.monotonic() - begin < 600
-    assert 0 < len(records(tmp_path)) <= len(quiet)
+    assert 0 < len(finished(tmp_path)) <= len(quiet)
     done = run(tmp_path, "--jobs", jobs)
     assert done.returncode == 0, done.stderr
-    assert records(tmp_path) == quiet
+    assert finished(tmp_path) == quiet
 
 
 @pytest.mark.slow
@@ -84,7 +80,7 @@ def test_two_commands_at_once_share_a_sweep(tmp_path, quiet):
     for process in both:
         _, errors = process.communicate(timeout=300)
         assert process.returncode == 0, errors
-    assert records(tmp_path) == quiet
+    assert finished(tmp_path) == quiet
 
 
 @pytest.mark.slow
@@ -93,16 +89,16 @@ def test_an_interrupt_saves_and_says_how_to_go_on(tmp_path, quiet):
         [*COMMAND, "--out", str(tmp_path), "--jobs", "2"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL,
         text=True, start_new_session=True,
     )  # fmt: skip
-    while not records(tmp_path) and process.poll() is None:
+    while not finished(tmp_path) and process.poll() is None:
         time.sleep(0.05)
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=120)
     assert process.returncode == 130, errors
-    assert "interrupted; to go on: neuralpath papers run regimes" in errors
+    assert "neuralpath papers run regimes" in errors
     assert "Traceback" not in errors
     done = run(tmp_path, "--jobs", "2")
     assert done.returncode == 0, done.stderr
-    assert records(tmp_path) == quiet
+    assert finished(tmp_path) == quiet
 
 
 def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path):
@@ -120,7 +116,7 @@ def test_a_full_disk_is_named_and_nothing_is_lost(tmp_path):
     assert not list(tmp_path.rglob("*.part"))
     assert len(run_tasks(tasks, tmp_path, progress=False)) == 2
     run_tasks(tasks, tmp_path / "quiet", progress=False)
-    assert records(tmp_path) == records(tmp_path / "quiet")
+    assert finished(tmp_path) == finished(tmp_path / "quiet")
 
 
 def test_a_read_only_folder_is_named_and_what_is_finished_stays():
@@ -128,12 +124,12 @@ def test_a_read_only_folder_is_named_and_what_is_finished_stays():
     with tempfile.TemporaryDirectory() as folder:  # not below pytest's, which only its owner may enter
         out = Path(folder)
         run_tasks([task], out, progress=False)
-        before = records(out)
+        before = finished(out)
         out.chmod(0o555)
         (out / ".locks").chmod(0o555)
         with unprivileged(), pytest.raises(RunError, match=r"cannot be written to: Permission denied"):
             run_tasks([task, more], out, progress=False)
-        assert records(out) == before
+        assert finished(out) == before
         out.chmod(0o755)
 
 

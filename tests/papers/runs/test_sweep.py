@@ -1,4 +1,3 @@
-import json
 import subprocess
 import sys
 import threading
@@ -9,13 +8,15 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from neuralpath.papers.runs import store as store_module
 from neuralpath.papers.runs.display import Display
 from neuralpath.papers.runs.execution import Outcome, run_task
 from neuralpath.papers.runs.executors import ProcessExecutor
-from neuralpath.papers.runs.store import RunError, Store
-from neuralpath.papers.runs.sweep import SweepFailed, run_tasks
-from neuralpath.papers.runs.task import Weights
-from papers.runs.small_tasks import Counting, Dying, Failing
+from neuralpath.papers.runs.records import read_record
+from neuralpath.papers.runs.store import Store
+from neuralpath.papers.runs.sweep import SweepFailed, problems_of, results_of, run_tasks, sweep_store
+from neuralpath.papers.runs.task import RunError, Weights
+from papers.runs.small_tasks import Counting, Dying, Failing, archive_runs, finished
 
 
 def chain():
@@ -25,11 +26,8 @@ def chain():
 
 def files(folder):
     """Everything that must not depend on how a sweep was done."""
-    return {
-        path.relative_to(folder): path.read_bytes()
-        for path in folder.rglob("*")
-        if path.is_file() and path.name in ("record.json", "config.json", "metrics.jsonl")
-    }
+    metrics = {path.relative_to(folder): path.read_bytes() for path in folder.glob("*/metrics.jsonl")}
+    return metrics | finished(folder)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
@@ -88,14 +86,14 @@ def test_failures_are_listed_block_what_needs_them_and_are_retried_on_request(tm
     with pytest.raises(SweepFailed):  # not without being asked
         run_tasks([child], tmp_path / "out", progress=False)
     assert run_tasks([child], tmp_path / "out", retry_failed=True, progress=False)[child]["start"] == 3.0
-    assert not list((tmp_path / "out").rglob("failed.json"))
+    assert Store(tmp_path / "out").failure(failing) is None
 
 
 def test_a_process_that_dies_costs_its_own_run_only(tmp_path):
     tasks = [Dying("dying", flag=str(tmp_path / "flag")), *(Counting(f"c{i}") for i in range(3))]
     with pytest.raises(SweepFailed, match="SIGKILL"):
         run_tasks(tasks, tmp_path / "out", jobs=2, progress=False)
-    assert len(list((tmp_path / "out").rglob("record.json"))) == 3
+    assert len(finished(tmp_path / "out")) == 3
     results = run_tasks(tasks, tmp_path / "out", jobs=2, retry_failed=True, progress=False)
     assert len(results) == 4
 
@@ -121,58 +119,34 @@ def test_a_process_that_dies_while_it_has_nothing_to_do_is_replaced(tmp_path):
 def test_records_count_as_finished_without_their_directories(tmp_path):
     base, child, other = chain()
     run_tasks([child, other], tmp_path / "first", progress=False)
-    records = tmp_path / "records"
-    records.mkdir()
-    for task in (base, child):
-        (records / f"{task.name}.json").write_bytes((tmp_path / "first" / task.name / "record.json").read_bytes())
+    records = archive_runs(tmp_path / "first", tmp_path / "records", (base, child))
     results = run_tasks([child, other], tmp_path / "second", records=records, progress=False)
     assert len(results) == 2
-    assert [path.parent.name for path in (tmp_path / "second").rglob("record.json")] == [other.name]
+    assert list(finished(tmp_path / "second")) == [other.name]
+    assert run_tasks([child, other], tmp_path / "third", records=tmp_path / "first", progress=False) == results
+    assert finished(tmp_path / "third") == {}  # another output folder counts too
 
 
-def test_a_network_whose_weights_are_gone_is_trained_again_for_who_needs_it(tmp_path):
+def test_a_network_whose_weights_are_missing_is_trained_again_for_the_runs_that_read_it(tmp_path):
     base, child, _ = chain()
     run_tasks([base], tmp_path / "first", progress=False)
-    records = tmp_path / "records"
-    records.mkdir()
-    (records / f"{base.name}.json").write_bytes((tmp_path / "first" / base.name / "record.json").read_bytes())
+    records = archive_runs(tmp_path / "first", tmp_path / "records", (base,))
     assert run_tasks([child], tmp_path / "second", records=records, progress=False)[child]["start"] == 3.0
-    (records / f"{base.name}.last.safetensors").write_bytes(
-        (tmp_path / "first" / base.name / "weights" / "last.safetensors").read_bytes()
-    )
+    archive_runs(tmp_path / "first", records, (base,), weights=(base,))
     assert run_tasks([child], tmp_path / "third", records=records, progress=False)[child]["start"] == 3.0
     assert not (tmp_path / "third" / base.name).exists()
 
 
-@pytest.mark.parametrize(
-    ("file", "content", "problem"),
-    [
-        ("record.json", "{}", "no record"),
-        ("record.json", None, "checksum"),
-        ("config.json", '{"name": "another"}', "another run"),
-        ("metrics.jsonl", b"\xff\xfe\x00", "cannot be read"),
-    ],
-)
-def test_a_damaged_directory_is_put_aside_named_and_repeated(tmp_path, capfd, file, content, problem):
-    task = Counting("base")
-    run_tasks([task], tmp_path, progress=False)
-    undisturbed = files(tmp_path)
-    path = tmp_path / task.name / file
-    if content is None:
-        record = json.loads(path.read_text())
-        record["result"]["squares"][0] = 2
-        path.write_text(json.dumps(record))
-    else:
-        path.write_bytes(content if isinstance(content, bytes) else content.encode())
-        if file != "record.json":
-            (tmp_path / task.name / "record.json").unlink()
+def test_a_good_record_is_read_once(tmp_path, monkeypatch):
+    base, child, _ = chain()
+    run_tasks([child], tmp_path, progress=False)
+    reads = []
+    monkeypatch.setattr(store_module, "read_record", lambda path, task: reads.append(task) or read_record(path, task))
     store = Store(tmp_path)
-    outcome = run_task(task, store)
-    assert outcome.kind == "finished"
-    assert problem in outcome.message
-    assert "quarantine" in outcome.message
-    assert (tmp_path / "quarantine" / f"{task.name}-1").is_dir()
-    assert {key: value for key, value in files(tmp_path).items() if key.parts[0] != "quarantine"} == undisturbed
+    sweep_store([child], store, progress=False)
+    assert len(results_of([base, child], store)) == 2
+    assert problems_of([base, child], store) == []
+    assert sorted(task.name for task in reads) == sorted([base.name, child.name])
 
 
 def test_two_invocations_share_the_work(tmp_path):
@@ -199,8 +173,7 @@ def test_a_run_in_other_hands_is_waited_for(tmp_path):
     done = threading.Event()
 
     def hold():
-        with store.lock(task) as ours:
-            assert ours
+        with store.lock(task):
             done.wait()
 
     holder = threading.Thread(target=hold)

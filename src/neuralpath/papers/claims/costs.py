@@ -1,17 +1,13 @@
 """What runs that were not done would take, kept beside the records so that tables do not depend on the machine."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from neuralpath._files import write_atomically
 from neuralpath.kernels import format_time
 from neuralpath.papers.runs import RunError, Task
-
-if TYPE_CHECKING:
-    from neuralpath.papers.runs import Calibration
 
 FILE = "costs.json"
 
@@ -49,22 +45,6 @@ class Costs:
         except OSError as error:
             raise RunError(f"{folder / FILE} cannot be written: {error.strerror}.") from error
 
-    def with_measured(
-        self, tasks: Sequence[Task], papers: Mapping[str, Sequence[Task]], calibration: "Calibration"
-    ) -> "Costs":
-        """The costs of exactly these runs, and of all runs of the papers' presets.
-
-        What is known stays; the rest is estimated, to three digits.
-        """
-        seconds, whole = dict(self.seconds), dict(self.papers)
-        for task in tasks:
-            if task.name not in seconds:
-                seconds[task.name] = _rounded(task.seconds(calibration))
-        for name, several in papers.items():
-            if name not in whole:
-                whole[name] = _rounded(sum(task.seconds(calibration) for task in several))
-        return Costs({task.name: seconds[task.name] for task in tasks}, whole)
-
     def of(self, tasks: Sequence[Task]) -> str:
         """For people: the time of these runs together on one core."""
         known = [self.seconds.get(task.name) for task in tasks]
@@ -75,7 +55,3 @@ class Costs:
     def of_paper(self, name: str) -> str:
         """The same for an experiment at the papers' scale."""
         return format_time(self.papers[name]) if name in self.papers else "not estimated"
-
-
-def _rounded(seconds: float) -> float:
-    return float(f"{seconds:.3g}")

@@ -32,16 +32,16 @@ CLAIMS: tuple[Claim, ...] = (
         ),
     ),
     Claim(
-        "C2", "without biases features are positively homogeneous, and (x, 1), (x/2, -1) cannot be memorised",
+        "C2", "without biases features are positively homogeneous, and (x, 1), (x/2, -1) cannot be memorized",
         "P0 2.3, P1 2.1",
         "By training too: without biases no seed gets below the least sum of squares, 1.8; with biases all get below "
         "half of it.",
         exact=Exact(
             (f"{_PATHS}test_scaling_the_input_scales_the_output_and_leaves_the_gates_alone",
-             f"{_PATHS}test_opposite_labels_on_one_ray_cannot_be_memorised"),
+             f"{_PATHS}test_opposite_labels_on_one_ray_cannot_be_memorized"),
             "no deviation: equal bit for bit for factors that are powers of two",
         ),
-        experiments=("memorisation",), judge=memory_claims.pair_on_a_ray,
+        experiments=("memorization",), judge=memory_claims.pair_on_a_ray,
     ),
     Claim(
         "C3", "FC path kernel = input Gram matrix times the product of gate overlaps", "P0 4.1, P1 2.1, P3 2",
@@ -145,14 +145,14 @@ CLAIMS: tuple[Claim, ...] = (
         "10 % (shown as > and its steps) counts with all its steps, and decides only where more steps would decide the "
         "same. An error is no smaller than whole steps make it. The best depth is chosen by the same runs, which "
         "favors yes a little.", "no number",
-        experiments=("memorisation",), judge=memory_claims.depth_helps_then_hurts,
+        experiments=("memorization",), judge=memory_claims.depth_helps_then_hurts,
     ),
     Claim(
         "C16", "normalized diagonal → 1, off-diagonal suppressed by Π μ_l", "P0 4.2",
         "At the largest width the mean diagonal, and off-diagonal entries over the product of limit overlaps, are "
         "within 10 % of 1; the diagonal comes nearer to 1 with width and off-diagonal entries fall with depth by more "
         "than 3 standard errors.", "1",
-        experiments=("memorisation",), judge=memory_claims.suppressed_entries,
+        experiments=("memorization",), judge=memory_claims.suppressed_entries,
     ),
     Claim(
         "C17", "K → K^(d) for a wide ReLU network", "P0 3, P1 A",

@@ -65,7 +65,7 @@ def _paper_cntk() -> Task:
     return kernels.regression(get("kernels").presets["paper"], "images", "limit-tangent", 0)
 
 
-def _around_cntk(config: stages.Config, results: Results, first: Seeds, last: Seeds, where: str) -> list[Check]:
+def _around_cntk(config: stages.StagesConfig, results: Results, first: Seeds, last: Seeds, where: str) -> list[Check]:
     """Against our own CNTK where one was given; against the printed one only with the papers' network and data."""
     cntk = config.cntk
     paper = regimes.PAPER_GCONV

@@ -93,7 +93,7 @@ def learnt_and_random_gates(evidence: Evidence) -> tuple[Aspect, ...]:
     random: list[Check] = []
     cntk = printed(architecture="CNTK", dataset="CIFAR-10")
     figures = {
-        regime: printed(paper="P1", where="table 2", architecture="GCONV", optimiser="Adam", regime=regime)
+        regime: printed(paper="P1", where="table 2", architecture="GCONV", optimizer="Adam", regime=regime)
         for regime in ("FL", "FR-II")
     }
     for found in evidence.of("kernels"):
@@ -119,7 +119,7 @@ def learnt_and_random_gates(evidence: Evidence) -> tuple[Aspect, ...]:
     )
 
 
-def _networks(config: kernels.Config) -> Iterator[tuple[kernels.Part, DataSpec, NetSpec]]:
+def _networks(config: kernels.KernelsConfig) -> Iterator[tuple[kernels.KernelsPart, DataSpec, NetSpec]]:
     """The networks that stand beside kernels on the same examples."""
     if "images" in config.only:
         yield "images", config.image_data, config.image_net
@@ -127,7 +127,9 @@ def _networks(config: kernels.Config) -> Iterator[tuple[kernels.Part, DataSpec, 
         yield "dense", config.dense_data, config.dense_net
 
 
-def _accuracies(config: kernels.Config, part: kernels.Part, results: Results) -> dict[str, dict[int, float]]:
+def _accuracies(
+    config: kernels.KernelsConfig, part: kernels.KernelsPart, results: Results
+) -> dict[str, dict[int, float]]:
     """Test accuracies in per cent by seed: networks after their last epoch, so that test data choose nothing."""
     kernel_names: tuple[kernels.KernelOf, ...] = (_LIMIT, "path-random", "path-learnt")
     tests: dict[str, dict[int, float]] = {name: {} for name in (*kernel_names, "FL", "FR-II")}
@@ -174,7 +176,7 @@ def networks_and_their_kernel(evidence: Evidence) -> tuple[Aspect, ...]:
     )
 
 
-def _widened(config: kernels.Config, results: Results, gates: str) -> tuple[dict[int, Any], dict[int, Any]]:
+def _widened(config: kernels.KernelsConfig, results: Results, gates: str) -> tuple[dict[int, Any], dict[int, Any]]:
     """The narrowest and the widest value networks by seed; nothing narrow where all are of one width."""
     by_width = [
         {

@@ -135,7 +135,7 @@ def runs_behind(experiments: Sequence[str], evidence: Evidence) -> list[str]:
     for name in experiments:
         for found in evidence.of(name):
             done = f"{len(found.tasks) - len(found.unfinished)} of {len(found.tasks)} runs are finished"
-            lines.append(f"{_origin(found.sweep)}: {done}, `sweeps/{found.sweep.name}.json`")
+            lines.append(f"{_origin(found.sweep)}: {done}, sweep `{found.sweep.name}`")
         if not evidence.of(name):
             aside = evidence.set_aside.get(name)
             which = "not run" if aside is None else f"not run, only the preset {aside}, which does not count"

@@ -11,14 +11,14 @@ from neuralpath.papers.claims.evidence import Evidence, Found, by_seed
 from neuralpath.papers.claims.measured import Values, is_exact, is_smaller, lies_within
 from neuralpath.papers.claims.rules import FITTED, LEAST_SQUARES, NEAR_LIMIT
 from neuralpath.papers.claims.steps import Steps, takes_fewer
-from neuralpath.papers.experiments import FitPair, Memorise
+from neuralpath.papers.experiments import FitPair, Memorize
 
 
 def pair_on_a_ray(evidence: Evidence) -> tuple[Aspect, ...]:
     """C2, by training: no run without biases gets below the least sum of squares, all with biases do."""
     without: list[Check] = []
     beside: list[Check] = []
-    for found in evidence.of("memorisation"):
+    for found in evidence.of("memorization"):
         for bias, checks in ((False, without), (True, beside)):
             losses = [run["loss"] for run in by_seed(found.results, FitPair, bias=bias).values()]
             if not losses:
@@ -39,12 +39,12 @@ Runs = dict[int, dict[int, dict[str, Any]]]
 
 def _cases(evidence: Evidence) -> Iterator[tuple[Found, str, int, Runs]]:
     """For each kind of inputs and width of every sweep the runs by depth."""
-    for found in evidence.of("memorisation"):
+    for found in evidence.of("memorization"):
         config = found.sweep.config
         for inputs in config.inputs:
             for width in config.widths:
                 by_depth = {
-                    depth: by_seed(found.results, Memorise, inputs=inputs, width=width, depth=depth)
+                    depth: by_seed(found.results, Memorize, inputs=inputs, width=width, depth=depth)
                     for depth in sorted(config.depths)
                 }
                 yield found, inputs, width, {depth: some for depth, some in by_depth.items() if some}
@@ -97,7 +97,7 @@ def suppressed_entries(evidence: Evidence) -> tuple[Aspect, ...]:
             kept, limit = _entry(some, "suppression"), _entry(some, "suppression_in_the_limit")
             ratios = {seed: kept[seed] / limit[seed] for seed in kept}
             product += lies_within(where, ratios, 1 - NEAR_LIMIT, 1 + NEAR_LIMIT)
-            narrow = by_seed(found.results, Memorise, inputs=inputs, width=min(widths), depth=depth)
+            narrow = by_seed(found.results, Memorize, inputs=inputs, width=min(widths), depth=depth)
             if min(widths) < width:
                 where = f"{inputs} d = {depth}, w = {min(widths)} to {width}"
                 nearer += is_smaller(where, _off_one(some), _off_one(narrow))

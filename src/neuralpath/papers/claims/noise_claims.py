@@ -21,7 +21,7 @@ from neuralpath.papers.experiments import Printed, Results, Seeds, label_noise, 
 class Level:
     """One network at one level of noise."""
 
-    part: label_noise.Part
+    part: label_noise.LabelNoisePart
     noise: float
     runs: dict[label_noise.Model, Seeds]
     clean: dict[label_noise.Model, Seeds]

@@ -22,7 +22,7 @@ ALL_REGIMES: tuple[GatedRegime, ...] = ("FL", "FR-II", "FR-DI", "DL")
 
 
 def _over_orders(
-    config: gate_orders.Config, part: gate_orders.Part, regime: GatedRegime, results: Results
+    config: gate_orders.GateOrdersConfig, part: gate_orders.GateOrdersPart, regime: GatedRegime, results: Results
 ) -> list[Check]:
     """All orders near their mean; further away counts only where seeds alone do not move as much."""
     checks = []
@@ -48,12 +48,12 @@ def _over_orders(
     return [*checks, *_both_inputs(config, part, regime, results)]
 
 
-def _orders_of(part: gate_orders.Part, n: int) -> str:
+def _orders_of(part: gate_orders.GateOrdersPart, n: int) -> str:
     return f"{counted(n, 'order')} of seed {part.seeds[0]}"
 
 
 def _both_inputs(
-    config: gate_orders.Config, part: gate_orders.Part, regime: GatedRegime, results: Results
+    config: gate_orders.GateOrdersConfig, part: gate_orders.GateOrdersPart, regime: GatedRegime, results: Results
 ) -> tuple[Check, ...]:
     """The mean over orders and inputs, which the papers print; how far single orders are from it says nothing."""
     both = gate_orders.both_inputs(config, part, regime, results)
@@ -70,7 +70,7 @@ def _both_inputs(
 
 
 def _other_orders(
-    config: gate_orders.Config, part: gate_orders.Part, regime: GatedRegime, results: Results
+    config: gate_orders.GateOrdersConfig, part: gate_orders.GateOrdersPart, regime: GatedRegime, results: Results
 ) -> list[Check]:
     """The mean of all other orders, of one seed, against the layers' own order with several seeds."""
     checks = []
@@ -102,9 +102,10 @@ def _error_between(own: Spread, others: Spread) -> float | None:
 
 
 def _of_orders(
-    evidence: Evidence, check: Callable[[gate_orders.Config, gate_orders.Part, GatedRegime, Results], list[Check]],
+    evidence: Evidence,
+    check: Callable[[gate_orders.GateOrdersConfig, gate_orders.GateOrdersPart, GatedRegime, Results], list[Check]],
     regime: GatedRegime,
-) -> tuple[Check, ...]:  # fmt: skip
+) -> tuple[Check, ...]:
     """A check of every part that has a regime."""
     return tuple(
         made
@@ -130,7 +131,9 @@ def inputs_of_ones(evidence: Evidence) -> tuple[Aspect, ...]:
     return tuple(Aspect(f"{regime}, ones - image", _of_orders(evidence, _ones, regime)) for regime in ALL_REGIMES)
 
 
-def _ones(config: gate_orders.Config, part: gate_orders.Part, regime: GatedRegime, results: Results) -> list[Check]:
+def _ones(
+    config: gate_orders.GateOrdersConfig, part: gate_orders.GateOrdersPart, regime: GatedRegime, results: Results
+) -> list[Check]:
     """Paired by the order of the gates with one seed, and by the seed with the layers' own order."""
     bound, where = robust(part.data), f"{part.data.label} {part.net.label}"
     ones, image = (gate_orders.by_order(config, part, regime, seen) for seen in ("ones", "image"))

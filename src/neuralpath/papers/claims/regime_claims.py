@@ -40,10 +40,10 @@ from neuralpath.papers.experiments import (
 
 @dataclass(frozen=True)
 class Setting:
-    """One network on one data set with one optimiser, in all regimes that were run."""
+    """One network on one data set with one optimizer, in all regimes that were run."""
 
-    config: regimes.Config
-    part: regimes.Part
+    config: regimes.RegimesConfig
+    part: regimes.RegimesPart
     net: NetSpec
     rows: dict[str, Seeds]
     results: Results

@@ -22,7 +22,7 @@ class Steps:
 
     @staticmethod
     def to(share: float, runs: Mapping[int, dict[str, Any]], n_steps: int) -> "Steps":
-        """To a share of the first error, of runs of `memorising.Memorise` by seed with so many steps."""
+        """To a share of the first error, of runs of `random_labels.Memorize` by seed with so many steps."""
         reached = {seed: None if run["diverged"] else run["reached"][f"{share:g}"] for seed, run in runs.items()}
         counts = {seed: n_steps if count is None else count for seed, count in reached.items()}
         return Steps(counts, frozenset(seed for seed, count in reached.items() if count is None))

@@ -28,19 +28,19 @@ class StatusCommand:
 
     def run(self) -> int:
         """Print one line for each sweep and for each failed or unfinished run."""
-        from neuralpath.papers.runs import is_finished, problems_of, read_metrics, with_dependencies
+        from neuralpath.papers.runs import problems_of, read_metrics, with_dependencies
 
         store = open_store(self.folder, self.records)
         for sweep in read_folder(self.folder):
             tasks = with_dependencies(sweep.tasks)
-            unfinished = [task for task in tasks if not is_finished(store, task)]
+            unfinished = [task for task in tasks if not store.is_finished(task)]
             preset = f" ({sweep.preset})" if sweep.preset else ""
             print(f"{sweep.experiment.name}{preset}: {len(tasks) - len(unfinished)} of {len(tasks)} runs finished")
             for task in unfinished:
                 failure = store.failure(task)
                 n_done = len(read_metrics(store.folder(task)))
                 if failure is not None:
-                    print(f"  failed   {task.name}: {failure['error']}")
+                    print(f"  failed   {task.name}: {failure}")
                 elif store.is_running(task):
                     print(f"  running  {task.name}: step {n_done} of {task.n_steps}")
                 elif n_done:
@@ -83,8 +83,10 @@ class ExportCommand:
     csv: Path | None = None
     """CSV file to write: one row for each run, with its settings, then its figures in columns named `result.`…"""
     records: Path | None = None
-    """Folder of records to add to, such as the repository's `results/`: the records of the runs, and small weights
-    that other runs read. With --csv, runs that are finished in this folder are in the table too."""
+    """Folder of records to add to, such as the repository's `results/`: one compressed file for each experiment. With
+    --csv, runs that are finished in this folder are in the table too."""
+    weights: tuple[str, ...] = ()
+    """Names of runs whose last and best weights are added to --records, such as the network of the gate explorer."""
 
     def run(self) -> int:
         """Write the records and the table, and print what was written."""
@@ -104,14 +106,12 @@ class ExportCommand:
 
         sweeps = read_folder(self.folder)
         try:
-            done = collect(sweeps, Store(self.folder), records)
+            done = collect(sweeps, Store(self.folder), records, self.weights)
         except RunError as error:
             raise UserError(str(error)) from error
         print(f"{records}: {done.n_records} new records, {done.n_weights} new files of weights")
         for problem in done.replaced:
             print(f"  replaced: {problem}")
-        for name in done.too_big:
-            print(f"  too big to keep: weights of {name}")
         for problem in done.damaged:
             print(f"neuralpath: {problem}", file=sys.stderr)
 

@@ -145,8 +145,8 @@ def _preset(args: Sequence[str]) -> Any:
 def _run_sweep(experiment: Any, config: Any, options: RunOptions, command: str) -> int:
     from neuralpath._cluster import silence_logs
     from neuralpath.data import DataError
-    from neuralpath.papers.experiments import Sweep, check_data, check_memory, run
-    from neuralpath.papers.runs import RunError, Store, with_dependencies
+    from neuralpath.papers.experiments import Sweep, check_tasks
+    from neuralpath.papers.runs import RunError, with_dependencies
 
     if options.cluster is not None:
         silence_logs()
@@ -159,14 +159,11 @@ def _run_sweep(experiment: Any, config: Any, options: RunOptions, command: str) 
         if options.dry_run:
             print(*(task.name for task in with_dependencies(tasks)), sep="\n")
             return 0
-        check_data(with_dependencies(tasks), options.data_dir)
-        if options.cluster is None:
-            check_memory(tasks, Store(options.out, options.records, options.data_dir), jobs)
+        check_tasks(with_dependencies(tasks), options.data_dir)
     except ValueError as error:  # runs, networks or data that these settings do not allow; nothing has started
         raise UserError(str(error)) from error
     try:
-        shown = run(
-            sweep,
+        items = sweep.run(
             options.out,
             jobs=jobs,
             records=options.records,
@@ -179,18 +176,18 @@ def _run_sweep(experiment: Any, config: Any, options: RunOptions, command: str) 
     except KeyboardInterrupt:
         print(f"neuralpath: interrupted; to resume: {command}", file=sys.stderr)
         return 130
-    print_summary(shown)
+    print_summary(items)
     print(f"\nThe runs are in {options.out}; `neuralpath papers show {options.out}` prints this again.")
     return 0
 
 
-def print_summary(shown: "Iterable[SummaryItem]") -> None:
+def print_summary(items: "Iterable[SummaryItem]") -> None:
     """Print the tables of an experiment; figures are only named, since the report draws them."""
     from neuralpath.papers.experiments import Table
 
     console = _console()
     figures, n_counts = [], 0
-    for item in shown:
+    for item in items:
         if isinstance(item, Table):
             console.print(_rich(item))
             if item.note:

@@ -17,7 +17,13 @@ from . import (
 from .accuracy_tables import Seeds as Seeds, When as When, accuracies as accuracies, accuracy as accuracy
 from .base_kernels import GateOverlaps as GateOverlaps
 from .collecting import collect as collect
-from .experiment import PRESETS as PRESETS, Results as Results
+from .experiment import (
+    PRESETS as PRESETS,
+    MisfitResults as MisfitResults,
+    Results as Results,
+    Sweep as Sweep,
+    fitting_results as fitting_results,
+)
 from .kernel_draws import (
     ApproachLimits as ApproachLimits,
     DrawKernels as DrawKernels,
@@ -26,12 +32,17 @@ from .kernel_draws import (
 )
 from .kernel_parts import NORMS as NORMS, TraceKernelParts as TraceKernelParts
 from .label_energy import TraceLabelEnergy as TraceLabelEnergy
-from .memorising import FitPair as FitPair, Memorise as Memorise
-from .parts import chosen_parts as chosen_parts
-from .preflight import check_data as check_data, check_memory as check_memory
 from .printed_results import Printed as Printed, printed as printed
-from .recipes import Recipe as Recipe
-from .specs import DataSpec as DataSpec, NetSpec as NetSpec, Variant as Variant
+from .random_labels import FitPair as FitPair, Memorize as Memorize
+from .registry import read_sweeps as read_sweeps, sweep_from_json as sweep_from_json
+from .settings import chosen_parts as chosen_parts
+from .specs import (
+    DataSpec as DataSpec,
+    NetSpec as NetSpec,
+    TrainingRecipe as TrainingRecipe,
+    Variant as Variant,
+    check_tasks as check_tasks,
+)
 from .statistics import Paired as Paired, Spread as Spread, paired as paired
 from .summary_items import (
     Cell as Cell,
@@ -42,13 +53,6 @@ from .summary_items import (
     Pictures as Pictures,
     SummaryItem as SummaryItem,
     Table as Table,
-)
-from .sweeps import (
-    MisfitResults as MisfitResults,
-    Sweep as Sweep,
-    fitting_results as fitting_results,
-    read_sweeps as read_sweeps,
-    run as run,
 )
 from .theorem import LAW_FROM as LAW_FROM, _law as _law
 from .trained import GatedRegime as GatedRegime, TrainGated as TrainGated, TrainNetwork as TrainNetwork

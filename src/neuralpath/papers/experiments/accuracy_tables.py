@@ -57,8 +57,12 @@ def comparison(first: Seeds, second: Seeds, results: Results, when: When) -> tup
 def comparisons(title: str, pairs: Mapping[str, tuple[Seeds, Seeds]], results: Results, note: str = "") -> Table:
     """A table of paired differences of test accuracies, at the best and at the last epoch."""
     columns = (
-        "first minus second", "best epoch", "in standard errors", "last epoch", "last, in standard errors",
-    )  # fmt: skip
+        "first minus second",
+        "best epoch",
+        "in standard errors",
+        "last epoch",
+        "last, in standard errors",
+    )
     rows = tuple(
         (name, *comparison(*pair, results, "best"), *comparison(*pair, results, "last")) for name, pair in pairs.items()
     )

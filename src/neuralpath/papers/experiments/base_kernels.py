@@ -1,8 +1,7 @@
 """Gate overlap by layer in random networks, against its limit and the conjecture of P2 section 7."""
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
@@ -18,7 +17,7 @@ from neuralpath.papers.runs import Task
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from neuralpath.papers.runs import Calibration, RunDirectory
+    from neuralpath.papers.runs import RunDirectory
 
 Features = Literal["relu", "linear"]
 
@@ -57,26 +56,6 @@ class GateOverlaps(Task):
         x = balanced_subset(train, per_class, seeded(self.data.seed, "overlapping examples")).images
         return {"layers": _measured(self.make(), x, self.features == "linear")}
 
-    def seconds(self, calibration: "Calibration") -> float:
-        """As `Task.seconds`."""
-        few = 4
-
-        def prepare() -> Callable[[], object]:
-            import torch
-
-            layers, x = replace(self, n_layers=few).make(), torch.rand(self.n_examples, *self.data.shape)
-            return lambda: _measured(layers, x, False)
-
-        key = f"overlaps {self.data.shape} n{self.n_examples} w{self.width} l{few}"
-        measured = calibration.seconds(key, prepare, repeats=1)
-        # Drawing a weight takes about as long as using it for a few examples.
-        return 2 * measured * self.n_layers / few
-
-    def memory(self) -> int:
-        """As `Task.memory`."""
-        weights = 8 * self.width * (self.width * self.n_layers + self.data.shape[0] * self.data.shape[1] ** 2)
-        return self.data.n_bytes + weights + 16 * self.n_examples * self.width * self.n_layers + 64 * self.n_examples**2
-
 
 def _measured(layers: "nn.Sequential", x: "Tensor", is_linear: bool) -> list[dict[str, float]]:
     """For each layer, over all pairs: overlap, angle of the inputs, their limits, and products of all layers so far.
@@ -95,14 +74,20 @@ def _measured(layers: "nn.Sequential", x: "Tensor", is_linear: bool) -> list[dic
         overlap = (opened @ opened.T / opened.shape[1])[pairs]
         by_angle = (math.pi - angle) / (2 * math.pi)
         product, in_the_limit = product * 2 * overlap, in_the_limit * 2 * limit
-        measured.append({
-            "overlap": float(overlap.mean()), "least": float(overlap.min()),
-            "opened": float(opened.mean()), "angle": float(angle.mean()),
-            "limit": float(limit.mean()), "by_angle": float(by_angle.mean()),
-            "off_the_angle": float((overlap - by_angle).square().mean().sqrt()),
-            "off_the_limit": float((overlap - limit).square().mean().sqrt()),
-            "product": float(product.mean()), "product_in_the_limit": float(in_the_limit.mean()),
-        })  # fmt: skip
+        measured.append(
+            {
+                "overlap": float(overlap.mean()),
+                "least": float(overlap.min()),
+                "opened": float(opened.mean()),
+                "angle": float(angle.mean()),
+                "limit": float(limit.mean()),
+                "by_angle": float(by_angle.mean()),
+                "off_the_angle": float((overlap - by_angle).square().mean().sqrt()),
+                "off_the_limit": float((overlap - limit).square().mean().sqrt()),
+                "product": float(product.mean()),
+                "product_in_the_limit": float(in_the_limit.mean()),
+            }
+        )
     return measured
 
 
@@ -126,7 +111,7 @@ _DATA = DataSpec("mnist")
 
 
 @dataclass(frozen=True)
-class Config:
+class BaseKernelsConfig:
     """Gate overlap by layer at random initialization, its limit, and how the product of overlaps decays with depth."""
 
     data: DataSpec = _DATA
@@ -146,22 +131,24 @@ class Config:
         check_integers(self.data.n_outputs, n_examples=self.n_examples)  # of each class at least one
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: BaseKernelsConfig) -> tuple[Task, ...]:
     """A run for each kind of features, width and seed."""
     return tuple(
         _task(config, features, width, seed)
-        for features in config.features for width in config.widths for seed in config.seeds
-    )  # fmt: skip
+        for features in config.features
+        for width in config.widths
+        for seed in config.seeds
+    )
 
 
-def _task(config: Config, features: Features, width: int, seed: int) -> GateOverlaps:
+def _task(config: BaseKernelsConfig, features: Features, width: int, seed: int) -> GateOverlaps:
     return GateOverlaps(config.data, features, config.n_examples, width, config.n_layers, seed)
 
 
 _Runs = dict[int, list[dict[str, Any]]]
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: BaseKernelsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """For each kind of features the overlaps by layer and their products, and the law of the limit."""
     note = finished(tasks(config), results)
     parts: list[SummaryItem] = []
@@ -175,7 +162,7 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     return (*parts, _law(config))
 
 
-def _table(config: Config, features: Features, runs: _Runs, note: str) -> Table:
+def _table(config: BaseKernelsConfig, features: Features, runs: _Runs, note: str) -> Table:
     def cell(found: list[dict[str, Any]], layer: int, name: str) -> Spread | None:
         factor = 1 if name == "angle" else 100
         return spread(factor * run["layers"][layer - 1][name] for run in found)
@@ -183,45 +170,65 @@ def _table(config: Config, features: Features, runs: _Runs, note: str) -> Table:
     names = ("overlap", "limit", "off_the_angle", "off_the_limit", "angle", "product", "product_in_the_limit")
     rows: list[tuple[Cell, ...]] = [
         (width, layer, *(cell(found, layer, name) for name in names))
-        for width, found in runs.items() for layer in _shown_layers(config.n_layers)
-    ]  # fmt: skip
+        for width, found in runs.items()
+        for layer in _shown_layers(config.n_layers)
+    ]
     return Table(
         f"Gate overlap of pairs by layer, {features} features",
-        ("width", "layer", "overlap in %", "limit", "root mean square off (π-θ)/2π", "off the limit",
-         "angle of the inputs", "product of 2 x overlap in %", "its limit"),
+        (
+            "width",
+            "layer",
+            "overlap in %",
+            "limit",
+            "root mean square off (π-θ)/2π",
+            "off the limit",
+            "angle of the inputs",
+            "product of 2 x overlap in %",
+            "its limit",
+        ),
         tuple(rows),
         "The overlap should tend to (π-θ)/2π, with θ the angle between the layer's inputs, as the width grows; and, it "
         f"is conjectured, to 1/2 with depth. {note}",
-    )  # fmt: skip
+    )
 
 
-def _figures(config: Config, features: Features, runs: _Runs, note: str) -> list[Curves]:
+def _figures(config: BaseKernelsConfig, features: Features, runs: _Runs, note: str) -> list[Curves]:
     def by_layer(name: str) -> tuple[Curve, ...]:
-        return curves({
-            f"w = {width}": [{float(k): layer[name] for k, layer in enumerate(run["layers"], 1)} for run in found]
-            for width, found in runs.items()
-        })  # fmt: skip
+        return curves(
+            {
+                f"w = {width}": [{float(k): layer[name] for k, layer in enumerate(run["layers"], 1)} for run in found]
+                for width, found in runs.items()
+            }
+        )
 
     def in_the_limit(name: str) -> tuple[Curve, ...]:
         every = [run for found in runs.values() for run in found][:1]  # the same for all: of the examples alone
-        return curves({
-            "infinite width": [{float(k): layer[name] for k, layer in enumerate(run["layers"], 1)} for run in every]
-        })  # fmt: skip
+        return curves(
+            {"infinite width": [{float(k): layer[name] for k, layer in enumerate(run["layers"], 1)} for run in every]}
+        )
 
     return [
         Curves(
-            f"Gate overlap, {features} features", "layer", "share of gates that a pair opens together",
-            (*by_layer("overlap"), *in_the_limit("limit")), lines={"conjectured": 0.5}, note=note,
-        ),
-        Curves(
-            f"Product of twice the overlaps, {features} features", "layer", "mean over pairs",
-            (*by_layer("product"), *in_the_limit("product_in_the_limit")), log_x=features == "relu", log_y=True,
+            f"Gate overlap, {features} features",
+            "layer",
+            "share of gates that a pair opens together",
+            (*by_layer("overlap"), *in_the_limit("limit")),
+            lines={"conjectured": 0.5},
             note=note,
         ),
-    ]  # fmt: skip
+        Curves(
+            f"Product of twice the overlaps, {features} features",
+            "layer",
+            "mean over pairs",
+            (*by_layer("product"), *in_the_limit("product_in_the_limit")),
+            log_x=features == "relu",
+            log_y=True,
+            note=note,
+        ),
+    ]
 
 
-def _law(config: Config) -> Table:
+def _law(config: BaseKernelsConfig) -> Table:
     """The limit alone, for orthogonal inputs: at depth l the angle is about 3π / l, so products fall as l^-3."""
     import torch
 
@@ -252,15 +259,15 @@ def _shown_layers(n_layers: int) -> list[int]:
     return [layer for layer in layers if layer <= n_layers]
 
 
-_PAPER = Config()
+_PAPER = BaseKernelsConfig()
 
 EXPERIMENT = Experiment(
     name="base-kernels",
     description="gate overlap by layer in random networks against its limit, and how products decay with depth",
     source="P2 section 7",
-    config=Config,
+    config=BaseKernelsConfig,
     presets={
-        "smoke": Config(
+        "smoke": BaseKernelsConfig(
             data=DataSpec("digits"), n_examples=30, widths=(32, 512), n_layers=6, limit_layers=256, seeds=(0, 1, 2)
         ),
         "cpu": _PAPER,
@@ -272,6 +279,6 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     summary=summary,
-)  # fmt: skip
+)
 
 run = EXPERIMENT.run

@@ -1,57 +1,188 @@
-"""What every experiment's module gives: its config, presets, tasks, and what they show."""
+"""Experiments and sweeps: what an experiment's module defines, and an experiment with a config in a folder."""
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from neuralpath.papers.experiments.parts import is_part_of
+from neuralpath import __version__
+from neuralpath._configs import to_json
+from neuralpath._files import write_atomically
+from neuralpath.papers.experiments.settings import check_seeds, is_part_of
 from neuralpath.papers.experiments.summary_items import SummaryItem
-from neuralpath.papers.runs import Task
+from neuralpath.papers.runs import FORMAT, RunError, Store, Task, results_of, sweep_store
 
 Preset = Literal["smoke", "cpu", "paper"]
 PRESETS: tuple[Preset, ...] = ("smoke", "cpu", "paper")
 
+SWEEPS = "sweeps"
+"""Folder of the sweeps' files in an output folder."""
+
 Results = Mapping[Task, dict[str, Any]]
-"""Results of the tasks that are finished; the others are missing."""
+"""Results of the finished tasks; the others are missing."""
+
+
+class MisfitResults(RunError):
+    """Results that are whole but do not have the form that this version expects."""
+
+
+@contextmanager
+def fitting_results(consequence: str) -> Iterator[None]:
+    """Turn errors about the form of results into `MisfitResults`, with what is not done in consequence."""
+    try:
+        yield
+    except (KeyError, IndexError, TypeError, ValueError, ArithmeticError) as error:
+        reason = f"{type(error).__name__}: {error}"
+        raise MisfitResults(f"{consequence}: results do not fit this version ({reason})") from error
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """One table or figure of the papers."""
+    """One table or figure of the papers; a module of this folder defines it, and `registry.NAMES` lists it."""
 
     name: str
     description: str
     """One line for the list."""
     source: str
-    """Where the papers have it, such as ``P0 table 4, P1 table 2``."""
+    """The place in the papers, such as ``P0 table 4, P1 table 2``."""
     config: type
+    """The class of its configs, a frozen dataclass."""
     presets: Mapping[Preset, Any]
-    """A config for each scale; what is reduced against the papers says so in the config's docstring or ``reduced``."""
+    """A config for each scale."""
     reduced: Mapping[Preset, str]
-    """How the preset differs from what the papers did, in a sentence; for the smaller presets."""
+    """How a preset differs from what the papers did, in a sentence; for the smaller presets."""
     tasks: Callable[[Any], tuple[Task, ...]]
-    """The runs of a config; what they need is found through them."""
+    """The runs of a config; their dependencies come on top."""
     summary: Callable[[Any, Results], tuple[SummaryItem, ...]]
     """Tables and figures from the results so far; it must accept any subset of finished tasks, none included."""
-
-    def run(self, config: Any, out: Path | str, **where: Any) -> tuple[SummaryItem, ...]:
-        """Do all runs of a config in a folder, and give what they show.
-
-        ``where`` are the settings of `run_tasks`: ``jobs``, ``records``, ``data_dir``,
-        ``cluster``.
-        """
-        from neuralpath.papers.experiments.sweeps import (  # which reads experiments by name, and so imports this
-            Sweep,
-            run,
-        )
-
-        return run(Sweep(self, config, self.preset_of(config)), Path(out), **where)
-
-    def preset_of(self, config: Any) -> str:
-        """Name of the preset that a config is, or is some parts of; empty where there is none."""
-        return next((name for name in PRESETS if is_part_of(config, self.presets[name])), "")
 
     def __post_init__(self) -> None:
         if set(self.presets) != set(PRESETS):
             raise ValueError(f"{self.name}: `presets` must be {', '.join(PRESETS)}.")
+
+    def run(self, config: Any, out: Path | str, **options: Any) -> tuple[SummaryItem, ...]:
+        """Do all runs of a config in a folder.
+
+        Args:
+            config: An instance of the experiment's config class, such as one of its presets.
+            out: The output folder.
+            **options: Arguments of `run_tasks`: ``jobs``, ``records``, ``data_dir``, ``cluster``, …
+
+        Returns:
+            The tables and figures.
+
+        """
+        return Sweep(self, config, self.preset_of(config)).run(Path(out), **options)
+
+    def preset_of(self, config: Any) -> str:
+        """Name of the preset that a config is, or is some parts of; empty if there is none."""
+        return next((name for name in PRESETS if is_part_of(config, self.presets[name])), "")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """An experiment with a config."""
+
+    experiment: Experiment
+    config: Any
+    preset: str = ""
+    command: str = ""
+    version: str = __version__
+
+    def __post_init__(self) -> None:
+        check_seeds(self.config)
+
+    @property
+    def name(self) -> str:
+        """The experiment, and a part of the hash of its config."""
+        from neuralpath._hashing import json_digest
+
+        return f"{self.experiment.name}-{json_digest(to_json(self.config))[:10]}"
+
+    @property
+    def whole(self) -> "Sweep":
+        """The sweep of all parts of its preset, if this one has only some of them; else the sweep itself."""
+        preset = self._preset_config
+        if preset is None or self.config == preset or not is_part_of(self.config, preset):
+            return self
+        return replace(
+            self, config=preset, command=f"neuralpath papers run {self.experiment.name} --preset {self.preset}"
+        )
+
+    @property
+    def reduced(self) -> str:
+        """How it is smaller than what the papers did, or that flags have changed its preset."""
+        preset = self._preset_config
+        if preset is None:
+            return ""
+        if self.whole.config != preset:
+            return f"the preset {self.preset} with other settings, which are in the command"
+        return next((text for name, text in self.experiment.reduced.items() if name == self.preset), "")
+
+    @property
+    def _preset_config(self) -> Any:
+        return next((config for name, config in self.experiment.presets.items() if name == self.preset), None)
+
+    @property
+    def tasks(self) -> tuple[Task, ...]:
+        """The runs; their dependencies come on top."""
+        return self.experiment.tasks(self.config)
+
+    def summary(self, store: Store) -> tuple[SummaryItem, ...]:
+        """Tables and figures of the finished runs.
+
+        Raises:
+            MisfitResults: If results do not have the form that this version expects.
+
+        """
+        with fitting_results(f"{self.name} is not shown"):
+            return self.experiment.summary(self.config, results_of(self.tasks, store))
+
+    def run(
+        self, out: Path, *, records: Path | None = None, data_dir: Path | None = None, **options: Any
+    ) -> tuple[SummaryItem, ...]:
+        """Do all runs in a folder; the arguments are those of `run_tasks`, the result is the summary."""
+        store = Store(out, records, data_dir)
+        store.make()
+        self.write(out)
+        sweep_store(self.tasks, store, command=self.command, **options)
+        return self.summary(store)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON values, from which `registry.sweep_from_json` makes the sweep again."""
+        return {
+            "format": FORMAT,
+            "experiment": self.experiment.name,
+            "preset": self.preset,
+            "config": to_json(self.config),
+            "command": self.command,
+            "version": self.version,
+        }
+
+    def write(self, folder: Path) -> None:
+        """Write the sweep's file in an output folder.
+
+        A call from Python has no command and may have no preset; those of an earlier call are kept then.
+
+        Raises:
+            RunError: If the folder cannot be written to.
+
+        """
+        path = folder / SWEEPS / f"{self.name}.json"
+        entries = self.to_json()
+        entries |= {name: entries[name] or _stored(path, name) for name in ("preset", "command")}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, (json.dumps(entries, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
+        except OSError as error:
+            raise RunError(f"the folder {folder} cannot be written to: {error.strerror}.") from error
+
+
+def _stored(path: Path, name: str) -> str:
+    """An entry of the file of the same sweep; empty if there is none."""
+    try:
+        return str(json.loads(path.read_bytes())[name])
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return ""

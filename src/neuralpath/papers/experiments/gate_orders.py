@@ -17,11 +17,9 @@ from neuralpath.papers.experiments.accuracy_tables import (
     finished,
 )
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.parts import chosen_parts
 from neuralpath.papers.experiments.printed_results import Printed, printed
-from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
-from neuralpath.papers.experiments.settings import check_integers, check_positive
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.settings import check_integers, check_positive, chosen_parts
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.experiments.summary_items import Cell, Distribution, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork, ValueInputName
@@ -35,13 +33,13 @@ OWN = 0
 
 
 @dataclass(frozen=True)
-class Part:
+class GateOrdersPart:
     """One network, and the orders in which its gates are tried in each regime."""
 
     name: str
     data: DataSpec
     net: NetSpec
-    recipe: Recipe
+    recipe: TrainingRecipe
     source_epochs: int
     """Epochs of the ReLU network whose gates FL takes."""
     regimes: tuple[GatedRegime, ...] = ("FL", "FR-II")
@@ -85,10 +83,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Config:
+class GateOrdersConfig:
     """Fully connected and convolutional parts."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[GateOrdersPart, ...]
     only: tuple[str, ...] = ()
     """Names of the parts to run, fc or cnn; all by default."""
     order_seed: int = 0
@@ -101,7 +99,7 @@ class Config:
         check_positive(beta=self.beta)
 
     @property
-    def chosen(self) -> tuple[Part, ...]:
+    def chosen(self) -> tuple[GateOrdersPart, ...]:
         """The parts to run."""
         return chosen_parts(self.parts, self.only)
 
@@ -120,7 +118,7 @@ def gate_orders(n_gates: int, number: int, seed: int) -> tuple[Order, ...]:
     return tuple([*ends, *others][:number])
 
 
-def relu_network(part: Part) -> TrainNetwork:
+def relu_network(part: GateOrdersPart) -> TrainNetwork:
     """The network whose gates FL takes."""
     seed = part.seeds[0]
     training = replace(part.recipe, epochs=part.source_epochs).training()
@@ -128,18 +126,29 @@ def relu_network(part: Part) -> TrainNetwork:
 
 
 def gated_network(
-    config: Config, part: Part, regime: GatedRegime, value_input: ValueInputName, order: Order, seed: int
+    config: GateOrdersConfig,
+    part: GateOrdersPart,
+    regime: GatedRegime,
+    value_input: ValueInputName,
+    order: Order,
+    seed: int,
 ) -> TrainGated:
     """Weights behind gates in one order; no order is given for the layers' own."""
     gates = Weights(relu_network(part), "best") if regime == "FL" else None
     task = TrainGated(
-        data_of_seed(part.data, part.seeds[0]), part.net, part.training, regime, seed, gates,
-        gate_order=None if order == tuple(range(part.n_gates)) else order, value_input=value_input,
-    )  # fmt: skip
+        data_of_seed(part.data, part.seeds[0]),
+        part.net,
+        part.training,
+        regime,
+        seed,
+        gates,
+        gate_order=None if order == tuple(range(part.n_gates)) else order,
+        value_input=value_input,
+    )
     return replace(task, beta=config.beta) if regime == "DL" else task
 
 
-def by_order(config: Config, part: Part, regime: GatedRegime, value_input: ValueInputName) -> Seeds:
+def by_order(config: GateOrdersConfig, part: GateOrdersPart, regime: GatedRegime, value_input: ValueInputName) -> Seeds:
     """The runs of a regime and an input with the first seed, by the number of the order."""
     number = part.n_orders if regime in part.regimes else part.n_more_orders
     orders = gate_orders(part.n_gates, number, config.order_seed)
@@ -147,13 +156,15 @@ def by_order(config: Config, part: Part, regime: GatedRegime, value_input: Value
     return {index: gated_network(config, part, regime, value_input, order, seed) for index, order in enumerate(orders)}
 
 
-def by_seed(config: Config, part: Part, regime: GatedRegime, value_input: ValueInputName) -> Seeds:
+def by_seed(config: GateOrdersConfig, part: GateOrdersPart, regime: GatedRegime, value_input: ValueInputName) -> Seeds:
     """The runs with the layers' own order, by seed."""
     own = tuple(range(part.n_gates))
     return {seed: gated_network(config, part, regime, value_input, own, seed) for seed in part.seeds}
 
 
-def both_inputs(config: Config, part: Part, regime: GatedRegime, results: Results) -> list[float] | None:
+def both_inputs(
+    config: GateOrdersConfig, part: GateOrdersPart, regime: GatedRegime, results: Results
+) -> list[float] | None:
     """Accuracies in per cent over the orders and all inputs, image and ones, as the papers average them.
 
     None while an order lacks an input, since the mean would then be nearer to the other.
@@ -164,7 +175,7 @@ def both_inputs(config: Config, part: Part, regime: GatedRegime, results: Result
     return [value for one in found for value in one.values()]
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: GateOrdersConfig) -> tuple[Task, ...]:
     """All runs, each once."""
     found: dict[Task, None] = {}
     for part in config.chosen:
@@ -176,7 +187,7 @@ def tasks(config: Config) -> tuple[Task, ...]:
     return tuple(found)
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: GateOrdersConfig, results: Results) -> tuple[SummaryItem, ...]:
     """For each part the accuracies over orders, image against ones, and the distributions."""
     made: list[SummaryItem] = []
     for part in config.chosen:
@@ -197,17 +208,18 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
             made.append(comparisons(f"What the weights see: {about}", inputs, results, note))
             own = {
                 f"{regime}: {other} - {part.inputs[0]}": (
-                    by_seed(config, part, regime, other), by_seed(config, part, regime, part.inputs[0]),
+                    by_seed(config, part, regime, other),
+                    by_seed(config, part, regime, part.inputs[0]),
                 )
                 for regime, other in cells
                 if other != part.inputs[0]
-            }  # fmt: skip
+            }
             made.append(comparisons(f"What the weights see, in the layers' own order: {about}", own, results))
         made.append(_distribution(part, cells, results, about))
     return tuple(made)
 
 
-def printed_accuracy(part: Part, regime: str) -> Printed | None:
+def printed_accuracy(part: GateOrdersPart, regime: str) -> Printed | None:
     """The papers' accuracy of the ReLU network; of a regime their mean over 24 orders and both inputs."""
     name = {"fc": "FC", "gconv": "CNN 4x128"}.get(part.net.family, "")
     dataset = {"mnist": "MNIST", "cifar10": "CIFAR-10"}.get(part.data.name, "")
@@ -216,14 +228,27 @@ def printed_accuracy(part: Part, regime: str) -> Printed | None:
 
 
 def _table(
-    config: Config, part: Part, cells: dict[tuple[GatedRegime, ValueInputName], Seeds], results: Results, about: str
+    config: GateOrdersConfig,
+    part: GateOrdersPart,
+    cells: dict[tuple[GatedRegime, ValueInputName], Seeds],
+    results: Results,
+    about: str,
 ) -> Table:
     relu = {part.seeds[0]: relu_network(part)}
     best = accuracy(relu, results)
     rows: list[tuple[Cell, ...]] = [
-        ("ReLU", "image", best, None, None, None, None, *beside(best, printed_accuracy(part, "ReLU")),
-         accuracy(relu, results, "last"))
-    ]  # fmt: skip
+        (
+            "ReLU",
+            "image",
+            best,
+            None,
+            None,
+            None,
+            None,
+            *beside(best, printed_accuracy(part, "ReLU")),
+            accuracy(relu, results, "last"),
+        )
+    ]
     every = [relu, *cells.values()]
     for regime in (*part.regimes, *part.more_regimes):
         for value_input in part.inputs:
@@ -231,17 +256,34 @@ def _table(
             every.append(seeds)
             found = accuracies(runs, results)
             last = accuracy(runs, results, "last")
-            rows.append((
-                regime, value_input, *_over(found.values()), found.get(OWN), accuracy(seeds, results), None, None, last,
-            ))  # fmt: skip
+            rows.append(
+                (
+                    regime,
+                    value_input,
+                    *_over(found.values()),
+                    found.get(OWN),
+                    accuracy(seeds, results),
+                    None,
+                    None,
+                    last,
+                )
+            )
         if len(part.inputs) > 1:
             over, least, most = _over(both_inputs(config, part, regime, results) or ())
             figure = printed_accuracy(part, regime)
             rows.append((regime, "both", over, least, most, None, None, *beside(over, figure), None))
     columns = (
-        "regime", "input", "best epoch %, over orders", "least", "most", "own order", "own order, over seeds",
-        "paper %", "difference", "last epoch %, over orders",
-    )  # fmt: skip
+        "regime",
+        "input",
+        "best epoch %, over orders",
+        "least",
+        "most",
+        "own order",
+        "own order, over seeds",
+        "paper %",
+        "difference",
+        "last epoch %, over orders",
+    )
     note = (
         "Test accuracy; mean ± standard deviation (number of orders, or of seeds for the layers' own order). The path "
         "kernel of a fully connected network is the same for all orders; a convolutional network's is not. "
@@ -259,7 +301,7 @@ def _over(values: Collection[float]) -> tuple[Spread | None, float | None, float
 
 
 def _distribution(
-    part: Part, cells: dict[tuple[GatedRegime, ValueInputName], Seeds], results: Results, about: str
+    part: GateOrdersPart, cells: dict[tuple[GatedRegime, ValueInputName], Seeds], results: Results, about: str
 ) -> Distribution:
     groups = {
         f"{regime} {value_input}": tuple(accuracies(runs, results).values())
@@ -267,41 +309,78 @@ def _distribution(
     }
     relu = accuracy({0: relu_network(part)}, results)
     return Distribution(
-        f"Accuracies over the orders of the gates: {about}", "best test accuracy in %",
+        f"Accuracies over the orders of the gates: {about}",
+        "best test accuracy in %",
         {name: values for name, values in groups.items() if values},
         None if relu is None else {"ReLU network": relu.mean},
-    )  # fmt: skip
+    )
 
 
-_FC = Part("fc", DataSpec("mnist"), NetSpec("fc", 128, 5), Recipe(epochs=10), source_epochs=20,
-           more_regimes=("DL", "FR-DI"))  # fmt: skip
+_FC = GateOrdersPart(
+    "fc",
+    DataSpec("mnist"),
+    NetSpec("fc", 128, 5),
+    TrainingRecipe(epochs=10),
+    source_epochs=20,
+    more_regimes=("DL", "FR-DI"),
+)
 CIFAR_CNN = NetSpec("gconv", channels=(32,) * 4, hidden=())
 """Four convolutions of 32 filters: the papers' 4x128 for two cores."""
 CIFAR_PART = DataSpec("cifar10", n_train=10_000)
-_CNN = Part("cnn", CIFAR_PART, CIFAR_CNN, Recipe(epochs=10, precision="bfloat16"), source_epochs=30, n_orders=12)
+_CNN = GateOrdersPart(
+    "cnn", CIFAR_PART, CIFAR_CNN, TrainingRecipe(epochs=10, precision="bfloat16"), source_epochs=30, n_orders=12
+)
 _EVERY: tuple[GatedRegime, ...] = ("FL", "FR-II", "FR-DI", "DL")
-_PAPER_FC = replace(_FC, recipe=Recipe(epochs=200), source_epochs=100, regimes=_EVERY, more_regimes=(), seeds=(0,),
-                    stop_at=0.999)  # fmt: skip
+_PAPER_FC = replace(
+    _FC,
+    recipe=TrainingRecipe(epochs=200),
+    source_epochs=100,
+    regimes=_EVERY,
+    more_regimes=(),
+    seeds=(0,),
+    stop_at=0.999,
+)
 EXPERIMENT = Experiment(
     name="gate-orders",
     description="24 orders of the gates x {image, ones} x 4 regimes, fully connected and convolutional",
     source="P2 fig. 4, P3 experiment 1",
-    config=Config,
+    config=GateOrdersConfig,
     presets={
-        "smoke": Config(
+        "smoke": GateOrdersConfig(
             parts=(
-                Part("fc", DataSpec("digits", n_train=400), NetSpec("fc", 32, 4), Recipe("adam", 3e-3, epochs=2), 4,
-                     n_orders=3, more_regimes=("DL", "FR-DI"), n_more_orders=1),
-                Part("cnn", DataSpec("digits", n_train=200, n_test=100), NetSpec("gconv", channels=(6,) * 3, hidden=()),
-                     Recipe("adam", 1e-2, epochs=1), 2, regimes=("FL",), n_orders=2, inputs=("image",), seeds=(0,)),
+                GateOrdersPart(
+                    "fc",
+                    DataSpec("digits", n_train=400),
+                    NetSpec("fc", 32, 4),
+                    TrainingRecipe("adam", 3e-3, epochs=2),
+                    4,
+                    n_orders=3,
+                    more_regimes=("DL", "FR-DI"),
+                    n_more_orders=1,
+                ),
+                GateOrdersPart(
+                    "cnn",
+                    DataSpec("digits", n_train=200, n_test=100),
+                    NetSpec("gconv", channels=(6,) * 3, hidden=()),
+                    TrainingRecipe("adam", 1e-2, epochs=1),
+                    2,
+                    regimes=("FL",),
+                    n_orders=2,
+                    inputs=("image",),
+                    seeds=(0,),
+                ),
             )
         ),
-        "cpu": Config(parts=(_FC, _CNN)),
-        "paper": Config(
+        "cpu": GateOrdersConfig(parts=(_FC, _CNN)),
+        "paper": GateOrdersConfig(
             parts=(
                 _PAPER_FC,
-                replace(_PAPER_FC, name="cnn", data=DataSpec("cifar10"),
-                        net=NetSpec("gconv", channels=(128,) * 4, hidden=())),
+                replace(
+                    _PAPER_FC,
+                    name="cnn",
+                    data=DataSpec("cifar10"),
+                    net=NetSpec("gconv", channels=(128,) * 4, hidden=()),
+                ),
             )
         ),
     },
@@ -313,6 +392,6 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     summary=summary,
-)  # fmt: skip
+)
 
 run = EXPERIMENT.run

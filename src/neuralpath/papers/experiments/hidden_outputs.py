@@ -9,9 +9,8 @@ from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.grey import pack_images, unpack_images
 from neuralpath.papers.experiments.label_noise import FITTED_CNN
 from neuralpath.papers.experiments.printed_results import printed
-from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
 from neuralpath.papers.experiments.settings import check_integers, check_shares
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import Cell, Pictures, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork, ValueInputName
 from neuralpath.papers.runs import Task, Weights
@@ -19,7 +18,7 @@ from neuralpath.papers.runs import Task, Weights
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from neuralpath.papers.runs import Calibration, RunDirectory
+    from neuralpath.papers.runs import RunDirectory
 
 REVERSED = "FL, reversed gates, random input"
 
@@ -43,13 +42,13 @@ class DrawHiddenLayers(Task):
 
     @property
     def _network(self) -> TrainNetwork:
-        assert isinstance(self.network.work, TrainNetwork)
-        return self.network.work
+        assert isinstance(self.network.task, TrainNetwork)
+        return self.network.task
 
     @property
     def _gated(self) -> TrainGated:
-        assert isinstance(self.gated.work, TrainGated)
-        return self.gated.work
+        assert isinstance(self.gated.task, TrainGated)
+        return self.gated.task
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """As `Task.run`."""
@@ -75,14 +74,6 @@ class DrawHiddenLayers(Task):
                 for index in range(len(x))
             ]
         }
-
-    def seconds(self, calibration: "Calibration") -> float:
-        """As `Task.seconds`: a few forward passes, and reading the data."""
-        return 5.0
-
-    def memory(self) -> int:
-        """As `Task.memory`."""
-        return self._network.data.n_bytes + (64 << 20)
 
 
 def hidden_layers(model: "nn.Module", part: "nn.Module", x: "Tensor") -> "tuple[list[Tensor], Tensor]":
@@ -113,12 +104,12 @@ def _packed(images: "Tensor") -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Config:
+class HiddenOutputsConfig:
     """A convolutional network, and how long its gates are used."""
 
     data: DataSpec
     net: NetSpec
-    recipe: Recipe
+    recipe: TrainingRecipe
     """Of the weights behind the gates."""
     source_epochs: int
     """Epochs of the ReLU network whose gates they take: those of its best epoch on the test data."""
@@ -148,7 +139,7 @@ class Config:
         check_integers(1, **{"recipe.epochs": self.recipe.epochs})  # the best of them is drawn
 
 
-def relu_network(config: Config, seed: int) -> TrainNetwork:
+def relu_network(config: HiddenOutputsConfig, seed: int) -> TrainNetwork:
     """The standard network."""
     if config.source_accuracy is None:
         training = replace(config.recipe, epochs=config.source_epochs).training()
@@ -157,23 +148,29 @@ def relu_network(config: Config, seed: int) -> TrainNetwork:
     return TrainNetwork(data_of_seed(config.data, seed), config.net, training, seed)
 
 
-def _gates(config: Config, seed: int) -> Weights:
+def _gates(config: HiddenOutputsConfig, seed: int) -> Weights:
     """The weights of the standard network whose gates are taken."""
     return Weights(relu_network(config, seed), "best" if config.source_accuracy is None else "last")
 
 
-def rows_of(config: Config) -> dict[str, Seeds]:
+def rows_of(config: HiddenOutputsConfig) -> dict[str, Seeds]:
     """The standard network, the one of the figure, and what lies between them."""
     backwards = tuple(reversed(range(len(config.net.channels))))
 
     def gated(order: tuple[int, ...] | None, value_input: ValueInputName) -> Seeds:
         return {
             seed: TrainGated(
-                data_of_seed(config.data, seed), config.net, config.recipe.training(), "FL", seed,
-                _gates(config, seed), order, value_input,
+                data_of_seed(config.data, seed),
+                config.net,
+                config.recipe.training(),
+                "FL",
+                seed,
+                _gates(config, seed),
+                order,
+                value_input,
             )
             for seed in config.seeds
-        }  # fmt: skip
+        }
 
     return {
         "ReLU": {seed: relu_network(config, seed) for seed in config.seeds},
@@ -183,18 +180,18 @@ def rows_of(config: Config) -> dict[str, Seeds]:
     }
 
 
-def _drawing(config: Config) -> DrawHiddenLayers:
+def _drawing(config: HiddenOutputsConfig) -> DrawHiddenLayers:
     seed = config.seeds[0]
     task = rows_of(config)[REVERSED][seed]
     return DrawHiddenLayers(_gates(config, seed), Weights(task, "best"), config.n_images, config.n_channels)
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: HiddenOutputsConfig) -> tuple[Task, ...]:
     """The networks, and the drawing of the first seed."""
     return (*(task for runs in rows_of(config).values() for task in runs.values()), _drawing(config))
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: HiddenOutputsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies, comparisons, and the pictures."""
     rows = rows_of(config)
     about = f"{config.data.label} {config.net.label}"
@@ -203,13 +200,20 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
         best = accuracy(runs, results)
         figure = printed(regime={REVERSED: "reversed gates and random input"}.get(name, name), architecture="CNN 4x128")
         known = figure if config.data.name == "cifar10" else None
-        table.append((
-            name, best, *beside(best, known), accuracy(runs, results, "last"),
-            accuracy(runs, results, "last", "train_accuracy"),
-        ))  # fmt: skip
+        table.append(
+            (
+                name,
+                best,
+                *beside(best, known),
+                accuracy(runs, results, "last"),
+                accuracy(runs, results, "last", "train_accuracy"),
+            )
+        )
     note = f"Test accuracy, mean ± standard deviation (seeds). {finished(rows.values(), results)}"
-    pairs = {f"{name} - {other}": (rows[name], rows[other]) for name, other in
-             ((REVERSED, "ReLU"), (REVERSED, "FL"), ("FL, reversed gates", "FL"))}  # fmt: skip
+    pairs = {
+        f"{name} - {other}": (rows[name], rows[other])
+        for name, other in ((REVERSED, "ReLU"), (REVERSED, "FL"), ("FL, reversed gates", "FL"))
+    }
     columns = ("network", "best epoch %", "paper %", "difference", "last epoch %", "training %")
     return (
         Table(f"Reversed gates and a random input: {about}", columns, tuple(table), note),
@@ -218,7 +222,7 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     )
 
 
-def _pictures(config: Config, results: Results, about: str) -> tuple[Pictures, ...]:
+def _pictures(config: HiddenOutputsConfig, results: Results, about: str) -> tuple[Pictures, ...]:
     drawing = _drawing(config)
     if drawing not in results:
         return ()
@@ -240,19 +244,29 @@ EXPERIMENT = Experiment(
     name="hidden-outputs",
     description="hidden-layer pictures: ReLU network beside one with reversed gates and a fixed random input",
     source="P2 fig. 5, P3 fig. 3",
-    config=Config,
+    config=HiddenOutputsConfig,
     presets={
-        "smoke": Config(
-            DataSpec("digits", n_train=100, n_test=50), NetSpec("gconv", channels=(4,) * 3, hidden=()),
-            Recipe("adam", 1e-2, epochs=1), source_epochs=2,
+        "smoke": HiddenOutputsConfig(
+            DataSpec("digits", n_train=100, n_test=50),
+            NetSpec("gconv", channels=(4,) * 3, hidden=()),
+            TrainingRecipe("adam", 1e-2, epochs=1),
+            source_epochs=2,
         ),
-        "cpu": Config(
-            FITTED_CNN.data, FITTED_CNN.net, FITTED_CNN.recipe, FITTED_CNN.upstream_epochs, FITTED_CNN.seeds,
-            source_accuracy=FITTED_CNN.clean_accuracy, measured_every=FITTED_CNN.measured_every,
+        "cpu": HiddenOutputsConfig(
+            FITTED_CNN.data,
+            FITTED_CNN.net,
+            FITTED_CNN.recipe,
+            FITTED_CNN.upstream_epochs,
+            FITTED_CNN.seeds,
+            source_accuracy=FITTED_CNN.clean_accuracy,
+            measured_every=FITTED_CNN.measured_every,
         ),
-        "paper": Config(
-            DataSpec("cifar10"), NetSpec("gconv", channels=(128,) * 4, hidden=()), Recipe(epochs=100),
-            source_epochs=100, seeds=(0, 1, 2, 3, 4),
+        "paper": HiddenOutputsConfig(
+            DataSpec("cifar10"),
+            NetSpec("gconv", channels=(128,) * 4, hidden=()),
+            TrainingRecipe(epochs=100),
+            source_epochs=100,
+            seeds=(0, 1, 2, 3, 4),
         ),
     },
     reduced={
@@ -263,6 +277,6 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     summary=summary,
-)  # fmt: skip
+)
 
 run = EXPERIMENT.run

@@ -1,7 +1,6 @@
 """Runs of the experiment `theorem`: draws of the value tangent kernel, and its change in training."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from neuralpath.graph import PathGraph
-    from neuralpath.papers.runs import Calibration, RunDirectory
+    from neuralpath.papers.runs import RunDirectory
 
 DrawnFamily = Literal["fc", "cnn", "residual", "open"]
 FirstLayer = Literal["width", "in"]
@@ -66,19 +65,6 @@ class DrawKernels(Task):
             "eigenvalue_ratios": [low, high],
             "mean_off_in_errors": float(((drawn.mean - drawn.expected).abs() / drawn.standard_error).median()),
         }
-
-    def seconds(self, calibration: "Calibration") -> float:
-        """As `Task.seconds`."""
-        # A convolution uses each weight of its window at every position, in a few passes for all of them.
-        convolved = 3 * 3 if self.family == "cnn" else 1
-        return _draw_seconds(calibration, convolved * self.width**2 * max(1, self.depth - 2), self.depth, self.n_draws)
-
-    def memory(self) -> int:
-        """As `Task.memory`."""
-        window = 3 if self.family == "cnn" else 1
-        positions = 12 if self.family == "cnn" else 1
-        weights = self.width**2 * window * self.depth
-        return 6 * 4 * weights + 8 * 4 * self.n_examples * positions * self.width * self.depth
 
     def inputs(self) -> "Tensor":
         """Drawn from the seed."""
@@ -154,14 +140,6 @@ class ApproachLimits(Task):
             "between_limits": float(apart),
         }
 
-    def seconds(self, calibration: "Calibration") -> float:
-        """As `Task.seconds`."""
-        return _draw_seconds(calibration, 2 * self.width**2 * max(1, self.depth - 2), self.depth, self.n_draws)
-
-    def memory(self) -> int:
-        """As `Task.memory`."""
-        return 6 * 4 * self.width**2 * self.depth
-
 
 def _limits(graph: "PathGraph", x: "Tensor", depth: int) -> "dict[str, Tensor]":
     """Of weights of variance 2 / width everywhere: those that made the gates, and others."""
@@ -210,27 +188,6 @@ class TrainLazily(Task):
             runs.append(_trained(model, graph, x, y, self.n_steps_trained))
         return {name: [run[name] for run in runs] for name in runs[0]}
 
-    def seconds(self, calibration: "Calibration") -> float:
-        """As `Task.seconds`."""
-        width, few = 512, 10
-
-        def prepare() -> Callable[[], object]:
-            import torch
-
-            from neuralpath import nets
-
-            model, x = nets.FC(LAZY_INPUTS, width, 3), torch.rand(self.n_examples, LAZY_INPUTS)
-            return lambda: _descend(model, x, x[:, :1], few, 1e-9)
-
-        key = f"descent w{width} n{self.n_examples} {few} steps"
-        unit = calibration.seconds(key, prepare, repeats=1) / (few * width**2)
-        n_weights = self.width**2 * max(1, self.depth - 2)
-        return SETTING_UP + self.n_networks * self.n_steps_trained * max(n_weights * unit, 2e-4)
-
-    def memory(self) -> int:
-        """As `Task.memory`."""
-        return 6 * 4 * self.width**2 * self.depth
-
 
 def _trained(model: "nn.Module", graph: "PathGraph", x: "Tensor", y: "Tensor", n_steps: int) -> dict[str, float]:
     """Shares: of gates that differ in the end, of the kernel that changed, of the prediction of the fixed kernel."""
@@ -256,11 +213,11 @@ def _trained(model: "nn.Module", graph: "PathGraph", x: "Tensor", y: "Tensor", n
 def _descend(model: "nn.Module", x: "Tensor", y: "Tensor", n_steps: int, rate: float) -> None:
     import torch
 
-    optimiser = torch.optim.SGD(model.parameters(), lr=rate)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
     for _ in range(n_steps):
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         (0.5 * (model(x) - y).square().sum()).backward()
-        optimiser.step()
+        optimizer.step()
 
 
 LAYER = 1e-3
@@ -268,22 +225,3 @@ LAYER = 1e-3
 
 SETTING_UP = 0.5
 """Seconds to read a network as a graph and to compute expectation or limit, whatever its width."""
-
-
-def _draw_seconds(calibration: "Calibration", n_weights: int, n_layers: int, n_draws: int) -> float:
-    """Drawing and differentiating takes about as long for each weight."""
-    width, few = 512, 4
-
-    def prepare() -> Callable[[], object]:
-        from neuralpath.graph import trace
-        from neuralpath.kernels import concentration
-
-        task = DrawKernels("fc", width, 4, 8, few)
-        x = task.inputs()
-        graph = trace(task.network(), x[:1])
-        concentration(graph, x[:2], 2, generator=seeded(0, "calibration"))
-        return lambda: concentration(graph, x, few, generator=seeded(0, "calibration"))
-
-    seconds = calibration.seconds(f"value kernels w{width}", prepare, repeats=1)
-    by_weights = n_weights * seconds / (few * (N_INPUTS + 2 * width) * width)
-    return SETTING_UP + n_draws * (n_layers * LAYER + by_weights)

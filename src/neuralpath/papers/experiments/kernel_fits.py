@@ -13,7 +13,7 @@ from neuralpath.papers.runs import DamagedTensors, Task, Weights, read_tensors, 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-    from neuralpath.papers.runs import Calibration, RunDirectory
+    from neuralpath.papers.runs import RunDirectory
 
 KernelName = Literal["linear", "path", "limit-path", "limit-tangent"]
 
@@ -55,7 +55,7 @@ class FitKernel(Task):
     @property
     def dependencies(self) -> tuple[Task, ...]:
         """As `Task.dependencies`."""
-        return () if self.gates is None else (self.gates.work,)
+        return () if self.gates is None else (self.gates.task,)
 
     @property
     def n_steps(self) -> int:
@@ -66,7 +66,7 @@ class FitKernel(Task):
         """The network whose kernel it is, in double precision."""
         model = self.net.make(self.data.shape, self.data.n_outputs, seeded(self.seed, "network"))
         if self.gates is not None and directory is not None:
-            model.load_state_dict(directory.weights_of(self.gates.work, self.gates.which))
+            model.load_state_dict(directory.weights_of(self.gates.task, self.gates.which))
         return model.double().eval()
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
@@ -99,36 +99,6 @@ class FitKernel(Task):
             },
             "converged": bool(machine.report_.converged),
         }
-
-    def seconds(self, calibration: "Calibration") -> float:
-        """As `Task.seconds`: the kernel's time grows with the pairs, the solver's with the cube of the examples."""
-        import torch
-
-        n_train, n_test = self._sizes()
-        few, size = 12 if self.net.family != "fc" else 512, 1000
-
-        def prepare() -> Callable[[], object]:
-            x = torch.rand(few, *self.data.shape, dtype=torch.float64)
-            kernel = _kernel_of(self.kernel, self.make(), x)
-            kernel(x[:2], x[:2])
-            return partial(kernel, x, x)
-
-        key = f"kernel {self.kernel} {self.net.label} {self.data.shape} {few}"
-        block = calibration.seconds(key, prepare, repeats=1)
-        matrix = torch.eye(size, dtype=torch.float64) * size + 1
-        solved = calibration.seconds(f"cholesky {size}", lambda: lambda: torch.linalg.cholesky(matrix))
-        decomposed = calibration.seconds(f"eigenvectors {size}", lambda: lambda: torch.linalg.eigh(matrix))
-        product = calibration.seconds(f"product {size} 10", lambda: lambda: matrix @ matrix[:, :10])
-        pairs = n_train * n_train / 2 + n_train * n_test
-        exact = n_train <= DENSE_LIMIT
-        fitted = solved * (n_train / size) ** 3 if exact else STEPS * product * (n_train / size) ** 2
-        return block * pairs / few**2 + fitted + decomposed * (min(self.n_chosen_on, n_train) / size) ** 3
-
-    def memory(self) -> int:
-        """As `Task.memory`."""
-        n_train, n_test = self._sizes()
-        chosen = min(self.n_chosen_on, n_train)
-        return self.data.n_bytes + 8 * (2 * n_train**2 + 2 * n_train * n_test + 4 * chosen**2)
 
     def _sizes(self) -> tuple[int, int]:
         n_train, n_test = self.data.n_images

@@ -1,6 +1,5 @@
 """The value and the feature part of the tangent kernel while weights and gates are learnt: P1 section 6."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ from neuralpath.papers.experiments.settings import check_given, check_integers, 
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
-from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, optimiser_label, run_training, seeded
+from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, optimizer_label, run_training, seeded
 from neuralpath.papers.runs import Task
 from neuralpath.training import SGD, TrainingConfig
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from torch import Tensor
 
-    from neuralpath.papers.runs import Calibration, RunDirectory
+    from neuralpath.papers.runs import RunDirectory
     from neuralpath.training import TrainingMoment
 
 PARTS = ("value", "feature")
@@ -45,7 +44,7 @@ class TraceKernelParts(Task):
     def label(self) -> str:
         """As `Task.label`."""
         what = f"kernel-parts {self.data.label} {self.net.label} {self.regime}"
-        return f"{what} {optimiser_label(self.training)} seed{self.seed}"
+        return f"{what} {optimizer_label(self.training)} seed{self.seed}"
 
     @property
     def n_steps(self) -> int:
@@ -67,23 +66,6 @@ class TraceKernelParts(Task):
         result = run_training(self.trained().make(directory), self, directory, measure=measure)
         measured = [{"epoch": line["step"], **line["parts"]} for line in directory.metrics() if "parts" in line]
         return {"measured": measured, **result}
-
-    def seconds(self, calibration: "Calibration") -> float:
-        """As `Task.seconds`."""
-        import torch
-
-        def prepare() -> Callable[[], object]:
-            model, x = self.trained().make().eval(), torch.rand(self.n_examples, *self.data.shape)
-            _parts(model, x[:2])
-            return lambda: _parts(model, x)
-
-        once = calibration.seconds(f"tangent parts {self.net.label} {self.n_examples}", prepare, repeats=1)
-        return self.trained().seconds(calibration) + (self.training.epochs // self.every + 2) * once
-
-    def memory(self) -> int:
-        """As `Task.memory`."""
-        units = self.net.width * self.net.depth
-        return self.trained().memory() + 16 * self.n_examples * units * self.data.n_outputs + 16 * self.n_examples**2
 
     def measured(self, data_dir: "Path | None" = None) -> "Tensor":
         """The examples that are measured, the same for every seed of the network."""
@@ -109,11 +91,11 @@ def _parts(model: Any, x: "Tensor") -> dict[str, dict[str, float]]:
 
 _DATA = DataSpec("mnist")
 _NET = NetSpec("fc", width=128, depth=6)
-_TRAINING = TrainingConfig(epochs=60, batch_size=32, optimiser=SGD(1e-2))
+_TRAINING = TrainingConfig(epochs=60, batch_size=32, optimizer=SGD(1e-2))
 
 
 @dataclass(frozen=True)
-class Config:
+class KernelPartsConfig:
     """Trace and Frobenius norm of the parts of the tangent kernel during training."""
 
     data: DataSpec = _DATA
@@ -142,18 +124,18 @@ class Config:
             )
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: KernelPartsConfig) -> tuple[Task, ...]:
     """A run for each regime and seed."""
     return tuple(_task(config, regime, seed) for regime in config.regimes for seed in config.seeds)
 
 
-def _task(config: Config, regime: GatedRegime, seed: int) -> TraceKernelParts:
+def _task(config: KernelPartsConfig, regime: GatedRegime, seed: int) -> TraceKernelParts:
     return TraceKernelParts(
         config.data, config.net, config.training, regime, config.beta, config.n_examples, config.every, seed
-    )  # fmt: skip
+    )
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: KernelPartsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Both parts before and after training, their ratio over training, their course, and the accuracies."""
     groups = {
         regime: [results[task] for seed in config.seeds if (task := _task(config, regime, seed)) in results]
@@ -163,8 +145,10 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     moments = ("before training", 0), ("first epoch measured", 1), ("last epoch", -1)
     rows: list[tuple[Cell, ...]] = [
         (regime, norm, name, *_sizes(runs, norm, index))
-        for regime, runs in groups.items() for norm in NORMS for name, index in moments
-    ]  # fmt: skip
+        for regime, runs in groups.items()
+        for norm in NORMS
+        for name, index in moments
+    ]
     table = Table(
         "Parts of the tangent kernel",
         ("regime", "size", "when", "K^V", "K^F", "K^F / K^V", "least in training", "largest in training"),
@@ -173,25 +157,33 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
         f"numbers; gates that are fixed have no K^F. {note}",
     )
     accuracies = Table(
-        "Test accuracy of the same networks in %", ("regime", "best epoch", "last epoch"),
+        "Test accuracy of the same networks in %",
+        ("regime", "best epoch", "last epoch"),
         tuple(
             (regime, *(spread(100 * run[when]["test_accuracy"] for run in runs if run[when]) for when in BEST_AND_LAST))
             for regime, runs in groups.items()
         ),
         note,
-    )  # fmt: skip
+    )
     decoupled = groups.get("DL", [])
     figures = [
         Curves(
-            f"{title} of the parts in decoupled learning", "epoch", title,
-            curves({
-                f"K^{part[0].upper()}": [
-                    {float(point["epoch"]): point[part][norm] for point in run["measured"]} for run in decoupled
-                ] for part in PARTS
-            }),
-            log_y=True, note=note,
-        ) for norm, title in NORMS.items()
-    ]  # fmt: skip
+            f"{title} of the parts in decoupled learning",
+            "epoch",
+            title,
+            curves(
+                {
+                    f"K^{part[0].upper()}": [
+                        {float(point["epoch"]): point[part][norm] for point in run["measured"]} for run in decoupled
+                    ]
+                    for part in PARTS
+                }
+            ),
+            log_y=True,
+            note=note,
+        )
+        for norm, title in NORMS.items()
+    ]
     return (table, *figures, accuracies)
 
 
@@ -201,22 +193,28 @@ def _sizes(runs: list[dict[str, Any]], norm: str, index: int) -> tuple[Spread | 
     features = [[point["feature"][norm] for point in run["measured"]] for run in runs]
     ratios = [[f / v for v, f in zip(vs, fs, strict=True)] for vs, fs in zip(values, features, strict=True)]
     return (
-        spread(v[index] for v in values), spread(f[index] for f in features), spread(r[index] for r in ratios),
-        spread(min(r) for r in ratios), spread(max(r) for r in ratios),
-    )  # fmt: skip
+        spread(v[index] for v in values),
+        spread(f[index] for f in features),
+        spread(r[index] for r in ratios),
+        spread(min(r) for r in ratios),
+        spread(max(r) for r in ratios),
+    )
 
 
-_PAPER = Config()
+_PAPER = KernelPartsConfig()
 
 EXPERIMENT = Experiment(
     name="kernel-parts",
     description="value and feature part of the tangent kernel while weights and gates are learnt",
     source="P1 section 6",
-    config=Config,
+    config=KernelPartsConfig,
     presets={
-        "smoke": Config(
-            data=DataSpec("digits", n_train=400, n_test=100), net=NetSpec("fc", width=32, depth=4),
-            training=replace(_TRAINING, epochs=3, optimiser=SGD(0.1)), n_examples=20, seeds=(0, 1, 2),
+        "smoke": KernelPartsConfig(
+            data=DataSpec("digits", n_train=400, n_test=100),
+            net=NetSpec("fc", width=32, depth=4),
+            training=replace(_TRAINING, epochs=3, optimizer=SGD(0.1)),
+            n_examples=20,
+            seeds=(0, 1, 2),
         ),
         "cpu": _PAPER,
         "paper": _PAPER,
@@ -226,6 +224,6 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     summary=summary,
-)  # fmt: skip
+)
 
 run = EXPERIMENT.run

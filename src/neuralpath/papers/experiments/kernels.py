@@ -8,17 +8,16 @@ from neuralpath.papers.experiments import accuracy_tables
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.kernel_fits import FitKernel, KernelName
 from neuralpath.papers.experiments.printed_results import Printed, printed
-from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
 from neuralpath.papers.experiments.seed_means import curves, finished, spread
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.statistics import paired
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.experiments.widened import WidenValue
 from neuralpath.papers.runs import Task, Weights
 
-Part = Literal["dense", "images", "widened"]
+KernelsPart = Literal["dense", "images", "widened"]
 GatesOf = Literal["random", "learnt"]
 
 RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
@@ -39,9 +38,11 @@ NETWORKS: dict[str, str] = {
 TITLES = {str(name): title for name, title in (*NETWORKS.items(), *KERNELS.items())}
 
 PRINTED = {
-    "limit-tangent": ("CNTK", "kernel regression"), "FL": ("GCONV", "FL"), "FR-II": ("GCONV", "FR-II"),
+    "limit-tangent": ("CNTK", "kernel regression"),
+    "FL": ("GCONV", "FL"),
+    "FR-II": ("GCONV", "FR-II"),
     "relu": ("GCONV", "ReLU"),
-}  # fmt: skip
+}
 """Architecture and regime of the figures that the papers compare on CIFAR-10."""
 
 _DENSE_DATA = DataSpec("mnist", n_train=10_000)
@@ -50,34 +51,34 @@ _IMAGE_DATA = DataSpec("cifar10", n_train=1000, n_test=1000, size=16)
 _IMAGE_NET = NetSpec("gconv", channels=(16, 16, 32, 32), hidden=(64, 64), bias=False)
 _WIDE_DATA = DataSpec("mnist", n_train=500, n_test=1000)
 _WIDE_NET = NetSpec("fc", width=32, depth=4, bias=False)
-_DENSE_RECIPE = Recipe("adam", 3e-4, epochs=40)
-_IMAGE_RECIPE = Recipe("adam", 1e-3, epochs=100)
-_WIDE_RECIPE = Recipe("adam", 1e-3, epochs=60)
+_DENSE_RECIPE = TrainingRecipe("adam", 3e-4, epochs=40)
+_IMAGE_RECIPE = TrainingRecipe("adam", 1e-3, epochs=100)
+_WIDE_RECIPE = TrainingRecipe("adam", 1e-3, epochs=60)
 
 
 @dataclass(frozen=True)
-class Config:
+class KernelsConfig:
     """Kernel regression with path kernels and limit kernels against networks, on the same examples."""
 
-    only: tuple[Part, ...] = ("dense", "images", "widened")
+    only: tuple[KernelsPart, ...] = ("dense", "images", "widened")
     """Parts to run: fully connected networks, convolutional ones, and value networks made wider."""
     dense_data: DataSpec = _DENSE_DATA
     dense_net: NetSpec = _DENSE_NET
-    dense_recipe: Recipe = _DENSE_RECIPE
+    dense_recipe: TrainingRecipe = _DENSE_RECIPE
     image_data: DataSpec = _IMAGE_DATA
     image_net: NetSpec = _IMAGE_NET
     """Its kernel of infinite width is the CNTK with pooling."""
-    image_recipe: Recipe = _IMAGE_RECIPE
+    image_recipe: TrainingRecipe = _IMAGE_RECIPE
     wide_data: DataSpec = _WIDE_DATA
     wide_net: NetSpec = _WIDE_NET
     """The network whose gates are repeated."""
-    wide_recipe: Recipe = _WIDE_RECIPE
+    wide_recipe: TrainingRecipe = _WIDE_RECIPE
     """How the network is trained whose learnt gates are repeated."""
     repeats: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     """How often each gate is repeated in a wider value network."""
     wide_steps: int = 300
     """Steps of gradient descent of the wider value networks."""
-    wide_rate: float = 0.25
+    wide_lr: float = 0.25
     """Their learning rate as a share of the largest that is stable for the expected kernel."""
     kernels: tuple[KernelOf, ...] = tuple(KERNELS)
     """Kernels of the first two parts; the path kernel of infinite width is that of fully connected networks only."""
@@ -91,7 +92,7 @@ class Config:
         check_given(only=self.only, ridges=self.ridges, repeats=self.repeats)
         check_integers(1, repeats=self.repeats, wide_steps=self.wide_steps)
         check_integers(2, n_chosen_on=self.n_chosen_on)
-        check_positive(wide_rate=self.wide_rate)
+        check_positive(wide_lr=self.wide_lr)
         if not all(0 <= ridge < math.inf for ridge in self.ridges):
             raise ValueError(f"`ridges` must be finite numbers, 0 or more, got {self.ridges}.")
 
@@ -102,10 +103,10 @@ class _Case:
 
     data: DataSpec
     net: NetSpec
-    recipe: Recipe
+    recipe: TrainingRecipe
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: KernelsConfig) -> tuple[Task, ...]:
     """The networks and kernels of each part."""
     found: list[Task] = []
     for part in config.only:
@@ -115,12 +116,14 @@ def tasks(config: Config) -> tuple[Task, ...]:
     if "widened" in config.only:
         found += [
             widened(config, gates, repeats, seed)
-            for gates in ("random", "learnt") for repeats in config.repeats for seed in config.seeds
-        ]  # fmt: skip
+            for gates in ("random", "learnt")
+            for repeats in config.repeats
+            for seed in config.seeds
+        ]
     return tuple(found)
 
 
-def _case(config: Config, part: Part) -> _Case:
+def _case(config: KernelsConfig, part: KernelsPart) -> _Case:
     if part == "dense":
         return _Case(config.dense_data, config.dense_net, config.dense_recipe)
     if part == "images":
@@ -128,20 +131,20 @@ def _case(config: Config, part: Part) -> _Case:
     return _Case(config.wide_data, config.wide_net, config.wide_recipe)
 
 
-def network(config: Config, part: Part, seed: int) -> TrainNetwork:
+def network(config: KernelsConfig, part: KernelsPart, seed: int) -> TrainNetwork:
     """The ReLU network whose gates are learnt; its last epoch is taken, so that test data choose nothing."""
     case = _case(config, part)
     return TrainNetwork(data_of_seed(case.data, seed), case.net, case.recipe.training(), seed)
 
 
-def gated(config: Config, part: Part, regime: Literal["FL", "FR-II"], seed: int) -> TrainGated:
+def gated(config: KernelsConfig, part: KernelsPart, regime: Literal["FL", "FR-II"], seed: int) -> TrainGated:
     """The network behind learnt or random gates, on the same examples."""
     case = _case(config, part)
     gates = Weights(network(config, part, seed)) if regime == "FL" else None
     return TrainGated(data_of_seed(case.data, seed), case.net, case.recipe.training(), regime, seed, gates)
 
 
-def regression(config: Config, part: Part, kernel: KernelOf, seed: int) -> FitKernel:
+def regression(config: KernelsConfig, part: KernelsPart, kernel: KernelOf, seed: int) -> FitKernel:
     """Kernel regression with one of `KERNELS`."""
     case = _case(config, part)
     gates = Weights(network(config, part, seed)) if kernel == "path-learnt" else None
@@ -149,15 +152,20 @@ def regression(config: Config, part: Part, kernel: KernelOf, seed: int) -> FitKe
     return FitKernel(data_of_seed(case.data, seed), case.net, name, config.ridges, config.n_chosen_on, gates, seed)
 
 
-def widened(config: Config, gates: GatesOf, repeats: int, seed: int) -> WidenValue:
+def widened(config: KernelsConfig, gates: GatesOf, repeats: int, seed: int) -> WidenValue:
     """A value network behind gates that are each repeated."""
     return WidenValue(
-        data_of_seed(config.wide_data, seed), config.wide_net, repeats, config.wide_steps, config.wide_rate,
-        Weights(network(config, "widened", seed)) if gates == "learnt" else None, seed,
-    )  # fmt: skip
+        data_of_seed(config.wide_data, seed),
+        config.wide_net,
+        repeats,
+        config.wide_steps,
+        config.wide_lr,
+        Weights(network(config, "widened", seed)) if gates == "learnt" else None,
+        seed,
+    )
 
 
-def _rows(config: Config, part: Part) -> dict[str, dict[int, Task]]:
+def _rows(config: KernelsConfig, part: KernelsPart) -> dict[str, dict[int, Task]]:
     """The runs of each row of a table, by seed."""
     rows: dict[str, dict[int, Task]] = {"relu": {seed: network(config, part, seed) for seed in config.seeds}}
     for regime in ("FL", "FR-II"):
@@ -169,7 +177,7 @@ def _rows(config: Config, part: Part) -> dict[str, dict[int, Task]]:
     return rows
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: KernelsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies of kernels and networks, paired comparisons, and networks that tend to their kernel."""
     parts: list[SummaryItem] = []
     for part in config.only:
@@ -177,7 +185,7 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     return tuple(parts)
 
 
-def _accuracies(config: Config, results: Results, part: Part) -> list[SummaryItem]:
+def _accuracies(config: KernelsConfig, results: Results, part: KernelsPart) -> list[SummaryItem]:
     rows, case = _rows(config, part), _case(config, part)
     note = finished([task for runs in rows.values() for task in runs.values()], results)
     cells: list[tuple[Cell, ...]] = []
@@ -193,10 +201,16 @@ def _accuracies(config: Config, results: Results, part: Part) -> list[SummaryIte
             trained = spread(100 * run["train_accuracy"] for run in found)
             ridge = ", ".join(sorted({f"{run['ridge']:g}" for run in found})) or None
         figure = _printed(part, name)
-        cells.append((
-            TITLES[name], last, best, trained, ridge,
-            *accuracy_tables.beside(best if name in NETWORKS else last, figure),
-        ))  # fmt: skip
+        cells.append(
+            (
+                TITLES[name],
+                last,
+                best,
+                trained,
+                ridge,
+                *accuracy_tables.beside(best if name in NETWORKS else last, figure),
+            )
+        )
     about = (
         f"{case.data.label}, {case.net.label}. Ridges in units of the mean diagonal, chosen by leaving one out on "
         f"{config.n_chosen_on:,} training examples or fewer. "
@@ -212,22 +226,29 @@ def _accuracies(config: Config, results: Results, part: Part) -> list[SummaryIte
     return [table, _comparisons(rows, results, part, note)]
 
 
-def _printed(part: Part, name: str) -> Printed | None:
+def _printed(part: KernelsPart, name: str) -> Printed | None:
     if part != "images" or name not in PRINTED:
         return None
     architecture, regime = PRINTED[name]
     if architecture == "CNTK":
         return printed(architecture=architecture, regime=regime)
-    return printed(paper="P1", where="table 2", architecture=architecture, optimiser="Adam", regime=regime)
+    return printed(paper="P1", where="table 2", architecture=architecture, optimizer="Adam", regime=regime)
 
 
-def _comparisons(rows: dict[str, dict[int, Task]], results: Results, part: Part, note: str) -> Table:
+def _comparisons(rows: dict[str, dict[int, Task]], results: Results, part: KernelsPart, note: str) -> Table:
     """Paired by seed; networks with their last epoch."""
     pairs = (
-        ("path-learnt", "path-random"), ("path-learnt", "limit-tangent"), ("limit-tangent", "path-random"),
-        ("path-learnt", "linear"), ("FL", "path-learnt"), ("FR-II", "path-random"), ("FL", "limit-tangent"),
-        ("limit-tangent", "FR-II"), ("FL", "FR-II"), ("relu", "limit-tangent"),
-    )  # fmt: skip
+        ("path-learnt", "path-random"),
+        ("path-learnt", "limit-tangent"),
+        ("limit-tangent", "path-random"),
+        ("path-learnt", "linear"),
+        ("FL", "path-learnt"),
+        ("FR-II", "path-random"),
+        ("FL", "limit-tangent"),
+        ("limit-tangent", "FR-II"),
+        ("FL", "FR-II"),
+        ("relu", "limit-tangent"),
+    )
     cells: list[tuple[Cell, ...]] = []
     for first, second in pairs:
         if first not in rows or second not in rows:
@@ -236,9 +257,11 @@ def _comparisons(rows: dict[str, dict[int, Task]], results: Results, part: Part,
         names = [TITLES[name] for name in (first, second)]
         cells.append((*names, *((None, None) if found is None else (found.difference, found.exceeds))))
     return Table(
-        f"Paired comparisons ({part})", ("first", "second", "first - second in points", "in standard errors"),
-        tuple(cells), f"Networks with their last epoch. {note}",
-    )  # fmt: skip
+        f"Paired comparisons ({part})",
+        ("first", "second", "first - second in points", "in standard errors"),
+        tuple(cells),
+        f"Networks with their last epoch. {note}",
+    )
 
 
 def _tests(name: str, runs: dict[int, Task], results: Results) -> dict[int, float]:
@@ -247,7 +270,7 @@ def _tests(name: str, runs: dict[int, Task], results: Results) -> dict[int, floa
     return {seed: 100 * results[task]["test_accuracy"] for seed, task in runs.items() if task in results}
 
 
-def _widening(config: Config, results: Results) -> list[SummaryItem]:
+def _widening(config: KernelsConfig, results: Results) -> list[SummaryItem]:
     rows: list[tuple[Cell, ...]] = []
     distances: dict[str, list[dict[float, float | None]]] = {}
     found_works: list[Task] = []
@@ -263,55 +286,82 @@ def _widening(config: Config, results: Results) -> list[SummaryItem]:
                 if not run["diverged"]:
                     by_seed[seed][float(repeats * config.wide_net.width)] = run["distance"]
             names = ("network", "kernel", "interpolating", "agree", "distance", "train_error")
-            rows.append((
-                gates, repeats * config.wide_net.width,
-                *(spread(100 * run[name] for run in trained) for name in names),
-                len(found) - len(trained),
-            ))  # fmt: skip
+            rows.append(
+                (
+                    gates,
+                    repeats * config.wide_net.width,
+                    *(spread(100 * run[name] for run in trained) for name in names),
+                    len(found) - len(trained),
+                )
+            )
         distances[f"{gates} gates"] = list(by_seed.values())
     note = finished(found_works, results)
     return [
         Table(
             "Value networks behind repeated gates, and kernel regression with their path kernel (in %)",
-            ("gates", "width of the value network", "network", "kernel, as many steps", "kernel, to the end",
-             "same predictions", "distance of the outputs", "training error left", "runs that diverged"),
+            (
+                "gates",
+                "width of the value network",
+                "network",
+                "kernel, as many steps",
+                "kernel, to the end",
+                "same predictions",
+                "distance of the outputs",
+                "training error left",
+                "runs that diverged",
+            ),
             tuple(rows),
             f"Test accuracies after {config.wide_steps} steps of gradient descent on the squared loss; the kernel is "
             "the expected tangent kernel, a multiple of the path kernel that is the same at all widths. What a "
             f"network gives before training is taken off. Distances are relative. {note}",
         ),
         Curves(
-            "Networks tend to their kernel", "width of the value network", "distance of test outputs",
-            curves(distances), log_x=True, log_y=True, note=note,
+            "Networks tend to their kernel",
+            "width of the value network",
+            "distance of test outputs",
+            curves(distances),
+            log_x=True,
+            log_y=True,
+            note=note,
         ),
-    ]  # fmt: skip
+    ]
 
 
-_CPU = Config()
+_CPU = KernelsConfig()
 
 EXPERIMENT = Experiment(
     name="kernels",
     description="kernel regression with path kernels and kernels of infinite width, against the networks",
     source="P1 section 6, P2 section 6, P3 section 3",
-    config=Config,
+    config=KernelsConfig,
     presets={
-        "smoke": Config(
+        "smoke": KernelsConfig(
             dense_data=DataSpec("digits", n_train=200, n_test=100),
             dense_net=NetSpec("fc", width=32, depth=4, bias=False),
-            dense_recipe=Recipe("adam", 3e-3, epochs=10),
+            dense_recipe=TrainingRecipe("adam", 3e-3, epochs=10),
             image_data=DataSpec("digits", n_train=40, n_test=40, size=4),
             image_net=NetSpec("gconv", channels=(8, 8), hidden=(), bias=False),
-            image_recipe=Recipe("adam", 1e-2, epochs=5),
-            wide_data=DataSpec("digits", n_train=60, n_test=100), wide_net=NetSpec("fc", width=16, depth=3, bias=False),
-            wide_recipe=Recipe("adam", 1e-2, epochs=5), repeats=(1, 16), wide_steps=60, ridges=(1e-4, 1e-2, 1.0),
+            image_recipe=TrainingRecipe("adam", 1e-2, epochs=5),
+            wide_data=DataSpec("digits", n_train=60, n_test=100),
+            wide_net=NetSpec("fc", width=16, depth=3, bias=False),
+            wide_recipe=TrainingRecipe("adam", 1e-2, epochs=5),
+            repeats=(1, 16),
+            wide_steps=60,
+            ridges=(1e-4, 1e-2, 1.0),
             kernels=("linear", "path-random", "path-learnt", "limit-tangent"),
         ),
         "cpu": _CPU,
         "paper": replace(
-            _CPU, dense_data=DataSpec("mnist"), dense_recipe=Recipe("adam", 3e-4, epochs=100),
-            image_data=DataSpec("cifar10"), image_net=NetSpec("gconv", bias=False),
-            image_recipe=Recipe("adam", 3e-4, epochs=200), wide_data=DataSpec("mnist", n_train=2000),
-            wide_net=NetSpec("fc", width=128, depth=6, bias=False), repeats=(1, 2, 4, 8, 16, 32, 64), wide_steps=1000,
+            _CPU,
+            dense_data=DataSpec("mnist"),
+            dense_recipe=TrainingRecipe("adam", 3e-4, epochs=100),
+            image_data=DataSpec("cifar10"),
+            image_net=NetSpec("gconv", bias=False),
+            image_recipe=TrainingRecipe("adam", 3e-4, epochs=200),
+            wide_data=DataSpec("mnist", n_train=2000),
+            wide_net=NetSpec("fc", width=128, depth=6, bias=False),
+            repeats=(1, 2, 4, 8, 16, 32, 64),
+            wide_steps=1000,
             seeds=(0, 1, 2, 3, 4),
         ),
     },
@@ -323,6 +373,6 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     summary=summary,
-)  # fmt: skip
+)
 
 run = EXPERIMENT.run

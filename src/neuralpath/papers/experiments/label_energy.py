@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
@@ -12,11 +11,9 @@ from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.statistics import paired
 from neuralpath.papers.experiments.summary_items import Cell, Curves, HeatMaps, SummaryItem, Table
 from neuralpath.papers.experiments.trained import (
-    optimiser_label,
+    optimizer_label,
     run_training,
     seeded,
-    training_memory,
-    training_seconds,
 )
 from neuralpath.papers.runs import Task
 from neuralpath.training import RMSprop, TrainingConfig
@@ -27,7 +24,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from neuralpath.data import Split
-    from neuralpath.papers.runs import Calibration, RunDirectory
+    from neuralpath.papers.runs import RunDirectory
     from neuralpath.training import TrainingMoment
 
 LEADING = (1, 2, 5, 10, 20, 50)
@@ -51,7 +48,7 @@ class TraceLabelEnergy(Task):
     @property
     def label(self) -> str:
         """As `Task.label`."""
-        return f"label-energy {self.data.label} {self.net.label} {optimiser_label(self.training)} seed{self.seed}"
+        return f"label-energy {self.data.label} {self.net.label} {optimizer_label(self.training)} seed{self.seed}"
 
     @property
     def n_steps(self) -> int:
@@ -72,8 +69,11 @@ class TraceLabelEnergy(Task):
         model = self.make()
         result = run_training(model, self, directory, measure=measure)
         keys = ("energy", "leading")
-        measured = [{"epoch": line["step"], **{key: line[key] for key in keys}}
-                    for line in directory.metrics() if "energy" in line]  # fmt: skip
+        measured = [
+            {"epoch": line["step"], **{key: line[key] for key in keys}}
+            for line in directory.metrics()
+            if "energy" in line
+        ]
         return {
             "measured": measured,
             "before": kernel.portrait(self.make(), self.n_mapped),
@@ -81,18 +81,6 @@ class TraceLabelEnergy(Task):
             "classes": kernel.mapped_classes(self.n_mapped),
             **result,
         }
-
-    def seconds(self, calibration: "Calibration") -> float:
-        """As `Task.seconds`."""
-        trained = training_seconds(calibration, self.make, self.data, self.net.label, self.training)
-        n_measured = self.training.epochs // self.every + 2
-        return trained + n_measured * calibration.seconds(
-            f"eigenvectors {2 * self.n_per_class}", partial(_decomposition, 2 * self.n_per_class)
-        )
-
-    def memory(self) -> int:
-        """As `Task.memory`."""
-        return training_memory(self.make, self.data, self.training) + 8 * 8 * (2 * self.n_per_class) ** 2
 
     def measured(self, data_dir: "Path | None" = None) -> "Split":
         """The examples that are measured, the same for every seed of the network."""
@@ -177,12 +165,12 @@ def _decomposition(size: int) -> Any:
 _DATA = DataSpec("mnist", classes=(4, 7))
 _NET = NetSpec("fc", width=100, bias=False, init="random-sign")
 # Smoothing and epsilon are the defaults of Keras, in which the notebook is written.
-_OPTIMISER = RMSprop(1e-4, smoothing=0.9, epsilon=1e-7)
-_TRAINING = TrainingConfig(epochs=50, batch_size=64, optimiser=_OPTIMISER, loss="squared")
+_OPTIMIZER = RMSprop(1e-4, alpha=0.9, eps=1e-7)
+_TRAINING = TrainingConfig(epochs=50, batch_size=64, optimizer=_OPTIMIZER, loss="squared")
 
 
 @dataclass(frozen=True)
-class Config:
+class LabelEnergyConfig:
     """Label energy of the path kernel during training, two classes, squared loss, random signs."""
 
     data: DataSpec = _DATA
@@ -203,19 +191,17 @@ class Config:
         check_integers(1, depths=self.depths, n_per_class=self.n_per_class, every=self.every, n_mapped=self.n_mapped)
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: LabelEnergyConfig) -> tuple[Task, ...]:
     """A run for each depth and seed."""
     return tuple(_task(config, depth, seed) for depth in config.depths for seed in config.seeds)
 
 
-def _task(config: Config, depth: int, seed: int) -> TraceLabelEnergy:
+def _task(config: LabelEnergyConfig, depth: int, seed: int) -> TraceLabelEnergy:
     net = replace(config.net, depth=depth)
-    return TraceLabelEnergy(
-        config.data, net, config.training, config.n_per_class, config.every, config.n_mapped, seed
-    )  # fmt: skip
+    return TraceLabelEnergy(config.data, net, config.training, config.n_per_class, config.every, config.n_mapped, seed)
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: LabelEnergyConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Energy before and after, its course, the labels' share in leading eigenvectors, and pictures of the kernel."""
     rows: list[tuple[Cell, ...]] = []
     energies: dict[str, list[dict[float, float | None]]] = {}
@@ -226,13 +212,18 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
         first = {seed: run["measured"][0]["energy"] for seed, run in runs.items() if run["measured"][0]["energy"]}
         last = {seed: run["measured"][-1]["energy"] for seed, run in runs.items() if run["measured"][-1]["energy"]}
         fall = paired(last, first)
-        rows.append((
-            depth, spread(first.values()), spread(last.values()),
-            spread(last[seed] / first[seed] for seed in sorted(first.keys() & last.keys())),
-            None if fall is None else fall.difference, None if fall is None else fall.exceeds,
-            spread(100 * run["best"]["test_accuracy"] for run in runs.values() if run["best"]),
-            spread(100 * run["last"]["test_accuracy"] for run in runs.values() if run["last"]),
-        ))  # fmt: skip
+        rows.append(
+            (
+                depth,
+                spread(first.values()),
+                spread(last.values()),
+                spread(last[seed] / first[seed] for seed in sorted(first.keys() & last.keys())),
+                None if fall is None else fall.difference,
+                None if fall is None else fall.exceeds,
+                spread(100 * run["best"]["test_accuracy"] for run in runs.values() if run["best"]),
+                spread(100 * run["last"]["test_accuracy"] for run in runs.values() if run["last"]),
+            )
+        )
         energies[f"d = {depth}"] = [
             {float(point["epoch"]): point["energy"] for point in run["measured"]} for run in runs.values()
         ]
@@ -246,22 +237,34 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     note = finished(tasks(config), results)
     table = Table(
         "Label energy of the path kernel",
-        ("depth", "before", "after", "after / before", "after - before", "in standard errors",
-         "test accuracy, best epoch", "last epoch"),
+        (
+            "depth",
+            "before",
+            "after",
+            "after / before",
+            "after - before",
+            "in standard errors",
+            "test accuracy, best epoch",
+            "last epoch",
+        ),
         tuple(rows),
         f"The energy is y' H^-1 y for H of trace 1, on {config.n_per_class} examples of each class. The papers print "
         f"no number, only that it falls. {note}",
-    )  # fmt: skip
+    )
     return (
         table,
         Curves("Label energy during training", "epoch", "label energy", curves(energies), log_y=True, note=note),
         Curves("Labels in the leading eigenvectors", "epoch", "share of the labels", curves(leading), note=note),
         Curves(
-            "Label energy by eigenvectors", "eigenvectors, largest eigenvalue first", "cumulated label energy",
-            curves(split), log_y=True, note=note,
+            "Label energy by eigenvectors",
+            "eigenvectors, largest eigenvalue first",
+            "cumulated label energy",
+            curves(split),
+            log_y=True,
+            note=note,
         ),
         *_pictures(config, results),
-    )  # fmt: skip
+    )
 
 
 def _cumulated(portrait: dict[str, Any]) -> dict[float, float | None]:
@@ -274,7 +277,7 @@ def _cumulated(portrait: dict[str, Any]) -> dict[float, float | None]:
     return cumulated
 
 
-def _pictures(config: Config, results: Results) -> tuple[HeatMaps, ...]:
+def _pictures(config: LabelEnergyConfig, results: Results) -> tuple[HeatMaps, ...]:
     """For each depth, of the first seed that is finished."""
     pictures = []
     for depth in config.depths:
@@ -288,18 +291,22 @@ def _pictures(config: Config, results: Results) -> tuple[HeatMaps, ...]:
     return tuple(pictures)
 
 
-_PAPER = Config()
+_PAPER = LabelEnergyConfig()
 
 EXPERIMENT = Experiment(
     name="label-energy",
     description="how the path kernel turns to the labels while a network trains on two classes",
     source="P0 figure 3, P1 figure 2",
-    config=Config,
+    config=LabelEnergyConfig,
     presets={
-        "smoke": Config(
-            data=DataSpec("digits", classes=(4, 7)), net=NetSpec("fc", width=32, bias=False, init="random-sign"),
-            depths=(4,), training=replace(_TRAINING, epochs=8, batch_size=32, optimiser=RMSprop(1e-3)),
-            n_per_class=20, n_mapped=12, seeds=(0, 1, 2),
+        "smoke": LabelEnergyConfig(
+            data=DataSpec("digits", classes=(4, 7)),
+            net=NetSpec("fc", width=32, bias=False, init="random-sign"),
+            depths=(4,),
+            training=replace(_TRAINING, epochs=8, batch_size=32, optimizer=RMSprop(1e-3)),
+            n_per_class=20,
+            n_mapped=12,
+            seeds=(0, 1, 2),
         ),
         "cpu": _PAPER,
         "paper": _PAPER,
@@ -309,6 +316,6 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     summary=summary,
-)  # fmt: skip
+)
 
 run = EXPERIMENT.run

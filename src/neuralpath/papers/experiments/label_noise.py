@@ -15,11 +15,9 @@ from neuralpath.papers.experiments.accuracy_tables import (
     finished,
 )
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.parts import chosen_parts
 from neuralpath.papers.experiments.printed_results import Printed, printed
-from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
-from neuralpath.papers.experiments.settings import check_integers, check_shares
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.settings import check_integers, check_shares, chosen_parts
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
@@ -34,13 +32,13 @@ ABOUT = (
 
 
 @dataclass(frozen=True)
-class Part:
+class LabelNoisePart:
     """One network on one data set."""
 
     name: str
     data: DataSpec
     net: NetSpec
-    recipe: Recipe
+    recipe: TrainingRecipe
     """Its epochs are those of training on true labels: M2, M4, M5, and M3 downstream."""
     noises: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75)
     """Shares of the training images that get a random label."""
@@ -63,10 +61,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Config:
+class LabelNoiseConfig:
     """Fully connected and convolutional parts."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[LabelNoisePart, ...]
     only: tuple[str, ...] = ()
     """Names of the parts to run; all by default."""
 
@@ -74,12 +72,12 @@ class Config:
         chosen_parts(self.parts, self.only)  # which refuses unknown names
 
     @property
-    def chosen(self) -> tuple[Part, ...]:
+    def chosen(self) -> tuple[LabelNoisePart, ...]:
         """The parts to run."""
         return chosen_parts(self.parts, self.only)
 
 
-def models(part: Part, noise: float, seed: int) -> dict[Model, Task]:
+def models(part: LabelNoisePart, noise: float, seed: int) -> dict[Model, Task]:
     """The runs of one level of noise and one seed."""
     true = data_of_seed(part.data, seed)
     noisy = true if noise == 0 else data_of_seed(replace(part.data, noise=noise), seed)
@@ -102,7 +100,7 @@ def models(part: Part, noise: float, seed: int) -> dict[Model, Task]:
     return found
 
 
-def runs_of(part: Part, noise: float) -> dict[Model, Seeds]:
+def runs_of(part: LabelNoisePart, noise: float) -> dict[Model, Seeds]:
     """The runs of one level of noise, by model and seed."""
     by_seed = {seed: models(part, noise, seed) for seed in part.seeds}
     return {
@@ -112,7 +110,7 @@ def runs_of(part: Part, noise: float) -> dict[Model, Seeds]:
     }
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: LabelNoiseConfig) -> tuple[Task, ...]:
     """All runs, each once."""
     every = (
         task
@@ -124,7 +122,7 @@ def tasks(config: Config) -> tuple[Task, ...]:
     return tuple(dict.fromkeys(every))
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: LabelNoiseConfig, results: Results) -> tuple[SummaryItem, ...]:
     """For each part the accuracies, how far upstream training went, the claims' comparisons, and the curves."""
     made: list[SummaryItem] = []
     for part in config.chosen:
@@ -137,12 +135,14 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
             _curves(f"Upstream, on noisy labels: {about}", levels, ("M1", "M3 upstream"), results),
             *(
                 _curves(
-                    f"Downstream, on true labels, after noise of {_percent(noise)} %: {about}", {noise: runs},
-                    ("M2", "M3", "M4", "M5"), results,
+                    f"Downstream, on true labels, after noise of {_percent(noise)} %: {about}",
+                    {noise: runs},
+                    ("M2", "M3", "M4", "M5"),
+                    results,
                 )
                 for noise, runs in levels.items()
             ),
-        ]  # fmt: skip
+        ]
     return tuple(made)
 
 
@@ -150,13 +150,13 @@ def _percent(noise: float) -> int:
     return round(100 * noise)
 
 
-def _printed(part: Part, model: str, noise: float) -> Printed | None:
+def _printed(part: LabelNoisePart, model: str, noise: float) -> Printed | None:
     if part.data.name != "cifar10" or part.net.family != "gconv":
         return None
     return printed(paper="P3", where="table 2", regime=f"{model} noise {_percent(noise)}")
 
 
-def _table(part: Part, levels: dict[float, dict[Model, Seeds]], results: Results, about: str) -> Table:
+def _table(part: LabelNoisePart, levels: dict[float, dict[Model, Seeds]], results: Results, about: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for noise, runs in levels.items():
         for model, seeds in runs.items():
@@ -170,14 +170,23 @@ def _table(part: Part, levels: dict[float, dict[Model, Seeds]], results: Results
                 ends = beside(last, _printed(part, "M1 end", noise))
             rows.append((f"{_percent(noise)} %", model, best, *figures, last, *ends))
     columns = (
-        "noise", "model", "best epoch %", "paper %", "difference", "last epoch %", "paper, last %", "difference, last",
-    )  # fmt: skip
+        "noise",
+        "model",
+        "best epoch %",
+        "paper %",
+        "difference",
+        "last epoch %",
+        "paper, last %",
+        "difference, last",
+    )
     every = [seeds for runs in levels.values() for seeds in runs.values()]
     note = f"Accuracy on the true test labels, mean ± standard deviation (seeds). {ABOUT} {finished(every, results)}"
     return Table(f"Label noise: {about}", columns, tuple(rows), note)
 
 
-def _upstream_table(part: Part, levels: dict[float, dict[Model, Seeds]], results: Results, about: str) -> Table:
+def _upstream_table(
+    part: LabelNoisePart, levels: dict[float, dict[Model, Seeds]], results: Results, about: str
+) -> Table:
     rows: list[tuple[Cell, ...]] = []
     every: list[Seeds] = []
     for noise, runs in levels.items():
@@ -187,16 +196,26 @@ def _upstream_table(part: Part, levels: dict[float, dict[Model, Seeds]], results
             done = [results[task] for task in seeds.values() if task in results]
             goal = part.clean_accuracy if noise == 0 and model == "M1" else part.upstream_accuracy
             peak, end = accuracies(seeds, results), accuracies(seeds, results, "last")
-            rows.append((
-                f"{_percent(noise)} %", model,
-                seed_means.spread(accuracies(seeds, results, "last", "train_accuracy").values()), f"{100 * goal:g}",
-                seed_means.spread(float(result["last"]["epoch"]) for result in done),
-                seed_means.spread(float(result["best_epoch"]) for result in done),
-                seed_means.spread(peak[seed] - end[seed] for seed in peak),
-            ))  # fmt: skip
+            rows.append(
+                (
+                    f"{_percent(noise)} %",
+                    model,
+                    seed_means.spread(accuracies(seeds, results, "last", "train_accuracy").values()),
+                    f"{100 * goal:g}",
+                    seed_means.spread(float(result["last"]["epoch"]) for result in done),
+                    seed_means.spread(float(result["best_epoch"]) for result in done),
+                    seed_means.spread(peak[seed] - end[seed] for seed in peak),
+                )
+            )
     columns = (
-        "noise", "model", "fitted of its own labels %", "goal %", "epochs", "epoch of the peak", "test: peak - end",
-    )  # fmt: skip
+        "noise",
+        "model",
+        "fitted of its own labels %",
+        "goal %",
+        "epochs",
+        "epoch of the peak",
+        "test: peak - end",
+    )
     passes = f" Fitted in its own passes, tested every {part.measured_every} epochs." if part.measured_every > 1 else ""
     note = (
         f"Upstream training ends at the goal, or after {part.upstream_epochs} epochs.{passes} M3 upstream fits 100 % "
@@ -227,32 +246,53 @@ def _curves(title: str, levels: dict[float, dict[Model, Seeds]], wanted: tuple[M
     return Curves(title, "epoch", "test accuracy in %", curves(named, results))
 
 
-_MNIST = Part("mnist-fc", DataSpec("mnist"), NetSpec("fc", 128, 6), Recipe(epochs=20), clean_accuracy=0.999)
-FITTED_CNN = Part(
-    "cifar10-cnn", DataSpec("cifar10", n_train=10_000, size=16), NetSpec("gconv", channels=(64,) * 4, hidden=()),
-    Recipe(rate=1e-3, epochs=20, precision="bfloat16"), noises=(0.0, 0.5), seeds=(0,), measured_every=5,
-)  # fmt: skip
+_MNIST = LabelNoisePart(
+    "mnist-fc", DataSpec("mnist"), NetSpec("fc", 128, 6), TrainingRecipe(epochs=20), clean_accuracy=0.999
+)
+FITTED_CNN = LabelNoisePart(
+    "cifar10-cnn",
+    DataSpec("cifar10", n_train=10_000, size=16),
+    NetSpec("gconv", channels=(64,) * 4, hidden=()),
+    TrainingRecipe(lr=1e-3, epochs=20, precision="bfloat16"),
+    noises=(0.0, 0.5),
+    seeds=(0,),
+    measured_every=5,
+)
 """The CNN that fits its part of CIFAR-10 on two cores; `hidden-outputs` shares it."""
 
 EXPERIMENT = Experiment(
     name="label-noise",
     description="M1 to M5: training on noisy labels, then on true ones, with gates free or fixed",
     source="P3 table 2, fig. 5",
-    config=Config,
+    config=LabelNoiseConfig,
     presets={
-        "smoke": Config(
+        "smoke": LabelNoiseConfig(
             parts=(
-                Part("digits-fc", DataSpec("digits", n_train=400), NetSpec("fc", 32, 4),
-                     Recipe("adam", 3e-3, epochs=3), noises=(0.0, 0.5), upstream_epochs=8, upstream_accuracy=0.5,
-                     clean_accuracy=0.8),
+                LabelNoisePart(
+                    "digits-fc",
+                    DataSpec("digits", n_train=400),
+                    NetSpec("fc", 32, 4),
+                    TrainingRecipe("adam", 3e-3, epochs=3),
+                    noises=(0.0, 0.5),
+                    upstream_epochs=8,
+                    upstream_accuracy=0.5,
+                    clean_accuracy=0.8,
+                ),
             )
         ),
-        "cpu": Config(parts=(_MNIST, FITTED_CNN)),
-        "paper": Config(
+        "cpu": LabelNoiseConfig(parts=(_MNIST, FITTED_CNN)),
+        "paper": LabelNoiseConfig(
             parts=(
-                replace(FITTED_CNN, data=DataSpec("cifar10"), net=NetSpec("gconv", channels=(128,) * 4, hidden=()),
-                        recipe=Recipe(epochs=100), noises=_MNIST.noises, seeds=(0, 1, 2, 3, 4), measured_every=1),
-                replace(_MNIST, recipe=Recipe(epochs=100), seeds=(0, 1, 2, 3, 4)),
+                replace(
+                    FITTED_CNN,
+                    data=DataSpec("cifar10"),
+                    net=NetSpec("gconv", channels=(128,) * 4, hidden=()),
+                    recipe=TrainingRecipe(epochs=100),
+                    noises=_MNIST.noises,
+                    seeds=(0, 1, 2, 3, 4),
+                    measured_every=1,
+                ),
+                replace(_MNIST, recipe=TrainingRecipe(epochs=100), seeds=(0, 1, 2, 3, 4)),
             )
         ),
     },
@@ -265,6 +305,6 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     summary=summary,
-)  # fmt: skip
+)
 
 run = EXPERIMENT.run

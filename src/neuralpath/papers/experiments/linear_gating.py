@@ -7,27 +7,23 @@ from neuralpath.papers.experiments.accuracy_tables import Seeds, accuracy, besid
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.gate_orders import CIFAR_CNN, CIFAR_PART
 from neuralpath.papers.experiments.grey import pack_images, unpack_images
-from neuralpath.papers.experiments.parts import chosen_parts
 from neuralpath.papers.experiments.printed_results import printed
-from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
-from neuralpath.papers.experiments.settings import check_integers, check_positive
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.settings import check_integers, check_positive, chosen_parts
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import Cell, Curves, Pictures, SummaryItem, Table
 from neuralpath.papers.experiments.trained import (
     TrainGated,
     TrainNetwork,
-    optimiser_label,
+    optimizer_label,
     run_training,
     seeded,
-    training_memory,
-    training_seconds,
 )
 from neuralpath.papers.runs import Task
 from neuralpath.training import TrainingConfig
 
 if TYPE_CHECKING:
     from neuralpath.gating import GatedNetwork
-    from neuralpath.papers.runs import Calibration, RunDirectory
+    from neuralpath.papers.runs import RunDirectory
 
 _HYPERPLANES = "hyperplanes"
 
@@ -52,7 +48,7 @@ class TrainLinearGated(Task):
     @property
     def label(self) -> str:
         """As `Task.label`."""
-        return f"{self.data.label} {self.net.label} DLGN {optimiser_label(self.training)} seed{self.seed}"
+        return f"{self.data.label} {self.net.label} DLGN {optimizer_label(self.training)} seed{self.seed}"
 
     @property
     def n_steps(self) -> int:
@@ -66,9 +62,11 @@ class TrainLinearGated(Task):
 
         shape, n_outputs, net = self.data.shape, self.data.n_outputs, self.net
         common: dict[str, Any] = {
-            "gate": SoftGate(self.beta), "bias": net.bias, "init": net.init,
+            "gate": SoftGate(self.beta),
+            "bias": net.bias,
+            "init": net.init,
             "generator": seeded(self.seed, "linear gates"),
-        }  # fmt: skip
+        }
         if net.family == "fc":
             return LinearGatedFC(shape, net.width, net.depth, n_outputs, **common)
         return LinearGatedCNN(shape, n_outputs, channels=net.channels, hidden=net.hidden, **common)
@@ -91,31 +89,23 @@ class TrainLinearGated(Task):
             plane.gate: pack_images(plane.normals[: self.n_pictures].mean(1).numpy(), signed=True) for plane in planes
         }
 
-    def seconds(self, calibration: "Calibration") -> float:
-        """As `Task.seconds`."""
-        return training_seconds(calibration, self.make, self.data, f"{self.net.label} linear gates", self.training)
-
-    def memory(self) -> int:
-        """As `Task.memory`."""
-        return training_memory(self.make, self.data, self.training)
-
 
 @dataclass(frozen=True)
-class Part:
+class LinearGatingPart:
     """One network on one data set."""
 
     name: str
     data: DataSpec
     net: NetSpec
-    recipe: Recipe
+    recipe: TrainingRecipe
     seeds: tuple[int, ...] = (0, 1, 2)
 
 
 @dataclass(frozen=True)
-class Config:
+class LinearGatingConfig:
     """Fully connected and convolutional parts."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[LinearGatingPart, ...]
     only: tuple[str, ...] = ()
     """Names of the parts to run, fc or cnn; all by default."""
     beta: float = 10.0
@@ -129,7 +119,7 @@ class Config:
         check_integers(0, n_pictures=self.n_pictures)
 
 
-def rows_of(config: Config, part: Part) -> dict[str, Seeds]:
+def rows_of(config: LinearGatingConfig, part: LinearGatingPart) -> dict[str, Seeds]:
     """ReLU, DL and the deep linearly gated network, by seed."""
     training = part.recipe.training()
     rows: dict[str, dict[int, Task]] = {"ReLU": {}, "DL": {}, "DLGN": {}}
@@ -142,7 +132,7 @@ def rows_of(config: Config, part: Part) -> dict[str, Seeds]:
     return dict(rows)
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: LinearGatingConfig) -> tuple[Task, ...]:
     """All runs."""
     return tuple(
         task
@@ -152,7 +142,7 @@ def tasks(config: Config) -> tuple[Task, ...]:
     )
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: LinearGatingConfig, results: Results) -> tuple[SummaryItem, ...]:
     """For each part accuracies, comparisons, curves, and the hyperplanes."""
     made: list[SummaryItem] = []
     for part in chosen_parts(config.parts, config.only):
@@ -168,17 +158,22 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     return tuple(made)
 
 
-def _table(part: Part, rows: dict[str, Seeds], results: Results, about: str) -> Table:
+def _table(part: LinearGatingPart, rows: dict[str, Seeds], results: Results, about: str) -> Table:
     table: list[tuple[Cell, ...]] = []
     dataset = {"mnist": "MNIST", "cifar10": "CIFAR-10"}.get(part.data.name, "")
     for name, runs in rows.items():
         best = accuracy(runs, results)
         # The figure for DL there is a mean over 24 orders of the gates and two inputs, which these are not.
         figure = printed(paper="P3", where="section 4.1", dataset=dataset, regime=name) if name == "ReLU" else None
-        table.append((
-            name, best, *beside(best, figure), accuracy(runs, results, "last"),
-            accuracy(runs, results, "last", "train_accuracy"),
-        ))  # fmt: skip
+        table.append(
+            (
+                name,
+                best,
+                *beside(best, figure),
+                accuracy(runs, results, "last"),
+                accuracy(runs, results, "last", "train_accuracy"),
+            )
+        )
     note = (
         "Test accuracy, mean ± standard deviation (seeds). DLGN: the feature network has no activations, every gate is "
         "a hyperplane in the space of images; the papers print no figure for it, and for DL only the mean over 24 "
@@ -202,28 +197,40 @@ def _pictures(runs: Seeds, results: Results, about: str) -> tuple[Pictures, ...]
     )
 
 
-_FC = Part("fc", DataSpec("mnist"), NetSpec("fc", 128, 5), Recipe(epochs=20))
-_CNN = Part("cnn", CIFAR_PART, CIFAR_CNN, Recipe(epochs=30), seeds=(0,))
+_FC = LinearGatingPart("fc", DataSpec("mnist"), NetSpec("fc", 128, 5), TrainingRecipe(epochs=20))
+_CNN = LinearGatingPart("cnn", CIFAR_PART, CIFAR_CNN, TrainingRecipe(epochs=30), seeds=(0,))
 _FIVE = (0, 1, 2, 3, 4)
 EXPERIMENT = Experiment(
     name="linear-gating",
     description="deep linearly gated network against ReLU and DL, with the hyperplanes of its gates",
     source="P3 section 5",
-    config=Config,
+    config=LinearGatingConfig,
     presets={
-        "smoke": Config(
+        "smoke": LinearGatingConfig(
             parts=(
-                Part("fc", DataSpec("digits", n_train=400), NetSpec("fc", 32, 4), Recipe("adam", 3e-3, epochs=4)),
-                Part("cnn", DataSpec("digits", n_train=100, n_test=50), NetSpec("gconv", channels=(4, 4), hidden=()),
-                     Recipe("adam", 1e-2, epochs=1), seeds=(0,)),
+                LinearGatingPart(
+                    "fc", DataSpec("digits", n_train=400), NetSpec("fc", 32, 4), TrainingRecipe("adam", 3e-3, epochs=4)
+                ),
+                LinearGatingPart(
+                    "cnn",
+                    DataSpec("digits", n_train=100, n_test=50),
+                    NetSpec("gconv", channels=(4, 4), hidden=()),
+                    TrainingRecipe("adam", 1e-2, epochs=1),
+                    seeds=(0,),
+                ),
             )
         ),
-        "cpu": Config(parts=(_FC, _CNN)),
-        "paper": Config(
+        "cpu": LinearGatingConfig(parts=(_FC, _CNN)),
+        "paper": LinearGatingConfig(
             parts=(
-                replace(_FC, recipe=Recipe(epochs=100), seeds=_FIVE),
-                replace(_CNN, data=DataSpec("cifar10"), net=NetSpec("gconv", channels=(128,) * 4, hidden=()),
-                        recipe=Recipe(epochs=100), seeds=_FIVE),
+                replace(_FC, recipe=TrainingRecipe(epochs=100), seeds=_FIVE),
+                replace(
+                    _CNN,
+                    data=DataSpec("cifar10"),
+                    net=NetSpec("gconv", channels=(128,) * 4, hidden=()),
+                    recipe=TrainingRecipe(epochs=100),
+                    seeds=_FIVE,
+                ),
             )
         ),
     },
@@ -235,6 +242,6 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     summary=summary,
-)  # fmt: skip
+)
 
 run = EXPERIMENT.run

@@ -13,7 +13,7 @@ class Printed:
     paper: str
     where: str
     architecture: str
-    optimiser: str
+    optimizer: str
     dataset: str
     regime: str
     accuracy: float

@@ -14,11 +14,9 @@ from neuralpath.papers.experiments.accuracy_tables import (
     finished,
 )
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.parts import chosen_parts
 from neuralpath.papers.experiments.printed_results import Printed, printed
-from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
-from neuralpath.papers.experiments.settings import check_integers, check_positive, check_shares
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec, Variant
+from neuralpath.papers.experiments.settings import check_integers, check_positive, check_shares, chosen_parts
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, Variant, data_of_seed
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
@@ -30,13 +28,13 @@ PUBLISHED = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "
 
 
 @dataclass(frozen=True)
-class Part:
+class RegimesPart:
     """Networks on one data set, trained by one recipe."""
 
     name: str
     data: DataSpec
     nets: tuple[NetSpec, ...]
-    recipe: Recipe
+    recipe: TrainingRecipe
     regimes: tuple[RegimeName, ...] = ALL
     sources: tuple[Variant, ...] = ("true",)
     """What the networks whose gates FL takes were trained on; the weights behind them always see true data."""
@@ -46,8 +44,9 @@ class Part:
 
     def __post_init__(self) -> None:
         for name, values, known in (
-            ("regimes", self.regimes, ALL), ("sources", self.sources, get_args(Variant)),
-        ):  # fmt: skip
+            ("regimes", self.regimes, ALL),
+            ("sources", self.sources, get_args(Variant)),
+        ):
             if unknown := [value for value in values if value not in known]:
                 raise ValueError(f"`{name}` must be among {', '.join(known)}; got {', '.join(map(repr, unknown))}.")
         if any(not 0 <= epoch <= self.recipe.epochs for epoch in self.keep):
@@ -55,10 +54,10 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Config:
+class RegimesConfig:
     """The parts of the table, and what they share."""
 
-    parts: tuple[Part, ...]
+    parts: tuple[RegimesPart, ...]
     only: tuple[str, ...] = ()
     """Names of the parts to run, such as cifar10-gconv; all by default."""
     gates_from: Literal["best", "last"] = "best"
@@ -79,17 +78,17 @@ class Config:
         check_positive(beta=self.beta, factor=self.factor)
 
     @property
-    def chosen(self) -> tuple[Part, ...]:
+    def chosen(self) -> tuple[RegimesPart, ...]:
         """The parts to run."""
         return chosen_parts(self.parts, self.only)
 
 
-def relu_network(part: Part, net: NetSpec, seed: int) -> TrainNetwork:
+def relu_network(part: RegimesPart, net: NetSpec, seed: int) -> TrainNetwork:
     """The standard network on true data."""
     return TrainNetwork(data_of_seed(part.data, seed), net, part.recipe.training(), seed, part.keep)
 
 
-def source_network(config: Config, part: Part, net: NetSpec, source: Variant, seed: int) -> TrainNetwork:
+def source_network(config: RegimesConfig, part: RegimesPart, net: NetSpec, source: Variant, seed: int) -> TrainNetwork:
     """The network whose gates FL takes."""
     if source == "true":
         return relu_network(part, net, seed)
@@ -98,7 +97,7 @@ def source_network(config: Config, part: Part, net: NetSpec, source: Variant, se
 
 
 def gated_network(
-    config: Config, part: Part, net: NetSpec, regime: GatedRegime, source: Variant, seed: int
+    config: RegimesConfig, part: RegimesPart, net: NetSpec, regime: GatedRegime, source: Variant, seed: int
 ) -> TrainGated:
     """A network of weights behind gates."""
     gates = None
@@ -109,7 +108,7 @@ def gated_network(
     return replace(task, beta=config.beta, factor=config.factor) if regime == "DL" else task
 
 
-def rows_of(config: Config, part: Part, net: NetSpec) -> dict[str, Seeds]:
+def rows_of(config: RegimesConfig, part: RegimesPart, net: NetSpec) -> dict[str, Seeds]:
     """The rows of the table for one network, by the papers' names, with their runs by seed."""
     rows: dict[str, Seeds] = {}
     for regime in part.regimes:
@@ -122,7 +121,7 @@ def rows_of(config: Config, part: Part, net: NetSpec) -> dict[str, Seeds]:
     return rows
 
 
-def sources_of(config: Config, part: Part, net: NetSpec) -> dict[Variant, Seeds]:
+def sources_of(config: RegimesConfig, part: RegimesPart, net: NetSpec) -> dict[Variant, Seeds]:
     """The networks on random labels and pixels."""
     return {
         source: {seed: source_network(config, part, net, source, seed) for seed in part.seeds}
@@ -131,7 +130,7 @@ def sources_of(config: Config, part: Part, net: NetSpec) -> dict[Variant, Seeds]
     }
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: RegimesConfig) -> tuple[Task, ...]:
     """All runs, each once: for each network the standard one, the sources of gates, then what stands behind gates."""
     found: dict[Task, None] = {}
     for part in config.chosen:
@@ -141,7 +140,7 @@ def tasks(config: Config) -> tuple[Task, ...]:
     return tuple(found)
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: RegimesConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies beside the papers', paired comparisons, the networks on random data, and curves."""
     made: list[SummaryItem] = [_accuracy_table(config, results)]
     for part in config.chosen:
@@ -156,14 +155,14 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     return tuple(made)
 
 
-def printed_accuracy(data: DataSpec, net: NetSpec, optimiser: str, regime: str) -> Printed | None:
+def printed_accuracy(data: DataSpec, net: NetSpec, optimizer: str, regime: str) -> Printed | None:
     """The papers' figure for this family of network on this data set; a narrower network stands beside it too."""
     name = f"FC w={net.width} d={net.depth}" if net.family == "fc" else net.family.upper()
-    wanted = {"optimiser": optimiser, "dataset": PUBLISHED.get(data.name, ""), "regime": regime, "architecture": name}
+    wanted = {"optimizer": optimizer, "dataset": PUBLISHED.get(data.name, ""), "regime": regime, "architecture": name}
     return printed(where="table 4", **wanted) or printed(where="table 2", **wanted)
 
 
-def _accuracy_table(config: Config, results: Results) -> Table:
+def _accuracy_table(config: RegimesConfig, results: Results) -> Table:
     rows: list[tuple[Cell, ...]] = []
     every: list[Seeds] = []
     for part in config.chosen:
@@ -177,8 +176,16 @@ def _accuracy_table(config: Config, results: Results) -> Table:
                 head = (part.data.label, net.label, part.recipe.label, regime)
                 rows.append((*head, best, *beside(best, figure), last, fitted))
     columns = (
-        "data", "network", "optimiser", "regime", "best epoch %", "paper %", "difference", "last epoch %", "training %",
-    )  # fmt: skip
+        "data",
+        "network",
+        "optimizer",
+        "regime",
+        "best epoch %",
+        "paper %",
+        "difference",
+        "last epoch %",
+        "training %",
+    )
     note = (
         "Test accuracy, mean ± standard deviation over seeds (number of seeds). The papers print the best epoch on the "
         "test data. Where the network or its training is smaller than theirs, their figure is of the larger one. "
@@ -190,13 +197,18 @@ def _accuracy_table(config: Config, results: Results) -> Table:
 
 def _pairs(rows: dict[str, Seeds]) -> dict[str, tuple[Seeds, Seeds]]:
     wanted = (
-        ("FL", "ReLU"), ("DL", "ReLU"), ("FR-II", "ReLU"), ("FR-II", "DL"), ("FR-II", "FR-DI"),
-        ("FL random labels", "FR-II"), ("FL random pixels", "FR-II"),
-    )  # fmt: skip
+        ("FL", "ReLU"),
+        ("DL", "ReLU"),
+        ("FR-II", "ReLU"),
+        ("FR-II", "DL"),
+        ("FR-II", "FR-DI"),
+        ("FL random labels", "FR-II"),
+        ("FL random pixels", "FR-II"),
+    )
     return {f"{one} - {two}": (rows[one], rows[two]) for one, two in wanted if one in rows and two in rows}
 
 
-def _source_table(config: Config, results: Results) -> Table | None:
+def _source_table(config: RegimesConfig, results: Results) -> Table | None:
     rows: list[tuple[Cell, ...]] = []
     every: list[Seeds] = []
     goal = 100 * config.source_accuracy
@@ -212,7 +224,7 @@ def _source_table(config: Config, results: Results) -> Table | None:
                 rows.append((*head, seed_means.spread(reached.values()), epochs, _verdict(reached, len(runs), goal)))
     if not rows:
         return None
-    columns = ("data", "network", "optimiser", "trained on", "training accuracy %", "epochs", "gates of it")
+    columns = ("data", "network", "optimizer", "trained on", "training accuracy %", "epochs", "gates of it")
     note = (
         f"Trained until the training accuracy reaches {goal:g} % or for {config.source_epochs} epochs. Below that the "
         "gates have not been learnt on those data, and the claim that they are worse than random gates (C14) counts as "
@@ -232,58 +244,84 @@ def _verdict(reached: dict[int, float], n_seeds: int, goal: float) -> str | None
 
 _MNIST = DataSpec("mnist")
 _CIFAR = DataSpec("cifar10")
-_ADAM = Recipe("adam", 3e-4, epochs=40)
+_ADAM = TrainingRecipe("adam", 3e-4, epochs=40)
 _RANDOM: tuple[Variant, ...] = ("true", "random-labels", "random-pixels")
 _OTHER_FC = tuple(NetSpec("fc", width, depth) for width, depth in ((128, 10), (256, 6), (256, 10)))
 _NARROW = NetSpec("gconv", channels=(16, 16, 32, 32), hidden=(64, 64))
-NARROW_GCONV = Part(
-    "cifar10-gconv", _CIFAR, (_NARROW,), replace(_ADAM, epochs=30, precision="bfloat16"), seeds=(0,),
+NARROW_GCONV = RegimesPart(
+    "cifar10-gconv",
+    _CIFAR,
+    (_NARROW,),
+    replace(_ADAM, epochs=30, precision="bfloat16"),
+    seeds=(0,),
     keep=(1, 2, 4, 8, 16, 30),
-)  # fmt: skip
+)
 """The CIFAR-10 network of two cores; `stages` shares it."""
-PAPER_GCONV = Part(
-    "cifar10-gconv-adam", _CIFAR, (NetSpec("gconv"),), replace(_ADAM, epochs=200), seeds=(0, 1, 2, 3, 4),
+PAPER_GCONV = RegimesPart(
+    "cifar10-gconv-adam",
+    _CIFAR,
+    (NetSpec("gconv"),),
+    replace(_ADAM, epochs=200),
+    seeds=(0, 1, 2, 3, 4),
     keep=(10, 20, 30, 40, 50, 60),
-)  # fmt: skip
+)
 """The papers' GCONV; `stages` shares it."""
 
 _DIGITS = DataSpec("digits", n_train=400)
-_SMOKE = Config(
+_SMOKE = RegimesConfig(
     parts=(
-        Part("digits-fc", _DIGITS, (NetSpec("fc", 32, 4),), Recipe("adam", 3e-3, epochs=5), sources=_RANDOM),
-        Part("digits-fc-sgd", _DIGITS, (NetSpec("fc", 32, 4),), Recipe("sgd", 0.1, epochs=2), ("ReLU",), seeds=(0,)),
+        RegimesPart(
+            "digits-fc", _DIGITS, (NetSpec("fc", 32, 4),), TrainingRecipe("adam", 3e-3, epochs=5), sources=_RANDOM
+        ),
+        RegimesPart(
+            "digits-fc-sgd",
+            _DIGITS,
+            (NetSpec("fc", 32, 4),),
+            TrainingRecipe("sgd", 0.1, epochs=2),
+            ("ReLU",),
+            seeds=(0,),
+        ),
     ),
     source_epochs=4,
 )
-_CPU = Config(
+_CPU = RegimesConfig(
     parts=(
-        Part("mnist-fc-adam", _MNIST, (NetSpec("fc", 128, 6),), _ADAM, sources=_RANDOM),
-        Part("mnist-fc-sgd", _MNIST, (NetSpec("fc", 128, 6),), Recipe("sgd", 1e-2, epochs=40), sources=_RANDOM),
-        Part("mnist-fc-sizes", _MNIST, _OTHER_FC, _ADAM, sources=("true", "random-labels"), seeds=(0,)),
+        RegimesPart("mnist-fc-adam", _MNIST, (NetSpec("fc", 128, 6),), _ADAM, sources=_RANDOM),
+        RegimesPart(
+            "mnist-fc-sgd", _MNIST, (NetSpec("fc", 128, 6),), TrainingRecipe("sgd", 1e-2, epochs=40), sources=_RANDOM
+        ),
+        RegimesPart("mnist-fc-sizes", _MNIST, _OTHER_FC, _ADAM, sources=("true", "random-labels"), seeds=(0,)),
         # Of all sizes the one that fits random labels in 200 epochs.
-        Part("mnist-fc-w256", _MNIST, (NetSpec("fc", 256, 6),), _ADAM, ("FL", "FR-II"), sources=("random-labels",)),
+        RegimesPart(
+            "mnist-fc-w256", _MNIST, (NetSpec("fc", 256, 6),), _ADAM, ("FL", "FR-II"), sources=("random-labels",)
+        ),
         NARROW_GCONV,
         replace(
-            NARROW_GCONV, name="cifar10-vconv", nets=(replace(_NARROW, family="vconv"),),
-            regimes=("ReLU", "FL", "FR-II"), keep=(),
+            NARROW_GCONV,
+            name="cifar10-vconv",
+            nets=(replace(_NARROW, family="vconv"),),
+            regimes=("ReLU", "FL", "FR-II"),
+            keep=(),
         ),
     ),
-)  # fmt: skip
+)
 
 
-def _paper() -> Config:
+def _paper() -> RegimesConfig:
     five = (0, 1, 2, 3, 4)
     every_fc = (NetSpec("fc", 128, 6), *_OTHER_FC)
     gconv = PAPER_GCONV
     vconv = replace(gconv, nets=(NetSpec("vconv"),), keep=())
-    return Config(
+    return RegimesConfig(
         parts=(
-            Part("mnist-fc-adam", _MNIST, every_fc, replace(_ADAM, epochs=100), sources=_RANDOM, seeds=five),
-            Part("mnist-fc-sgd", _MNIST, every_fc, Recipe("sgd", 1e-2, epochs=300), sources=_RANDOM, seeds=five),
-            replace(vconv, name="cifar10-vconv-adam", recipe=Recipe("adam", 3e-4, epochs=80)),
-            replace(vconv, name="cifar10-vconv-sgd", recipe=Recipe("sgd", 1e-2, epochs=80)),
+            RegimesPart("mnist-fc-adam", _MNIST, every_fc, replace(_ADAM, epochs=100), sources=_RANDOM, seeds=five),
+            RegimesPart(
+                "mnist-fc-sgd", _MNIST, every_fc, TrainingRecipe("sgd", 1e-2, epochs=300), sources=_RANDOM, seeds=five
+            ),
+            replace(vconv, name="cifar10-vconv-adam", recipe=TrainingRecipe("adam", 3e-4, epochs=80)),
+            replace(vconv, name="cifar10-vconv-sgd", recipe=TrainingRecipe("sgd", 1e-2, epochs=80)),
             gconv,
-            replace(gconv, name="cifar10-gconv-sgd", recipe=Recipe("sgd", 1e-1, epochs=100), keep=()),
+            replace(gconv, name="cifar10-gconv-sgd", recipe=TrainingRecipe("sgd", 1e-1, epochs=100), keep=()),
         )
     )
 
@@ -292,7 +330,7 @@ EXPERIMENT = Experiment(
     name="regimes",
     description="accuracy of ReLU, DL, FL, FR-II, FR-DI, with gates from true labels, random labels and random pixels",
     source="P0 table 4, P1 table 2",
-    config=Config,
+    config=RegimesConfig,
     presets={"smoke": _SMOKE, "cpu": _CPU, "paper": _paper()},
     reduced={
         "smoke": "400 digits, FC w=32 d=4, a few epochs; the networks on random data are not trained to the end",

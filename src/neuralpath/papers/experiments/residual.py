@@ -4,21 +4,20 @@ from dataclasses import dataclass, replace
 
 from neuralpath.papers.experiments.accuracy_tables import Seeds, accuracy, comparisons, curves, finished
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
 from neuralpath.papers.experiments.settings import check_positive
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork, ValueInputName
 from neuralpath.papers.runs import Task, Weights
 
 
 @dataclass(frozen=True)
-class Config:
+class ResidualConfig:
     """DavidNet, its recipe, and the regimes."""
 
     data: DataSpec
     net: NetSpec
-    recipe: Recipe
+    recipe: TrainingRecipe
     """SGD at a constant rate, as P2 has it."""
     regimes: tuple[GatedRegime, ...] = ("FL", "FR-II", "FR-DI", "DL")
     inputs: tuple[ValueInputName, ...] = ("image", "ones")
@@ -31,12 +30,12 @@ class Config:
         check_positive(beta=self.beta)
 
 
-def relu_network(config: Config, seed: int) -> TrainNetwork:
+def relu_network(config: ResidualConfig, seed: int) -> TrainNetwork:
     """The standard network, whose gates FL takes."""
     return TrainNetwork(data_of_seed(config.data, seed), config.net, config.recipe.training(), seed)
 
 
-def rows_of(config: Config) -> dict[tuple[str, str], Seeds]:
+def rows_of(config: ResidualConfig) -> dict[tuple[str, str], Seeds]:
     """Runs by regime and input, then by seed."""
     rows: dict[tuple[str, str], Seeds] = {
         ("ReLU", "image"): {seed: relu_network(config, seed) for seed in config.seeds}
@@ -47,19 +46,19 @@ def rows_of(config: Config) -> dict[tuple[str, str], Seeds]:
     return rows
 
 
-def _gated(config: Config, regime: GatedRegime, value_input: ValueInputName, seed: int) -> TrainGated:
+def _gated(config: ResidualConfig, regime: GatedRegime, value_input: ValueInputName, seed: int) -> TrainGated:
     gates = Weights(relu_network(config, seed), "best") if regime == "FL" else None
     data, training = data_of_seed(config.data, seed), config.recipe.training()
     task = TrainGated(data, config.net, training, regime, seed, gates, value_input=value_input)
     return replace(task, beta=config.beta) if regime == "DL" else task
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: ResidualConfig) -> tuple[Task, ...]:
     """All runs."""
     return tuple(task for runs in rows_of(config).values() for task in runs.values())
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: ResidualConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies, comparisons and curves."""
     rows = rows_of(config)
     about = f"{config.data.label} {config.net.label}"
@@ -83,13 +82,15 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     )
 
 
-def _pairs(config: Config, rows: dict[tuple[str, str], Seeds]) -> dict[str, tuple[Seeds, Seeds]]:
+def _pairs(config: ResidualConfig, rows: dict[tuple[str, str], Seeds]) -> dict[str, tuple[Seeds, Seeds]]:
     wanted = [
         *(((regime, "ones"), (regime, "image")) for regime in config.regimes),
-        (("FL", "image"), ("ReLU", "image")), (("DL", "image"), ("ReLU", "image")),
-        (("FR-II", "image"), ("ReLU", "image")), (("FR-II", "image"), ("FR-DI", "image")),
+        (("FL", "image"), ("ReLU", "image")),
+        (("DL", "image"), ("ReLU", "image")),
+        (("FR-II", "image"), ("ReLU", "image")),
+        (("FR-II", "image"), ("FR-DI", "image")),
         (("FR-II", "image"), ("FL", "image")),
-    ]  # fmt: skip
+    ]
     return {
         f"{' '.join(one)} - {' '.join(two)}": (rows[one], rows[two])
         for one, two in wanted
@@ -106,17 +107,24 @@ EXPERIMENT = Experiment(
     name="residual",
     description="DavidNet in 4 regimes x {image, ones}",
     source="P2 section 6",
-    config=Config,
+    config=ResidualConfig,
     presets={
-        "smoke": Config(
-            DataSpec("digits", n_train=60, n_test=50, size=32), _davidnet(2), Recipe("sgd", 0.1, 30, epochs=1),
+        "smoke": ResidualConfig(
+            DataSpec("digits", n_train=60, n_test=50, size=32),
+            _davidnet(2),
+            TrainingRecipe("sgd", 0.1, 30, epochs=1),
         ),
-        "cpu": Config(
-            DataSpec("cifar10", n_train=10_000), _davidnet(16),
-            Recipe("sgd", 0.5, 256, epochs=24, precision="bfloat16"), seeds=(0,),
+        "cpu": ResidualConfig(
+            DataSpec("cifar10", n_train=10_000),
+            _davidnet(16),
+            TrainingRecipe("sgd", 0.5, 256, epochs=24, precision="bfloat16"),
+            seeds=(0,),
         ),
-        "paper": Config(
-            DataSpec("cifar10"), _davidnet(64), Recipe("sgd", 0.5, 256, epochs=100), seeds=(0, 1, 2, 3, 4),
+        "paper": ResidualConfig(
+            DataSpec("cifar10"),
+            _davidnet(64),
+            TrainingRecipe("sgd", 0.5, 256, epochs=100),
+            seeds=(0, 1, 2, 3, 4),
         ),
     },
     reduced={
@@ -126,6 +134,6 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     summary=summary,
-)  # fmt: skip
+)
 
 run = EXPERIMENT.run

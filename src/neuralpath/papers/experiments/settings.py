@@ -1,8 +1,8 @@
-"""Checks of the settings of experiments, so that bad ones are refused before any run begins."""
+"""Checks of the settings of experiments, which refuse bad ones before any run begins, and the choice of parts."""
 
 import math
-from dataclasses import fields, is_dataclass
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 
 def check_integers(least: int, **settings: int | tuple[int, ...]) -> None:
@@ -67,3 +67,31 @@ def check_positive(**settings: float) -> None:
     for name, value in settings.items():
         if not 0 < value < math.inf:
             raise ValueError(f"`{name}` must be a finite number above 0, got {value}.")
+
+
+@runtime_checkable
+class Named(Protocol):
+    """A part of an experiment."""
+
+    @property
+    def name(self) -> str:
+        """The name by which it is chosen."""
+
+
+PartType = TypeVar("PartType", bound=Named)
+
+
+def chosen_parts(parts: tuple[PartType, ...], only: tuple[str, ...]) -> tuple[PartType, ...]:
+    """The parts with these names, or all if there are no names.
+
+    Raises: ValueError for a name that no part has.
+    """
+    names = [part.name for part in parts]
+    if unknown := [name for name in only if name not in names]:
+        raise ValueError(f"`only` must be among {', '.join(names)}; got {', '.join(map(repr, unknown))}.")
+    return tuple(part for part in parts if not only or part.name in only)
+
+
+def is_part_of(config: Any, preset: Any) -> bool:
+    """Whether a config is a preset, or has some of its parts and nothing else that differs."""
+    return config == preset or (hasattr(preset, "only") and replace(config, only=preset.only) == preset)

@@ -1,11 +1,15 @@
-"""Data sets and networks as plain records: they can be flags, be hashed and be compared."""
+"""Data sets, networks and training recipes as frozen records, which become flags and are hashed."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 
+from neuralpath._configs import ADDED_LATER
 from neuralpath.papers.experiments.settings import check_given, check_integers
+from neuralpath.papers.runs import Task
+from neuralpath.training import SGD, Adam, Precision, TrainingConfig
 
 if TYPE_CHECKING:
     import torch
@@ -208,6 +212,84 @@ class NetSpec:
         return kind(shape, n_outputs, channels=self.channels, hidden=self.hidden, **common)
 
 
+@dataclass(frozen=True)
+class TrainingRecipe:
+    """OptimizerConfig, rate, batches and epochs; all else as in the papers: a constant rate, cross-entropy."""
+
+    optimizer: Literal["adam", "sgd"] = "adam"
+    lr: float = 3e-4
+    batch_size: int = 32
+    epochs: int = 40
+    precision: Precision = field(default="full", metadata=ADDED_LATER)
+    """The papers' is full; bfloat16 makes an epoch of convolutions 1.6 times as fast (`benchmarks/precision.py`)."""
+
+    def __post_init__(self) -> None:
+        if self.optimizer not in ("adam", "sgd"):
+            raise ValueError(f"`optimizer` must be adam or sgd, got {self.optimizer!r}.")
+        self.training()  # which refuses bad numbers by their names
+
+    @property
+    def label(self) -> str:
+        """For tables: the optimizer as the papers spell it."""
+        return {"adam": "Adam", "sgd": "SGD"}[self.optimizer]
+
+    def training(self) -> TrainingConfig:
+        """For all epochs; the training accuracy is that of the epoch's own passes."""
+        made = Adam(self.lr) if self.optimizer == "adam" else SGD(self.lr)
+        return TrainingConfig(epochs=self.epochs, batch_size=self.batch_size, optimizer=made, precision=self.precision)
+
+    def training_until(self, accuracy: float, epochs: int, measured_every: int = 1) -> TrainingConfig:
+        """Until the training accuracy, measured by a pass of its own after each epoch, reaches a share.
+
+        Where test data are measured every so many epochs only, the training accuracy is that of the epoch's own passes.
+        """
+        return replace(
+            self.training(),
+            epochs=epochs,
+            stop_at_train_accuracy=accuracy,
+            evaluate_every=measured_every,
+            train_metrics="evaluated" if measured_every == 1 else "running",
+        )
+
+
+def data_of_seed(data: DataSpec, seed: int) -> DataSpec:
+    """The data of a run: what is drawn (a subset, random labels, noise) is drawn with the run's seed.
+
+    A variant and the true data of the same seed are then of the same subset, and the whole true data are the same for
+    all seeds, so that a network trained on them is shared.
+    """
+    is_drawn = data.n_train is not None or data.n_test is not None or data.variant != "true" or data.noise > 0
+    return replace(data, seed=seed if is_drawn else 0)
+
+
+def check_tasks(tasks: Iterable[Task], data_dir: Path | None) -> None:
+    """Find the data sets of tasks and make their networks, before any run begins.
+
+    Args:
+        tasks: The tasks.
+        data_dir: Folder with the data sets; None for the default places.
+
+    Raises:
+        neuralpath.data.DataError: If a data set is missing; the message says how to get it.
+        ValueError: If a network does not fit its data.
+
+    """
+    import torch
+
+    from neuralpath import data
+
+    described = [task for task in tasks if isinstance(getattr(task, "data", None), DataSpec)]
+    for name in sorted({task.data.name for task in described} - {"digits"}):  # type: ignore[attr-defined]
+        data.find(name, data_dir)
+    networks = {
+        (task.net, task.data.shape, task.data.n_outputs)  # type: ignore[attr-defined]
+        for task in described
+        if isinstance(getattr(task, "net", None), NetSpec)
+    }
+    for net, shape, n_outputs in networks:
+        net.make(shape, n_outputs, torch.Generator())
+
+
 @lru_cache(maxsize=1)
 def _whole(name: DatasetName, data_dir: Path | None) -> Any:
     """Subsets and variants are made of one reading; those with other labels share its images."""
@@ -218,8 +300,6 @@ def _whole(name: DatasetName, data_dir: Path | None) -> Any:
 
 @lru_cache(maxsize=4)
 def _load(spec: DataSpec, data_dir: Path | None) -> Examples:
-    from dataclasses import replace
-
     import torch
 
     from neuralpath import data

@@ -15,22 +15,21 @@ from neuralpath.papers.experiments.accuracy_tables import (
 )
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.printed_results import Printed, printed
-from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
-from neuralpath.papers.experiments.regimes import NARROW_GCONV, PAPER_GCONV, Part, relu_network
+from neuralpath.papers.experiments.regimes import NARROW_GCONV, PAPER_GCONV, RegimesPart, relu_network
 from neuralpath.papers.experiments.settings import check_integers
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
 
 
 @dataclass(frozen=True)
-class Config:
+class StagesConfig:
     """One network, its epochs, and what is trained behind the gates of each."""
 
     data: DataSpec
     net: NetSpec
-    recipe: Recipe
+    recipe: TrainingRecipe
     """Of the ReLU network; with the recipe and the kept epochs of `regimes`, both share it."""
     stages: tuple[int, ...] = (10, 20, 30, 40, 50, 60)
     """Epochs whose gates are tried, 0 for those before training."""
@@ -48,31 +47,35 @@ class Config:
             raise ValueError(f"`stages` must be epochs from 0 to {self.recipe.epochs}, got {self.stages}.")
 
 
-def network(config: Config, seed: int) -> TrainNetwork:
+def network(config: StagesConfig, seed: int) -> TrainNetwork:
     """The ReLU network, with the epochs kept."""
-    part = Part("", config.data, (config.net,), config.recipe, keep=config.stages)
+    part = RegimesPart("", config.data, (config.net,), config.recipe, keep=config.stages)
     return relu_network(part, config.net, seed)
 
 
-def gated(config: Config, stage: int) -> Seeds:
+def gated(config: StagesConfig, stage: int) -> Seeds:
     """Weights behind the gates of one stage, by seed."""
     training = replace(config.recipe, epochs=config.fl_epochs).training()
     return {
         seed: TrainGated(
-            data_of_seed(config.data, seed), config.net, training, "FL", seed,
+            data_of_seed(config.data, seed),
+            config.net,
+            training,
+            "FL",
+            seed,
             gates=Weights(network(config, seed), f"epoch-{stage}"),
         )
         for seed in config.seeds
-    }  # fmt: skip
+    }
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: StagesConfig) -> tuple[Task, ...]:
     """The networks, then a run for each stage and seed."""
     networks = tuple(network(config, seed) for seed in config.seeds)
     return (*networks, *(task for stage in config.stages for task in gated(config, stage).values()))
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: StagesConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracy against the stage, the steps between stages, and the curves of every stage."""
     relu: Seeds = {seed: network(config, seed) for seed in config.seeds}
     stages = {stage: gated(config, stage) for stage in config.stages}
@@ -85,13 +88,15 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
         comparisons("Stages: from one to the next", steps, results),
         _against_stage(config, relu, stages, results),
         Curves(
-            f"Behind the gates of each stage: {_about(config)}", "epoch of the weights", "test accuracy in %",
+            f"Behind the gates of each stage: {_about(config)}",
+            "epoch of the weights",
+            "test accuracy in %",
             curves({f"epoch {stage}": runs for stage, runs in stages.items()}, results),
         ),
-    )  # fmt: skip
+    )
 
 
-def _about(config: Config) -> str:
+def _about(config: StagesConfig) -> str:
     return f"{config.data.label} {config.net.label}"
 
 
@@ -106,7 +111,7 @@ def _at(relu: Seeds, stage: int, results: Results) -> dict[int, float]:
     }
 
 
-def printed_accuracy(config: Config, stage: int) -> Printed | None:
+def printed_accuracy(config: StagesConfig, stage: int) -> Printed | None:
     """The papers' accuracy behind the gates of an epoch; they print it of their first and last stage, 10 and 60."""
     if config.data.name != "cifar10":
         return None
@@ -114,7 +119,7 @@ def printed_accuracy(config: Config, stage: int) -> Printed | None:
     return printed(paper="P1", where="section 6", regime=f"FL stage {number}")
 
 
-def _table(config: Config, relu: Seeds, stages: dict[int, Seeds], results: Results) -> Table:
+def _table(config: StagesConfig, relu: Seeds, stages: dict[int, Seeds], results: Results) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for stage, runs in stages.items():
         best = accuracy(runs, results)
@@ -140,7 +145,7 @@ def _rises(stages: dict[int, Seeds], results: Results) -> str:
     return f"It rises in {sum(step > 0 for step in steps)} of {len(steps)} steps." if steps else ""
 
 
-def _against_stage(config: Config, relu: Seeds, stages: dict[int, Seeds], results: Results) -> Curves:
+def _against_stage(config: StagesConfig, relu: Seeds, stages: dict[int, Seeds], results: Results) -> Curves:
     named = {
         f"FL, {when} epoch": [
             {float(stage): accuracies(runs, results, when).get(seed) for stage, runs in stages.items()}
@@ -156,27 +161,42 @@ def _against_stage(config: Config, relu: Seeds, stages: dict[int, Seeds], result
     if config.data.name == "cifar10" and figure is not None:
         lines["CNTK, papers (50,000 images)"] = figure.accuracy
     return Curves(
-        f"Accuracy against the stage of the gates: {_about(config)}", "epoch of the gates", "test accuracy in %",
-        seed_means.curves(named), lines or None,
-    )  # fmt: skip
+        f"Accuracy against the stage of the gates: {_about(config)}",
+        "epoch of the gates",
+        "test accuracy in %",
+        seed_means.curves(named),
+        lines or None,
+    )
 
 
 EXPERIMENT = Experiment(
     name="stages",
     description="FL from a ReLU network at several epochs, with the CNTK line",
     source="P1 fig. 2 left",
-    config=Config,
+    config=StagesConfig,
     presets={
-        "smoke": Config(
-            DataSpec("digits", n_train=400), NetSpec("fc", 32, 4), Recipe("adam", 3e-3, epochs=6),
-            stages=(0, 1, 6), fl_epochs=3, seeds=(0, 1, 2),
+        "smoke": StagesConfig(
+            DataSpec("digits", n_train=400),
+            NetSpec("fc", 32, 4),
+            TrainingRecipe("adam", 3e-3, epochs=6),
+            stages=(0, 1, 6),
+            fl_epochs=3,
+            seeds=(0, 1, 2),
         ),
-        "cpu": Config(
-            NARROW_GCONV.data, NARROW_GCONV.nets[0], NARROW_GCONV.recipe, NARROW_GCONV.keep, fl_epochs=10,
+        "cpu": StagesConfig(
+            NARROW_GCONV.data,
+            NARROW_GCONV.nets[0],
+            NARROW_GCONV.recipe,
+            NARROW_GCONV.keep,
+            fl_epochs=10,
             seeds=NARROW_GCONV.seeds,
         ),
-        "paper": Config(
-            PAPER_GCONV.data, PAPER_GCONV.nets[0], PAPER_GCONV.recipe, PAPER_GCONV.keep, seeds=PAPER_GCONV.seeds,
+        "paper": StagesConfig(
+            PAPER_GCONV.data,
+            PAPER_GCONV.nets[0],
+            PAPER_GCONV.recipe,
+            PAPER_GCONV.keep,
+            seeds=PAPER_GCONV.seeds,
         ),
     },
     reduced={
@@ -186,6 +206,6 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     summary=summary,
-)  # fmt: skip
+)
 
 run = EXPERIMENT.run

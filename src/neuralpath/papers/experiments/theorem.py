@@ -20,7 +20,7 @@ LAW_FROM = 128
 
 
 @dataclass(frozen=True)
-class Config:
+class TheoremConfig:
     """One draw of the value tangent kernel against its expectation; the two limits; change in training."""
 
     families: tuple[DrawnFamily, ...] = ("fc", "cnn", "residual")
@@ -53,14 +53,21 @@ class Config:
 
     def __post_init__(self) -> None:
         check_integers(
-            1, widths=self.widths, other_widths=self.other_widths, limit_widths=self.limit_widths,
-            deep_width=self.deep_width, n_examples=self.n_examples, most_draws=self.most_draws,
-            lazy_widths=self.lazy_widths, lazy_steps=self.lazy_steps, lazy_seeds=self.lazy_seeds,
-        )  # fmt: skip
+            1,
+            widths=self.widths,
+            other_widths=self.other_widths,
+            limit_widths=self.limit_widths,
+            deep_width=self.deep_width,
+            n_examples=self.n_examples,
+            most_draws=self.most_draws,
+            lazy_widths=self.lazy_widths,
+            lazy_steps=self.lazy_steps,
+            lazy_seeds=self.lazy_seeds,
+        )
         check_integers(2, depth=self.depth, depths=self.depths, deep_draws=self.deep_draws)
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: TheoremConfig) -> tuple[Task, ...]:
     """Runs of all four parts."""
     found: list[Task] = []
     for seed in config.seeds:
@@ -71,32 +78,32 @@ def tasks(config: Config) -> tuple[Task, ...]:
     return tuple(found)
 
 
-def _widths(config: Config, family: DrawnFamily) -> tuple[int, ...]:
+def _widths(config: TheoremConfig, family: DrawnFamily) -> tuple[int, ...]:
     return config.widths if family == "fc" else config.other_widths
 
 
-def _n_draws(config: Config, width: int) -> int:
+def _n_draws(config: TheoremConfig, width: int) -> int:
     """Many where they are cheap."""
     return max(6, min(config.most_draws, 16384 // width))
 
 
-def _drawn(config: Config, family: DrawnFamily, width: int, depth: int, seed: int) -> DrawKernels:
+def _drawn(config: TheoremConfig, family: DrawnFamily, width: int, depth: int, seed: int) -> DrawKernels:
     return DrawKernels(family, width, depth, config.n_examples, _n_draws(config, width), seed)
 
 
-def _deep(config: Config, family: DrawnFamily, depth: int, seed: int) -> DrawKernels:
+def _deep(config: TheoremConfig, family: DrawnFamily, depth: int, seed: int) -> DrawKernels:
     return DrawKernels(family, config.deep_width, depth, config.n_examples, config.deep_draws, seed)
 
 
-def _limits(config: Config, width: int, seed: int) -> ApproachLimits:
+def _limits(config: TheoremConfig, width: int, seed: int) -> ApproachLimits:
     return ApproachLimits(width, config.depth, config.n_examples, _n_draws(config, width), seed)
 
 
-def _lazy(config: Config, first: FirstLayer, width: int, seed: int) -> TrainLazily:
+def _lazy(config: TheoremConfig, first: FirstLayer, width: int, seed: int) -> TrainLazily:
     return TrainLazily(first, width, 3, config.n_examples, config.lazy_steps, config.lazy_seeds, seed)
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: TheoremConfig, results: Results) -> tuple[SummaryItem, ...]:
     """A table and a figure of each part."""
     note = finished(tasks(config), results)
     return (
@@ -107,7 +114,7 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     )
 
 
-def _concentration(config: Config, results: Results, note: str) -> tuple[SummaryItem, ...]:
+def _concentration(config: TheoremConfig, results: Results, note: str) -> tuple[SummaryItem, ...]:
     rows: list[tuple[Cell, ...]] = []
     laws: list[tuple[Cell, ...]] = []
     courses: dict[str, list[dict[float, float | None]]] = {}
@@ -119,13 +126,17 @@ def _concentration(config: Config, results: Results, note: str) -> tuple[Summary
             samples[width] = [distance for run in runs.values() for distance in run["distances"]]
             for seed, run in runs.items():
                 by_seed[seed][float(width)] = run["distance"]
-            rows.append((
-                family, width, spread(run["distance"] for run in runs.values()),
-                spread(run["distance"] * math.sqrt(width) for run in runs.values()),
-                spread(run["eigenvalue_ratios"][0] for run in runs.values()),
-                spread(run["eigenvalue_ratios"][1] for run in runs.values()),
-                max((run["mean_off_in_errors"] for run in runs.values()), default=None),
-            ))  # fmt: skip
+            rows.append(
+                (
+                    family,
+                    width,
+                    spread(run["distance"] for run in runs.values()),
+                    spread(run["distance"] * math.sqrt(width) for run in runs.values()),
+                    spread(run["eigenvalue_ratios"][0] for run in runs.values()),
+                    spread(run["eigenvalue_ratios"][1] for run in runs.values()),
+                    max((run["mean_off_in_errors"] for run in runs.values()), default=None),
+                )
+            )
         courses[family] = list(by_seed.values())
         for least in (0, LAW_FROM):
             law = _law({width: [value**2 for value in values] for width, values in samples.items() if width >= least})
@@ -133,24 +144,38 @@ def _concentration(config: Config, results: Results, note: str) -> tuple[Summary
     return (
         Table(
             "One draw of the value tangent kernel against its expectation",
-            ("network", "width", "relative distance", "times sqrt(width)", "eigenvalue ratios from", "to",
-             "mean of the draws off by, in standard errors"),
+            (
+                "network",
+                "width",
+                "relative distance",
+                "times sqrt(width)",
+                "eigenvalue ratios from",
+                "to",
+                "mean of the draws off by, in standard errors",
+            ),
             tuple(rows),
             f"Root mean square over draws. The last column is the median over entries: about 0.7 where the expectation "
             f"is exact. {note}",
         ),
         Table(
-            "Law of the distance", ("network", "widths from", "power of the width", "standard error"), tuple(laws),
+            "Law of the distance",
+            ("network", "widths from", "power of the width", "standard error"),
+            tuple(laws),
             f"-1/2 is expected. {note}",
         ),
         Curves(
-            "One draw and its expectation", "width", "relative distance", curves(courses), log_x=True, log_y=True,
+            "One draw and its expectation",
+            "width",
+            "relative distance",
+            curves(courses),
+            log_x=True,
+            log_y=True,
             note=note,
         ),
-    )  # fmt: skip
+    )
 
 
-def _depths(config: Config, results: Results, note: str) -> tuple[SummaryItem, ...]:
+def _depths(config: TheoremConfig, results: Results, note: str) -> tuple[SummaryItem, ...]:
     from neuralpath.kernels import printed_variance_bound
 
     rows: list[tuple[Cell, ...]] = []
@@ -159,8 +184,9 @@ def _depths(config: Config, results: Results, note: str) -> tuple[SummaryItem, .
     bounds = {
         # In units of the squared expectation, for open gates and inputs whose squared norm is their dimension.
         depth: printed_variance_bound(1, width, depth, 1 / width) / depth**2
-        for depth in config.depths if depth >= 2 and 4 * depth < width**2
-    }  # fmt: skip
+        for depth in config.depths
+        if depth >= 2 and 4 * depth < width**2
+    }
     for family in config.deep_families:
         by_seed: dict[int, dict[float, float | None]] = {seed: {} for seed in config.seeds}
         for depth in config.depths:
@@ -169,10 +195,16 @@ def _depths(config: Config, results: Results, note: str) -> tuple[SummaryItem, .
             for seed, run in runs.items():
                 by_seed[seed][float(depth)] = run["distance"] ** 2
             bound = bounds.get(depth) if family == "open" else None
-            rows.append((
-                family, depth, variance, None if variance is None else variance.times(width / depth), bound,
-                None if variance is None or bound is None else variance.mean / bound,
-            ))  # fmt: skip
+            rows.append(
+                (
+                    family,
+                    depth,
+                    variance,
+                    None if variance is None else variance.times(width / depth),
+                    bound,
+                    None if variance is None or bound is None else variance.mean / bound,
+                )
+            )
         courses[family] = list(by_seed.values())
     courses["printed bound (P0 theorem 4.1)"] = [{float(depth): bound for depth, bound in bounds.items()}]
     return (
@@ -184,13 +216,18 @@ def _depths(config: Config, results: Results, note: str) -> tuple[SummaryItem, .
             f"is wrong (erratum E13). {note}",
         ),
         Curves(
-            f"Variance against depth, width {width}", "depth", "relative variance", curves(courses),
-            log_x=True, log_y=True, note=note,
+            f"Variance against depth, width {width}",
+            "depth",
+            "relative variance",
+            curves(courses),
+            log_x=True,
+            log_y=True,
+            note=note,
         ),
-    )  # fmt: skip
+    )
 
 
-def _two_limits(config: Config, results: Results, note: str) -> tuple[SummaryItem, ...]:
+def _two_limits(config: TheoremConfig, results: Results, note: str) -> tuple[SummaryItem, ...]:
     rows: list[tuple[Cell, ...]] = []
     courses: dict[str, list[dict[float, float | None]]] = {
         f"{kind} weights to the {limit} limit": [{} for _ in config.seeds] for kind in KINDS for limit in KINDS
@@ -218,17 +255,24 @@ def _two_limits(config: Config, results: Results, note: str) -> tuple[SummaryIte
             "Two limits: weights that made the gates, and others",
             ("width", "dependent to K^(d)", "dependent to d Σ Π", "independent to K^(d)", "independent to d Σ Π"),
             tuple(rows),
-            "Relative distances. " + ("" if apart is None else f"The limits are {apart.mean:.3f} apart. ")
-            + (f"Powers of the width for each one's own limit: {said}. " if said else "") + note,
+            "Relative distances. "
+            + ("" if apart is None else f"The limits are {apart.mean:.3f} apart. ")
+            + (f"Powers of the width for each one's own limit: {said}. " if said else "")
+            + note,
         ),
         Curves(
-            "Distances from the two limits", "width", "relative distance", curves(courses), log_x=True, log_y=True,
+            "Distances from the two limits",
+            "width",
+            "relative distance",
+            curves(courses),
+            log_x=True,
+            log_y=True,
             note=note,
         ),
-    )  # fmt: skip
+    )
 
 
-def _training(config: Config, results: Results, note: str) -> tuple[SummaryItem, ...]:
+def _training(config: TheoremConfig, results: Results, note: str) -> tuple[SummaryItem, ...]:
     rows: list[tuple[Cell, ...]] = []
     laws: list[tuple[Cell, ...]] = []
     courses: dict[str, list[dict[float, float | None]]] = {}
@@ -239,10 +283,14 @@ def _training(config: Config, results: Results, note: str) -> tuple[SummaryItem,
         for width in config.lazy_widths:
             runs = list(_found(results, {s: _lazy(config, first, width, s) for s in config.seeds}).values())
             values = {name: [value for run in runs for value in run[name]] for name in names}
-            rows.append((
-                variance, width, *(spread(100 * value for value in found) for found in values.values()),
-                spread(100 * value for run in runs for value in run["loss"]),
-            ))  # fmt: skip
+            rows.append(
+                (
+                    variance,
+                    width,
+                    *(spread(100 * value for value in found) for found in values.values()),
+                    spread(100 * value for run in runs for value in run["loss"]),
+                )
+            )
             for name, found in values.items():
                 samples[name][width] = found
         for name, shown_name in names.items():
@@ -255,20 +303,32 @@ def _training(config: Config, results: Results, note: str) -> tuple[SummaryItem,
     return (
         Table(
             "Gates and kernel in training",
-            ("variance of the first layer", "width", "gates that differ in %", "change of the kernel in %",
-             "off the fixed kernel's prediction in %", "loss left in %"),
+            (
+                "variance of the first layer",
+                "width",
+                "gates that differ in %",
+                "change of the kernel in %",
+                "off the fixed kernel's prediction in %",
+                "loss left in %",
+            ),
             tuple(rows),
             f"After {config.lazy_steps} steps of gradient descent with a tenth of the largest stable rate. {note}",
         ),
         Table(
             "Laws of the change in training",
-            ("variance of the first layer", "quantity", "power of the width", "standard error",
-             f"from width {LAW_FROM}", "standard error from there"),
+            (
+                "variance of the first layer",
+                "quantity",
+                "power of the width",
+                "standard error",
+                f"from width {LAW_FROM}",
+                "standard error from there",
+            ),
             tuple(laws),
             f"The papers say that gates and kernel change as the power -1/2. {note}",
         ),
         Curves("Change in training", "width", "share", curves(courses), log_x=True, log_y=True, note=note),
-    )  # fmt: skip
+    )
 
 
 def _wide(samples: Mapping[int, Sequence[float]]) -> dict[int, Sequence[float]]:
@@ -294,18 +354,29 @@ def _law(samples: Mapping[int, Sequence[float]]) -> tuple[float | None, float | 
     return law.exponent, law.standard_error
 
 
-_PAPER = replace(Config(), other_widths=Config().widths, deep_draws=1000, seeds=(0, 1, 2, 3, 4))
+_PAPER = replace(TheoremConfig(), other_widths=TheoremConfig().widths, deep_draws=1000, seeds=(0, 1, 2, 3, 4))
 
 EXPERIMENT = Experiment(
     name="theorem",
     description="the value tangent kernel against its expectation, its two limits, and its change in training",
     source="P0 section 4.1, P1 section 5.1, P2 section 5.1",
-    config=Config,
+    config=TheoremConfig,
     presets={
-        "smoke": Config(
-            widths=(8, 64), other_widths=(64,), limit_widths=(64,), depth=3, depths=(2, 8), deep_width=32,
-            deep_families=("open",), n_examples=4, most_draws=12, deep_draws=60, lazy_widths=(16, 256),
-            first_layers=("in",), lazy_steps=20, lazy_seeds=3,
+        "smoke": TheoremConfig(
+            widths=(8, 64),
+            other_widths=(64,),
+            limit_widths=(64,),
+            depth=3,
+            depths=(2, 8),
+            deep_width=32,
+            deep_families=("open",),
+            n_examples=4,
+            most_draws=12,
+            deep_draws=60,
+            lazy_widths=(16, 256),
+            first_layers=("in",),
+            lazy_steps=20,
+            lazy_seeds=3,
         ),
         "cpu": _PAPER,
         "paper": _PAPER,
@@ -315,6 +386,6 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     summary=summary,
-)  # fmt: skip
+)
 
 run = EXPERIMENT.run

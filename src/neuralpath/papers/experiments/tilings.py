@@ -6,9 +6,8 @@ from neuralpath.papers.experiments.accuracy_tables import Seeds, accuracy, besid
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.gate_orders import CIFAR_CNN, CIFAR_PART
 from neuralpath.papers.experiments.printed_results import printed
-from neuralpath.papers.experiments.recipes import Recipe, data_of_seed
 from neuralpath.papers.experiments.settings import check_integers
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
@@ -17,12 +16,12 @@ Shift = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Config:
+class TilingsConfig:
     """A convolutional network, and how its masks are changed on their way to the weights."""
 
     data: DataSpec
     net: NetSpec
-    recipe: Recipe
+    recipe: TrainingRecipe
     """Of the weights behind the gates."""
     source_epochs: int
     """Epochs of the ReLU network whose gates FL takes."""
@@ -48,7 +47,7 @@ class Config:
             raise ValueError("`regimes` has FR-DI, whose weights are those of its gates: `tiles` must be 1 there.")
 
 
-def relu_network(config: Config, seed: int, tile: int = 1) -> TrainNetwork:
+def relu_network(config: TilingsConfig, seed: int, tile: int = 1) -> TrainNetwork:
     """The network whose gates FL takes; or, for comparison, one as wide as the tiled weights."""
     training = replace(config.recipe, epochs=config.source_epochs).training()
     return TrainNetwork(data_of_seed(config.data, seed), _wider(config.net, tile), training, seed)
@@ -58,20 +57,24 @@ def _wider(net: NetSpec, tile: int) -> NetSpec:
     return replace(net, channels=tuple(tile * channels for channels in net.channels))
 
 
-def gated(config: Config, regime: GatedRegime, shift: Shift, tile: int) -> Seeds:
+def gated(config: TilingsConfig, regime: GatedRegime, shift: Shift, tile: int) -> Seeds:
     """Weights behind changed masks, by seed."""
     return {
         seed: TrainGated(
-            data_of_seed(config.data, seed), config.net, config.recipe.training(), regime, seed,
+            data_of_seed(config.data, seed),
+            config.net,
+            config.recipe.training(),
+            regime,
+            seed,
             Weights(relu_network(config, seed), "best") if regime == "FL" else None,
             shift=shift[0] if len(shift) == 1 else shift,
             value_channels=None if tile == 1 else _wider(config.net, tile).channels,
         )
         for seed in config.seeds
-    }  # fmt: skip
+    }
 
 
-def _cells(config: Config) -> dict[tuple[GatedRegime, Shift, int], Seeds]:
+def _cells(config: TilingsConfig) -> dict[tuple[GatedRegime, Shift, int], Seeds]:
     return {
         (regime, shift, tile): gated(config, regime, shift, tile)
         for regime in config.regimes
@@ -80,18 +83,18 @@ def _cells(config: Config) -> dict[tuple[GatedRegime, Shift, int], Seeds]:
     }
 
 
-def _networks(config: Config) -> dict[int, Seeds]:
+def _networks(config: TilingsConfig) -> dict[int, Seeds]:
     widths = dict.fromkeys((1, *config.tiles))
     return {tile: {seed: relu_network(config, seed, tile) for seed in config.seeds} for tile in widths}
 
 
-def tasks(config: Config) -> tuple[Task, ...]:
+def tasks(config: TilingsConfig) -> tuple[Task, ...]:
     """The networks, as wide as the weights too, then a run for each change of the masks and each seed."""
     every = [*_networks(config).values(), *_cells(config).values()]
     return tuple(dict.fromkeys(task for runs in every for task in runs.values()))
 
 
-def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
+def summary(config: TilingsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies, each change against masks as they are, and the curves."""
     cells, networks = _cells(config), _networks(config)
     about = f"{config.data.label} {config.net.label}"
@@ -104,8 +107,15 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     for (regime, shift, tile), runs in cells.items():
         best = accuracy(runs, results)
         rows.append((regime, tile, _spelt(shift), best, None, None, accuracy(runs, results, "last")))
-    columns = ("regime", "width of the weights", "masks rotated by", "best epoch %", "paper %", "difference",
-               "last epoch %")  # fmt: skip
+    columns = (
+        "regime",
+        "width of the weights",
+        "masks rotated by",
+        "best epoch %",
+        "paper %",
+        "difference",
+        "last epoch %",
+    )
     note = (
         "Test accuracy, mean ± standard deviation (seeds). Rotated by so many positions along both axes, in all layers "
         "or in each by its own number; repeated over the channels of weights that are so many times as wide. The "
@@ -119,11 +129,12 @@ def summary(config: Config, results: Results) -> tuple[SummaryItem, ...]:
     }
     pairs |= {
         f"{regime}, rotated by {_spelt(shift)}: width {tile} - width {config.tiles[0]}": (
-            runs, cells[regime, shift, config.tiles[0]],
+            runs,
+            cells[regime, shift, config.tiles[0]],
         )
         for (regime, shift, tile), runs in cells.items()
         if tile != config.tiles[0]
-    }  # fmt: skip
+    }
     named: dict[str, dict[str, Seeds]] = {regime: {} for regime in config.regimes}
     for (regime, shift, tile), runs in cells.items():
         named[regime][f"width {tile}, rotated by {_spelt(shift)}"] = runs
@@ -146,19 +157,32 @@ EXPERIMENT = Experiment(
     name="tilings",
     description="masks rotated in space and tiled over a wider network, on the CNN",
     source="P3 contribution 1",
-    config=Config,
+    config=TilingsConfig,
     presets={
-        "smoke": Config(
-            DataSpec("digits", n_train=200, n_test=100), NetSpec("gconv", channels=(6, 6), hidden=()),
-            Recipe("adam", 1e-2, epochs=1), source_epochs=2, shifts=((0,), (1, 3)), tiles=(1, 2), regimes=("FL",),
+        "smoke": TilingsConfig(
+            DataSpec("digits", n_train=200, n_test=100),
+            NetSpec("gconv", channels=(6, 6), hidden=()),
+            TrainingRecipe("adam", 1e-2, epochs=1),
+            source_epochs=2,
+            shifts=((0,), (1, 3)),
+            tiles=(1, 2),
+            regimes=("FL",),
         ),
-        "cpu": Config(
-            CIFAR_PART, CIFAR_CNN, Recipe(epochs=10, precision="bfloat16"), source_epochs=30,
-            shifts=((0,), (4,), (16,), (4, 12, 20, 28)), seeds=(0,),
+        "cpu": TilingsConfig(
+            CIFAR_PART,
+            CIFAR_CNN,
+            TrainingRecipe(epochs=10, precision="bfloat16"),
+            source_epochs=30,
+            shifts=((0,), (4,), (16,), (4, 12, 20, 28)),
+            seeds=(0,),
         ),
-        "paper": Config(
-            DataSpec("cifar10"), NetSpec("gconv", channels=(128,) * 4, hidden=()), Recipe(epochs=100),
-            source_epochs=100, shifts=((0,), (4,), (8,), (16,), (4, 12, 20, 28)), tiles=(1, 2, 4),
+        "paper": TilingsConfig(
+            DataSpec("cifar10"),
+            NetSpec("gconv", channels=(128,) * 4, hidden=()),
+            TrainingRecipe(epochs=100),
+            source_epochs=100,
+            shifts=((0,), (4,), (8,), (16,), (4, 12, 20, 28)),
+            tiles=(1, 2, 4),
             seeds=(0, 1, 2, 3, 4),
         ),
     },
@@ -170,6 +194,6 @@ EXPERIMENT = Experiment(
     },
     tasks=tasks,
     summary=summary,
-)  # fmt: skip
+)
 
 run = EXPERIMENT.run

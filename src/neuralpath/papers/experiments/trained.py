@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
@@ -11,11 +10,10 @@ from neuralpath.training import SGD, Adam, RMSprop, TrainingConfig
 
 if TYPE_CHECKING:
     import torch
-    from torch import Tensor, nn
+    from torch import nn
 
-    from neuralpath.data import Split
     from neuralpath.gating import GatedNetwork
-    from neuralpath.papers.runs import Calibration, RunDirectory
+    from neuralpath.papers.runs import RunDirectory
     from neuralpath.training import Hook, TrainingMoment, TrainingResult
 
 GatedRegime = Literal["FL", "FR-II", "FR-DI", "DL"]
@@ -51,7 +49,7 @@ class TrainNetwork(Task):
     def label(self) -> str:
         """As `Task.label`."""
         then = "" if self.start is None else " continued"
-        return f"{self.data.label} {self.net.label} relu{then} {optimiser_label(self.training)} seed{self.seed}"
+        return f"{self.data.label} {self.net.label} relu{then} {optimizer_label(self.training)} seed{self.seed}"
 
     @property
     def n_steps(self) -> int:
@@ -62,21 +60,13 @@ class TrainNetwork(Task):
         """The network before training."""
         model = self.net.make(self.data.shape, self.data.n_outputs, seeded(self.seed, "network"))
         if self.start is not None and directory is not None:
-            model.load_state_dict(directory.weights_of(self.start.work, self.start.which))
+            model.load_state_dict(directory.weights_of(self.start.task, self.start.which))
         return model
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """As `Task.run`."""
         model = self.make(directory)
         return run_training(model, self, directory, keep=self.keep)
-
-    def seconds(self, calibration: "Calibration") -> float:
-        """As `Task.seconds`."""
-        return training_seconds(calibration, self.make, self.data, self.net.label, self.training)
-
-    def memory(self) -> int:
-        """As `Task.memory`."""
-        return training_memory(self.make, self.data, self.training)
 
 
 @dataclass(frozen=True)
@@ -114,7 +104,7 @@ class TrainGated(Task):
         """As `Task.label`."""
         parts = [self.data.label, self.net.label, self.regime]
         if self.gates is not None:
-            source = getattr(self.gates.work, "data", self.data)
+            source = getattr(self.gates.task, "data", self.data)
             parts.append(f"of-{self.gates.which}" + ("" if source == self.data else f"-{source.label}"))
         parts += [] if self.gate_order is None else ["order" + "".join(map(str, self.gate_order))]
         parts += [] if self.value_input == "image" else [self.value_input]
@@ -122,7 +112,7 @@ class TrainGated(Task):
         parts += ["shift" + "-".join(map(str, shifts))] if any(shifts) else []
         parts += [] if self.value_channels is None else ["tiled-" + "-".join(map(str, self.value_channels))]
         parts += [] if self.start is None else ["continued"]
-        return " ".join([*parts, optimiser_label(self.training), f"seed{self.seed}"])
+        return " ".join([*parts, optimizer_label(self.training), f"seed{self.seed}"])
 
     @property
     def n_steps(self) -> int:
@@ -136,7 +126,7 @@ class TrainGated(Task):
         shape, n_outputs = self.data.shape, self.data.n_outputs
         model = self.net.make(shape, n_outputs, seeded(self.seed, "network"))
         if self.gates is not None and directory is not None:
-            model.load_state_dict(directory.weights_of(self.gates.work, self.gates.which))
+            model.load_state_dict(directory.weights_of(self.gates.task, self.gates.which))
         transform: GateTransforms | None = None
         if isinstance(self.shift, tuple):
             transform = {gate: TileGates(shift) for gate, shift in enumerate(self.shift)}
@@ -144,34 +134,34 @@ class TrainGated(Task):
             transform = TileGates(self.shift)
         is_soft = self.regime == "DL"
         network = decouple(
-            model, self.regime, init=self.net.init, generator=seeded(self.seed, "gated network"),
-            gate_order=self.gate_order, gate_transform=transform, value_input=self.value_input,
-            beta=self.beta if is_soft else None, factor=self.factor if is_soft else 1.0,
-        )  # fmt: skip
+            model,
+            self.regime,
+            init=self.net.init,
+            generator=seeded(self.seed, "gated network"),
+            gate_order=self.gate_order,
+            gate_transform=transform,
+            value_input=self.value_input,
+            beta=self.beta if is_soft else None,
+            factor=self.factor if is_soft else 1.0,
+        )
         if self.value_channels is not None:
             wide = replace(self.net, channels=self.value_channels)
             network = GatedNetwork(
-                network.feature, wide.make(shape, n_outputs, seeded(self.seed, "wide value network")),
-                gate=network.gate, gate_order=self.gate_order, gate_transform=transform,
-                value_input=self.value_input, train_feature=network.train_feature,
-            )  # fmt: skip
+                network.feature,
+                wide.make(shape, n_outputs, seeded(self.seed, "wide value network")),
+                gate=network.gate,
+                gate_order=self.gate_order,
+                gate_transform=transform,
+                value_input=self.value_input,
+                train_feature=network.train_feature,
+            )
         if self.start is not None and directory is not None:
-            network.load_state_dict(directory.weights_of(self.start.work, self.start.which))
+            network.load_state_dict(directory.weights_of(self.start.task, self.start.which))
         return network
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """As `Task.run`."""
         return run_training(self.make(directory), self, directory)
-
-    def seconds(self, calibration: "Calibration") -> float:
-        """As `Task.seconds`."""
-        kind = "trained gates" if self.regime == "DL" else "fixed gates"
-        what = f"{self.net.label} {kind} {self.value_channels}"
-        return training_seconds(calibration, self.make, self.data, what, self.training)
-
-    def memory(self) -> int:
-        """As `Task.memory`."""
-        return training_memory(self.make, self.data, self.training)
 
 
 @dataclass
@@ -205,9 +195,14 @@ class EpochRecorder:
 
 
 def run_training(
-    model: "nn.Module", task: Any, directory: "RunDirectory", *, keep: Sequence[int] = (), hooks: "Sequence[Hook]" = (),
+    model: "nn.Module",
+    task: Any,
+    directory: "RunDirectory",
+    *,
+    keep: Sequence[int] = (),
+    hooks: "Sequence[Hook]" = (),
     measure: "Callable[[TrainingMoment], dict[str, Any]] | None" = None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """Train a model as a task says (its ``data``, ``training`` and ``seed``), or go on; the result of the run."""
     from neuralpath.training import train
 
@@ -215,10 +210,15 @@ def run_training(
     recorder = EpochRecorder(directory, keep, measure)
     config = run_config(task.training, task.seed)
     result = train(
-        model, examples.train, examples.test, config,
-        folder=directory.checkpoints, identity={"fingerprint": task.fingerprint}, hooks=[recorder, *hooks],
+        model,
+        examples.train,
+        examples.test,
+        config,
+        folder=directory.checkpoints,
+        identity={"fingerprint": task.fingerprint},
+        hooks=[recorder, *hooks],
         progress=False,
-    )  # fmt: skip
+    )
     directory.save_weights("last", model.state_dict())
     return training_result(result)
 
@@ -259,75 +259,8 @@ def seeded(seed: int, use: str) -> "torch.Generator":
     return torch.Generator().manual_seed(derive_seed(seed, use))
 
 
-def optimiser_label(training: TrainingConfig) -> str:
-    """Name and rate of the optimiser, the epochs, and a precision that is not full, for the names of runs."""
+def optimizer_label(training: TrainingConfig) -> str:
+    """Name and rate of the optimizer, the epochs, and a precision that is not full, for the names of runs."""
     kinds = {Adam: "adam", SGD: "sgd", RMSprop: "rmsprop"}
     rounded = "" if training.precision == "full" else f" {training.precision}"
-    return f"{kinds[type(training.optimiser)]}{training.optimiser.rate:g} e{training.epochs}{rounded}"
-
-
-def training_seconds(
-    calibration: "Calibration", make: "Callable[[], nn.Module]", data: DataSpec, what: str, training: TrainingConfig
-) -> float:
-    """Time of a training run with all epochs that it may have, from short ones of one epoch and of two.
-
-    Where a step of a whole batch would take long, fewer images are taken and the time is scaled with their number.
-    """
-    import torch
-
-    n_train = data.n_train or (data.n_images[0] if data.classes is None else data.n_images[0] // 5)
-    n_test = data.n_test or (data.n_images[1] if data.classes is None else data.n_images[1] // 5)
-
-    @cache
-    def prepared(n_images: int) -> "tuple[nn.Module, Split]":
-        from neuralpath.data import Split
-
-        generator = torch.Generator().manual_seed(0)
-        images = torch.rand(n_images, *data.shape, generator=generator)
-        labels: Tensor = torch.randint(max(data.n_outputs, 2), (n_images,), generator=generator)
-        return make(), Split(images, labels if data.classes is None else labels * 2.0 - 1)
-
-    def measured(batch: int, epochs: int, n_steps: int, repeats: int) -> float:
-        from neuralpath.training import train
-
-        short = replace(
-            run_config(training, 0), epochs=epochs, batch_size=batch, stop_at_train_accuracy=None,
-            train_metrics="running",
-        )  # fmt: skip
-
-        def prepare() -> Callable[[], object]:
-            model, split = prepared(n_steps * batch)
-            return lambda: train(model, split, None, short, progress=False)
-
-        kind = f"{what} {data.shape} batch {batch} {training.loss} {type(training.optimiser).__name__}"
-        kind += "" if training.precision == "full" else f" {training.precision}"
-        return calibration.seconds(f"train {kind} {epochs} x {n_steps}", prepare, repeats)
-
-    least = min(training.batch_size, _LEAST_BATCH)
-    per_image = measured(least, 1, 2, 1) / (2 * least)
-    batch = min(max(int(_CALIBRATION_STEP / per_image), least), training.batch_size)
-    n_steps = min(max(round(2 * _CALIBRATION_SECONDS / measured(batch, 1, 2, 1)), 2), 64)
-    one, two = measured(batch, 1, n_steps, 2), measured(batch, 2, n_steps, 2)
-    per_image = (max(two - one, 0.0) or one) / (n_steps * batch)
-    once = max(2 * one - two, 0.0) / (n_steps * batch)  # for each image, before training: fixed gates
-    # Of a step; what is measured is measured in full precision, where convolutions take about twice as long.
-    forward_share = 1 / 3 if training.precision == "full" else 2 / 3
-    n_evaluated = n_test / training.evaluate_every + (n_train if training.train_metrics == "evaluated" else 0)
-    return (n_train + n_test) * once + training.epochs * per_image * (n_train + forward_share * n_evaluated)
-
-
-def training_memory(make: "Callable[[], nn.Module]", data: DataSpec, training: TrainingConfig) -> int:
-    """Images, four copies of the weights (gradients, the optimiser's averages) and the outputs of all layers."""
-    import torch
-
-    from neuralpath.gating import recorded_gates
-
-    model = make()
-    weights = 4 * sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
-    probe = getattr(model, "value", model).eval()
-    with torch.no_grad():
-        units = sum(layer[0].numel() for layer in recorded_gates(probe, torch.zeros(1, *data.shape)).layers.values())
-    batch = max(training.batch_size, training.evaluation_batch_size)
-    n_images = (data.n_train or data.n_images[0]) + (data.n_test or data.n_images[1])
-    gates = min(GATE_MEMORY, n_images * units // 8) if probe is not model else 0
-    return data.n_bytes + weights + 6 * batch * units * 4 + gates
+    return f"{kinds[type(training.optimizer)]}{training.optimizer.lr:g} e{training.epochs}{rounded}"

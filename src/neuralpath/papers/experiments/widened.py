@@ -1,7 +1,6 @@
 """Value networks made wider by repeating their gates, beside kernel regression with their path kernel, as a run."""
 
 import copy
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from neuralpath.gating import GatedNetwork
-    from neuralpath.papers.runs import Calibration, RunDirectory
+    from neuralpath.papers.runs import RunDirectory
 
 BLOCK = 256
 """Examples that are evaluated together."""
@@ -36,7 +35,7 @@ class WidenValue(Task):
     repeats: int
     """How many times each gate is repeated: the value network is that much wider."""
     n_steps_trained: int
-    rate: float
+    lr: float
     """Learning rate as a share of the largest that is stable for the expected kernel."""
     gates: Weights | None = None
     """The trained network whose gates are taken; otherwise those of a random network."""
@@ -55,7 +54,7 @@ class WidenValue(Task):
     @property
     def dependencies(self) -> tuple[Task, ...]:
         """As `Task.dependencies`."""
-        return () if self.gates is None else (self.gates.work,)
+        return () if self.gates is None else (self.gates.task,)
 
     def make(self, directory: "RunDirectory | None" = None) -> "GatedNetwork":
         """Gates of the network, each repeated; value weights of variance 2 / (width of the value network)."""
@@ -64,7 +63,7 @@ class WidenValue(Task):
         shape, n_outputs = self.data.shape, self.data.n_outputs
         feature = self.net.make(shape, n_outputs, seeded(self.seed, "network"))
         if self.gates is not None and directory is not None:
-            feature.load_state_dict(directory.weights_of(self.gates.work, self.gates.which))
+            feature.load_state_dict(directory.weights_of(self.gates.task, self.gates.which))
         wide = replace(self.net, width=self.repeats * self.net.width, init="gaussian")
         value = wide.make(shape, n_outputs, seeded(self.seed, f"value network x{self.repeats}"))
         return GatedNetwork(feature, value, gate_transform=TileGates())
@@ -81,7 +80,7 @@ class WidenValue(Task):
         network = self.make(directory)
         own, cross = self.expected(network, train.images, test.images)
         dynamics = KernelDynamics(own)
-        rate = self.rate * dynamics.largest_rate
+        rate = self.lr * dynamics.largest_rate
         before, before_test = _outputs(network, train.images), _outputs(network, test.images)
         self._train(network, train.images, targets + before, rate)
         learnt = _outputs(network, test.images) - before_test
@@ -129,27 +128,6 @@ class WidenValue(Task):
             loss = 0.5 * (network.value_output(x, gates) - targets).square().sum()
             for weight, slope in zip(weights, torch.autograd.grad(loss, weights), strict=True):
                 weight.data.sub_(slope, alpha=rate)
-
-    def seconds(self, calibration: "Calibration") -> float:
-        """As `Task.seconds`: a step's time grows with the examples, of which few are measured."""
-        n_train = self.data.n_train or self.data.n_images[0]
-        n_measured = min(n_train, MEASURED)
-
-        def prepare() -> Callable[[], object]:
-            import torch
-
-            network, x = self.make(), torch.rand(n_measured, *self.data.shape)
-            targets, once = torch.zeros(n_measured, self.data.n_outputs), replace(self, n_steps_trained=1)
-            return lambda: once._train(network, x, targets, 0.0)
-
-        key = f"widened {self.net.label} {self.data.shape} n{n_measured} x{self.repeats} one step"
-        step = calibration.seconds(key, prepare, repeats=1)
-        return step * self.n_steps_trained * n_train / n_measured
-
-    def memory(self) -> int:
-        """As `Task.memory`."""
-        width, n_train = self.repeats * self.net.width, self.data.n_train or self.data.n_images[0]
-        return self.data.n_bytes + 4 * (4 * width**2 * self.net.depth + 5 * n_train * width * self.net.depth)
 
 
 def _outputs(network: "GatedNetwork", x: "Tensor") -> "Tensor":

@@ -2,18 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from neuralpath.papers.experiments import DataSpec, HeatMaps, MisfitResults, SummaryItem, Sweep, read_sweeps
 from neuralpath.papers.runs import (
-    ABOUT,
-    RECORD,
     Store,
     Task,
-    is_finished,
     problems_of,
-    read_about,
     read_metrics,
     with_dependencies,
 )
@@ -80,7 +75,7 @@ def read_contents(store: Store) -> Contents:
     """
     sweeps, problems = read_sweeps(store.out)
     tasks = with_dependencies(tuple(task for sweep in sweeps for task in sweep.tasks))
-    problems += [*problems_of(tasks, store), *_damaged_abouts(tasks, store)]
+    problems += problems_of(tasks, store)
     contents = []
     for sweep in sweeps:
         runs = tuple(_state(task, store) for task in with_dependencies(sweep.tasks))
@@ -119,35 +114,18 @@ def _plain(value: Any) -> Any:
 
 
 def _state(task: Task, store: Store) -> RunState:
-    if is_finished(store, task):
-        return RunState(task, "finished", task.n_steps, _about(task, store), headline=_headline(store.result(task)))
+    if store.is_finished(task):
+        record = store.record(task)
+        assert record is not None
+        headline = _headline(record["result"])
+        return RunState(task, "finished", task.n_steps, record["provenance"], headline=headline)
     failure = store.failure(task)
     n_steps = len(read_metrics(store.folder(task)))
     if failure is not None:
-        return RunState(task, "failed", n_steps, {}, error=str(failure.get("error", "")))
+        return RunState(task, "failed", n_steps, {}, error=failure)
     if store.problem(task) is not None:
         return RunState(task, "damaged", n_steps, {})
     return RunState(task, "begun" if n_steps else "not begun", n_steps, {})
-
-
-def _about(task: Task, store: Store) -> Mapping[str, Any]:
-    """What is kept beside the record; nothing where it is missing or damaged."""
-    return read_about(_about_path(task, store)) or {}
-
-
-def _about_path(task: Task, store: Store) -> Path:
-    """Of a finished run; in a folder of records the file has the name of the run."""
-    record = store.record_path(task)
-    assert record is not None
-    return record.with_name(ABOUT if record.name == RECORD else f"{task.name}.{ABOUT}")
-
-
-def _damaged_abouts(tasks: tuple[Task, ...], store: Store) -> list[str]:
-    paths = [_about_path(task, store) for task in tasks if is_finished(store, task)]
-    return [
-        f"{path} is damaged: how and when its run was done is not shown"
-        for path in paths if path.exists() and read_about(path) is None
-    ]  # fmt: skip
 
 
 def _headline(result: Mapping[str, Any] | None) -> str:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from neuralpath.data import DataError, Split
 from neuralpath.papers.experiments import TrainNetwork
-from neuralpath.papers.runs import DamagedTensors, Store, Task, is_finished, with_dependencies
+from neuralpath.papers.runs import DamagedTensors, Store, Task, with_dependencies
 
 if TYPE_CHECKING:
     from neuralpath.papers.report.contents import SweepContents
@@ -59,7 +59,7 @@ def find_network(sweeps: "Iterable[SweepContents]", store: Store) -> ExplorerNet
     the epoch that the weights are of. The weights before training are ``epoch-0``, or drawn again from the run's seed.
     """
     found = _candidates(task for sweep in sweeps for task in with_dependencies(sweep.sweep.tasks))
-    finished = [task for task in found if is_finished(store, task)]
+    finished = [task for task in found if store.is_finished(task)]
     if not finished:
         return NoNetwork("no finished run of this folder has trained a fully connected network on several classes")
     problems, candidates = [], []

@@ -1,22 +1,36 @@
 # isort: split
 # Used by other folders of the package; not public.
-from .calibration import Calibration as Calibration
-from .execution import is_finished as is_finished
-from .run_directory import WEIGHTS as WEIGHTS, RunDirectory as RunDirectory, read_metrics as read_metrics
-from .store import (
-    ABOUT as ABOUT,
+from .records import (
+    ARCHIVE as ARCHIVE,
     RECORD as RECORD,
+    Archive as Archive,
     DamagedRecord as DamagedRecord,
-    RunError as RunError,
-    Store as Store,
-    read_about as read_about,
-    read_record as read_record,
+    archives as archives,
+    check_record as check_record,
+    read_archive as read_archive,
+    write_archive as write_archive,
 )
-from .sweep import problems_of as problems_of, results_of as results_of, run_tasks as run_tasks
-from .task import Task as Task, Weights as Weights, canonical as canonical, with_dependencies as with_dependencies
-from .tensors import (
+from .run_directory import (
+    WEIGHTS as WEIGHTS,
     DamagedTensors as DamagedTensors,
-    damage as damage,
+    RunDirectory as RunDirectory,
+    read_metrics as read_metrics,
     read_tensors as read_tensors,
+    tensors_problem as tensors_problem,
     write_tensors as write_tensors,
+)
+from .store import Store as Store, check_format as check_format
+from .sweep import (
+    problems_of as problems_of,
+    results_of as results_of,
+    run_tasks as run_tasks,
+    sweep_store as sweep_store,
+)
+from .task import (
+    FORMAT as FORMAT,
+    RunError as RunError,
+    Task as Task,
+    Weights as Weights,
+    fingerprint_of as fingerprint_of,
+    with_dependencies as with_dependencies,
 )

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from neuralpath._cluster import ClusterError, connect
 from neuralpath.papers.runs.execution import Outcome, run_task
-from neuralpath.papers.runs.store import RunError, Store
-from neuralpath.papers.runs.task import Task
+from neuralpath.papers.runs.store import Store
+from neuralpath.papers.runs.task import RunError, Task
 
 if TYPE_CHECKING:
     from distributed import Future

@@ -10,8 +10,8 @@ from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from neuralpath.papers.runs.execution import Outcome, run_task
-from neuralpath.papers.runs.store import RunError, Store
-from neuralpath.papers.runs.task import Task
+from neuralpath.papers.runs.store import Store
+from neuralpath.papers.runs.task import RunError, Task
 
 if TYPE_CHECKING:
     from multiprocessing.context import SpawnProcess

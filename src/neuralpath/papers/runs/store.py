@@ -1,52 +1,64 @@
-"""Where runs are kept: the output folder, and folders of records of runs that were done before."""
+"""The store of runs: an output folder, and folders of records of runs that were finished before."""
 
-import hashlib
-import json
 import shutil
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from neuralpath._configs import to_json
 from neuralpath._files import write_atomically
-from neuralpath.papers.runs.errors import RunError as RunError  # which is part of what a store offers
-from neuralpath.papers.runs.locks import locked
-from neuralpath.papers.runs.run_directory import METRICS, WEIGHTS, RunDirectory
-from neuralpath.papers.runs.task import FORMAT, Task, Weights, canonical
-from neuralpath.papers.runs.tensors import DamagedTensors, damage
+from neuralpath._locks import AlreadyLocked, exclusive_lock
+from neuralpath.papers.runs.records import (
+    RECORD,
+    DamagedRecord,
+    archives,
+    check_record,
+    make_record,
+    read_archive,
+    read_record,
+    write_record,
+)
+from neuralpath.papers.runs.run_directory import METRICS, WEIGHTS, DamagedTensors, RunDirectory, tensors_problem
+from neuralpath.papers.runs.task import FORMAT, RunError, Task
 
-RECORD = "record.json"
-CONFIG = "config.json"
-FAILURE = "failed.json"
-ABOUT = "about.json"
 LOCKS = ".locks"
 QUARANTINE = "quarantine"
-
-_PARTS: dict[str, type] = {"sha256": str, "format": int, "fingerprint": str, "result": dict}
-"""What every record has, with its types."""
-
-
-class DamagedRecord(RunError):
-    """A record is not what was written."""
 
 
 @dataclass(frozen=True)
 class Store:
-    """The output folder ``out``, and ``records``, folders that are only read, in which finished runs count too."""
+    """Runs by task. Each good record is read and checked once.
+
+    Args:
+        out: The output folder: one directory for each run. A folder of records is read in the same way.
+        records: Folders that are only read, in which finished runs count too: folders of records (one archive for each
+            experiment, and ``weights/``) or other output folders. The first folder with a good record counts.
+        data_dir: Folder with the data sets; None for the default places.
+
+    Raises:
+        RunError: If a folder of records is missing, or a folder was written before this format.
+
+    """
 
     out: Path
     records: Path | tuple[Path, ...] | None = None
-    """One folder or several, of which the first that has a file counts."""
     data_dir: Path | None = None
-    _known: dict[str, Path] = field(default_factory=dict, init=False, repr=False, compare=False)
+    _finished: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Records that were read and found to be good."""
 
     def __post_init__(self) -> None:
-        for folder in reversed(self.record_folders):
+        for folder in self.record_folders:
             if not folder.is_dir():
                 raise RunError(f"there is no folder {folder} of records.")
-            self._known.update({path.name: path for path in folder.rglob("*") if path.is_file()})
+        for folder in self._folders:
+            check_format(folder)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Other processes read the records that they need themselves."""
+        return Store, (self.out, self.records, self.data_dir)
 
     @property
     def record_folders(self) -> tuple[Path, ...]:
@@ -56,9 +68,11 @@ class Store:
         return self.records if isinstance(self.records, tuple) else (self.records,)
 
     def make(self) -> None:
-        """Make the output folder, and see that it can be written to.
+        """Make the output folder.
 
-        Raises: RunError.
+        Raises:
+            RunError: If it cannot be written to.
+
         """
         try:
             (self.out / LOCKS).mkdir(parents=True, exist_ok=True)
@@ -70,214 +84,242 @@ class Store:
         """The directory of a run."""
         return self.out / task.name
 
-    @contextmanager
-    def lock(self, task: Task) -> Iterator[bool]:
-        """Hold the run against other processes; False where another one has it."""
-        with locked(self.out / LOCKS / task.name) as ours:
-            yield ours
-
-    def result(self, task: Task) -> dict[str, Any] | None:
-        """The result of a finished run; None of any other.
-
-        Raises: DamagedRecord.
-        """
-        path = self.record_path(task)
-        return None if path is None else read_record(path, task)["result"]
-
-    def record_path(self, task: Task) -> Path | None:
-        """The record of a finished run, in the output folder or else among the records."""
-        path = self.folder(task) / RECORD
-        return path if path.exists() else self._known.get(f"{task.name}.json")
-
-    def weights_path(self, task: Task, which: str) -> Path | None:
-        """The file of weights that a run has kept, if it is still there and whole."""
-        return next((path for path in self._weights_files(task, which) if damage(path) is None), None)
-
-    def has(self, weights: Weights) -> bool:
-        """Whether weights that a run reads are there; damaged ones count as missing."""
-        return self.weights_path(weights.work, weights.which) is not None
-
-    def damaged_weights(self, task: Task, which: str) -> list[str]:
-        """What is wrong with the files of weights that a run has kept, in the output folder or among the records."""
-        return [problem for path in self._weights_files(task, which) if (problem := damage(path)) is not None]
-
     def directory(self, task: Task) -> RunDirectory:
-        """The directory as the task sees it."""
+        """The directory of a run, as its task sees it."""
         return RunDirectory(self.folder(task), self._find_weights, self.data_dir)
 
-    def failure(self, task: Task) -> dict[str, Any] | None:
-        """What a failed run has left, its ``error`` at least; None where there is nothing that can be read."""
-        return _read_failure(self.folder(task))
+    def lock(self, task: Task) -> AbstractContextManager[None]:
+        """Lock a run against other processes.
+
+        Raises:
+            AlreadyLocked: On entering, if another process holds the lock.
+
+        """
+        return exclusive_lock(self.out / LOCKS / task.name)
 
     def is_running(self, task: Task) -> bool:
-        """Whether some process has the run in its hands."""
+        """Whether a process is doing the run."""
+        if not (self.out / LOCKS / task.name).exists():
+            return False
         try:
-            if not (self.out / LOCKS / task.name).exists():
+            with self.lock(task):
                 return False
-            with self.lock(task) as ours:
-                return not ours
-        except OSError:  # a folder of somebody else, which may be read only
+        except AlreadyLocked:
+            return True
+        except OSError:  # a read-only folder of another user
             return False
 
-    def problem(self, task: Task, weights: tuple[str, ...] = ()) -> str | None:
-        """What is wrong with what is kept of a run that is in nobody's hands: its directory, its record, and weights.
+    # Reading
 
-        Only those weights are looked at that are named, since that takes reading them.
+    def record(self, task: Task) -> dict[str, Any] | None:
+        """The record of a finished run; None for any other run.
+
+        Raises:
+            DamagedRecord: If there is a record, but it is damaged.
+
         """
-        folder = self.folder(task)
-        found = _damage(folder, task) or _damaged_weights(folder, weights)
-        if found is None:
-            return "; ".join(self.damaged_among_records(task, weights)) or None
-        return None if self.is_running(task) else f"{folder} is damaged ({found})"
-
-    def damaged_among_records(self, task: Task, weights: tuple[str, ...] = ()) -> list[str]:
-        """What is damaged of a run in the folder of records: that is only read, so it is named and stays."""
-        problems = []
-        record = self._known.get(f"{task.name}.json")
-        if record is not None:
+        if task.name in self._finished:
+            return self._finished[task.name]
+        problem = None
+        for folder in self._folders:
             try:
-                read_record(record, task)
+                record = self._record_in(folder, task)
+            except DamagedRecord as error:
+                problem = problem or error
+                continue
+            if record is not None and record["state"] == "finished":
+                self._finished[task.name] = record
+                return record
+        if problem is not None:
+            raise problem
+        return None
+
+    def result(self, task: Task) -> dict[str, Any] | None:
+        """The result of a finished run; None for any other run.
+
+        Raises:
+            DamagedRecord: If there is a record, but it is damaged.
+
+        """
+        record = self.record(task)
+        return None if record is None else record["result"]
+
+    def is_finished(self, task: Task, weights: Iterable[str] = ()) -> bool:
+        """Whether a run has a good record, and good files of these weights."""
+        try:
+            finished = self.record(task) is not None
+        except DamagedRecord:
+            return False  # `problem` names it, and `begin` quarantines it
+        return finished and all(self.weights_path(task, which) is not None for which in weights)
+
+    def failure(self, task: Task) -> str | None:
+        """The error of a failed run; None for any other run."""
+        try:
+            record = self._record_in(self.out, task)
+        except DamagedRecord:
+            return None
+        return record["error"] if record is not None and record["state"] == "failed" else None
+
+    def weights_path(self, task: Task, which: str) -> Path | None:
+        """The weights file of a run; None if it is missing or damaged."""
+        return next((path for path in self._weights_files(task, which) if tensors_problem(path) is None), None)
+
+    def damaged_weights(self, task: Task, which: str) -> list[str]:
+        """What is wrong with the weights files of a run."""
+        problems = (tensors_problem(path) for path in self._weights_files(task, which))
+        return [problem for problem in problems if problem is not None]
+
+    def problem(self, task: Task, weights: Iterable[str] = ()) -> str | None:
+        """What is damaged of a run that no process is doing.
+
+        Args:
+            task: The run.
+            weights: The weights to check, which takes reading them.
+
+        """
+        weights, folder = tuple(weights), self.folder(task)
+        damage = _directory_problem(folder, task) or _weights_problem(folder, weights)
+        if damage is not None:
+            return None if self.is_running(task) else f"{folder} is damaged ({damage})"
+        return "; ".join(self.problems_in_records(task, weights)) or None
+
+    def problems_in_records(self, task: Task, weights: Iterable[str] = ()) -> list[str]:
+        """What is damaged of a run in the folders of records, which are only read."""
+        problems = []
+        for folder in self._folders:
+            if folder == self.out and (self.folder(task) / RECORD).exists():
+                continue
+            try:
+                self._record_in(folder, task)
             except DamagedRecord as error:
                 problems.append(str(error).removesuffix("."))
-        files = (self._known.get(f"{task.name}.{which}.safetensors") for which in weights)
-        return problems + [found for path in files if path is not None and (found := damage(path)) is not None]
+        paths = (path for which in weights for path in self._weights_files(task, which))
+        damaged = (tensors_problem(path) for path in paths if self.folder(task) not in path.parents)
+        return problems + [problem for problem in damaged if problem is not None]
+
+    # Writing; the caller holds the lock of the run
 
     def begin(self, task: Task) -> str | None:
-        """Prepare the directory; call it with the lock held. What was damaged is put aside: the message names it."""
+        """Prepare the directory of a run.
+
+        Returns:
+            A message, if something damaged was quarantined.
+
+        """
         folder = self.folder(task)
-        problem = _damage(folder, task) or _damaged_weights(folder)
-        message = None if problem is None else self.put_aside(task, problem)
+        problem = _directory_problem(folder, task) or _weights_problem(folder)
+        message = None if problem is None else self.quarantine(task, problem)
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / FAILURE).unlink(missing_ok=True)
-        if not (folder / CONFIG).exists():
-            write_atomically(folder / CONFIG, _pretty(_identity(task)))
+        write_record(folder / RECORD, make_record(task, "started", {}))
         return message
 
-    def put_aside(self, task: Task, problem: str) -> str:
-        """Move the damaged directory of a run away; a message that says so."""
-        for number in range(1, 10_000):
-            target = self.out / QUARANTINE / f"{task.name}-{number}"
-            if not target.exists():
-                break
-        target.parent.mkdir(exist_ok=True)
+    def finish(self, task: Task, result: dict[str, Any], provenance: dict[str, Any]) -> None:
+        """Write the record that makes a run finished."""
+        entries = {"result": result, "provenance": provenance}
+        write_record(self.folder(task) / RECORD, make_record(task, "finished", entries))
+
+    def fail(self, task: Task, error: str, trace: str, provenance: dict[str, Any]) -> None:
+        """Record that a run has failed."""
+        entries = {"error": error, "trace": trace, "provenance": provenance}
+        self.folder(task).mkdir(parents=True, exist_ok=True)
+        write_record(self.folder(task) / RECORD, make_record(task, "failed", entries))
+
+    def quarantine(self, task: Task, problem: str) -> str:
+        """Move the damaged directory of a run away, and say so."""
+        self._finished.pop(task.name, None)
+        folder = self.out / QUARANTINE
+        folder.mkdir(exist_ok=True)
+        target = next(path for number in range(1, 10_000) if not (path := folder / f"{task.name}-{number}").exists())
         shutil.move(self.folder(task), target)
-        return f"{self.folder(task)} is damaged ({problem}): it lies in {target} now, and the run is repeated"
+        return f"{self.folder(task)} is damaged ({problem}): it was moved to {target}, and the run is repeated"
 
-    def finish(self, task: Task, result: dict[str, Any], about: dict[str, Any]) -> None:
-        """Write what is true of this machine, and then the record: with it the run is finished."""
-        folder = self.folder(task)
-        write_atomically(folder / ABOUT, _pretty(about))
-        body = {**_identity(task), "result": result}
-        checked = {"sha256": _checksum(body), **body}
-        write_atomically(folder / RECORD, _pretty(checked))
+    # Private
 
-    def fail(self, task: Task, error: str, trace: str, about: dict[str, Any]) -> None:
-        """Note that a run has failed."""
-        folder = self.folder(task)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(folder / FAILURE, _pretty({"error": error, "trace": trace, **about}))
+    @cached_property
+    def _folders(self) -> tuple[Path, ...]:
+        """The output folder, then the folders of records, each once."""
+        folders: dict[Path, Path] = {}
+        for folder in (self.out, *self.record_folders):
+            folders.setdefault(folder.resolve(), folder)
+        return tuple(folders.values())
+
+    @cached_property
+    def _archived(self) -> dict[Path, dict[str, tuple[str, Any]]]:
+        """For each folder the records of its archives: the archive and the parsed line, by the name of the run."""
+        return {
+            folder: {
+                name: (str(path), line)
+                for path in archives(folder)
+                for name, line in read_archive(path).records.items()
+            }
+            for folder in self._folders
+        }
+
+    def _record_in(self, folder: Path, task: Task) -> dict[str, Any] | None:
+        path = folder / task.name / RECORD
+        if path.exists():
+            return read_record(path, task)
+        where, line = self._archived[folder].get(task.name, ("", None))
+        return None if line is None else check_record(line, f"the record {task.name} in {where}", task)
 
     def _weights_files(self, task: Task, which: str) -> list[Path]:
-        """Where the weights of a run are, damaged ones included; those of the output folder first."""
-        own = self.folder(task) / WEIGHTS / f"{which}.safetensors"
-        known = self._known.get(f"{task.name}.{which}.safetensors")
-        return [path for path in (own, known) if path is not None and path.exists()]
+        """The existing weights files of a run, damaged ones included; those of the output folder first."""
+        paths = (
+            path
+            for folder in self._folders
+            for path in (
+                folder / task.name / WEIGHTS / f"{which}.safetensors",
+                folder / WEIGHTS / f"{task.name}.{which}.safetensors",
+            )
+        )
+        return [path for path in paths if path.exists()]
 
     def _find_weights(self, task: Task, which: str) -> Path:
         path = self.weights_path(task, which)
         if path is not None:
             return path
         if problems := self.damaged_weights(task, which):
-            raise DamagedTensors(f"{'; '.join(problems)}; --retry-failed does the run again that has made them.")
-        raise FileNotFoundError(f"the run {task.name} has kept no weights {which!r}.")
+            raise DamagedTensors(f"{'; '.join(problems)}; --retry-failed repeats the run that wrote them.")
+        raise FileNotFoundError(f"the run {task.name} has saved no weights {which!r}.")
 
 
-def read_record(path: Path, task: Task | None = None) -> dict[str, Any]:
-    """A record, checked against its checksum, and against the task that it should be of.
+def check_format(folder: Path) -> None:
+    """Refuse a folder of runs or records that was written before this format.
 
-    Raises: DamagedRecord.
+    Raises:
+        RunError: In one line that names the folder.
+
     """
-    try:
-        body = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError) as error:
-        raise DamagedRecord(f"{path} is no record of a run ({error}).") from error
-    if not isinstance(body, dict):
-        raise DamagedRecord(f"{path} is no record of a run (it is no JSON object).")
-    if wrong := [name for name, kind in _PARTS.items() if not isinstance(body.get(name), kind)]:
-        raise DamagedRecord(f"{path} is no record of a run (`{wrong[0]}` is missing or of a wrong type).")
-    expected = body.pop("sha256")
-    if _checksum(body) != expected:
-        raise DamagedRecord(f"{path} is damaged: its checksum is wrong.")
-    if body["format"] != FORMAT:
-        raise DamagedRecord(f"{path} has format {body['format']}; this version reads format {FORMAT}.")
-    if task is not None and body["fingerprint"] != task.fingerprint:
-        raise DamagedRecord(f"{path} is of another run: its fingerprint is {body['fingerprint'][:10]}….")
-    return dict(body)
+    if next(chain(folder.glob("*/config.json"), folder.glob("runs/*.about.json")), None) is not None:
+        raise RunError(
+            f"{folder} has runs of format 1, which were written by an earlier version; this version reads format "
+            f"{FORMAT}: use another folder, or the version that wrote it."
+        )
 
 
-def read_about(path: Path) -> dict[str, Any] | None:
-    """What is true of the machine that a run was done on; None where the file is not what was written."""
-    try:
-        about = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    versions = about.get("versions", {}) if isinstance(about, dict) else None
-    if not isinstance(versions, dict) or not all(isinstance(version, str) for version in versions.values()):
-        return None
-    return dict(about)
-
-
-def _identity(task: Task) -> dict[str, Any]:
-    return {"format": FORMAT, "name": task.name, "fingerprint": task.fingerprint, "work": to_json(task)}
-
-
-def _damage(folder: Path, task: Task) -> str | None:
-    """What is wrong with the directory of a run that is to be begun or taken up, its weights aside."""
+def _directory_problem(folder: Path, task: Task) -> str | None:
+    """What is wrong with the directory of a run, its weights aside."""
     if not folder.exists() and not folder.is_symlink():
         return None
     if not folder.is_dir():
-        return "it is no directory"
-    config = folder / CONFIG
+        return "it is not a directory"
     try:
-        if config.exists() and json.loads(config.read_bytes()) != json.loads(canonical(_identity(task))):
-            return f"{CONFIG} is of another run"
         if (folder / METRICS).exists():
             (folder / METRICS).read_text(encoding="utf-8")
         if (folder / RECORD).exists():
             read_record(folder / RECORD, task)
     except DamagedRecord as error:
         return str(error).removesuffix(".")
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         return f"a file in it cannot be read: {error}"
-    if (folder / FAILURE).exists() and _read_failure(folder) is None:
-        return f"{FAILURE} does not say what failed"
-    return None if config.exists() or not any(folder.iterdir()) else f"{CONFIG} is missing"
+    return None if (folder / RECORD).exists() or not any(folder.iterdir()) else f"{RECORD} is missing"
 
 
-def _damaged_weights(folder: Path, only: tuple[str, ...] | None = None) -> str | None:
-    """What is wrong with weights in the directory of a run: with all of them, or with some."""
+def _weights_problem(folder: Path, only: Iterable[str] | None = None) -> str | None:
+    """What is wrong with the weights in the directory of a run: with all of them, or only with some."""
     weights = folder / WEIGHTS
     if weights.exists() and not weights.is_dir():
-        return f"{WEIGHTS} is no directory"
-    files = sorted(weights.glob("*.safetensors")) if only is None else [weights / f"{one}.safetensors" for one in only]
-    return next((problem for path in files if path.exists() and (problem := damage(path)) is not None), None)
-
-
-def _read_failure(folder: Path) -> dict[str, Any] | None:
-    try:
-        left = json.loads((folder / FAILURE).read_bytes())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return left if isinstance(left, dict) and isinstance(left.get("error"), str) else None
-
-
-def _checksum(body: dict[str, Any]) -> str | None:
-    """SHA-256 of what a record says; None of values that are in no record, such as infinity."""
-    try:
-        return hashlib.sha256(canonical(body)).hexdigest()
-    except ValueError:
-        return None
-
-
-def _pretty(value: Any) -> bytes:
-    return (json.dumps(value, indent=1, sort_keys=True, allow_nan=False) + "\n").encode()
+        return f"{WEIGHTS} is not a directory"
+    paths = weights.glob("*.safetensors") if only is None else (weights / f"{which}.safetensors" for which in only)
+    problems = (tensors_problem(path) for path in sorted(paths) if path.exists())
+    return next((problem for problem in problems if problem is not None), None)

@@ -1,7 +1,5 @@
-"""A piece of task: all that its result depends on, what it needs of other pieces, and how it is done."""
+"""Tasks: everything that the result of a run depends on, and how it is computed."""
 
-import hashlib
-import json
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
@@ -12,59 +10,62 @@ from typing import TYPE_CHECKING, Any
 from neuralpath._configs import to_json
 
 if TYPE_CHECKING:
-    from neuralpath.papers.runs.calibration import Calibration
     from neuralpath.papers.runs.run_directory import RunDirectory
 
-FORMAT = 1
-"""Of tasks, records and run directories; part of every fingerprint."""
+FORMAT = 2
+"""Version of tasks, records and run folders; part of every fingerprint."""
 
 _NAME_CHARACTERS = re.compile(r"[^A-Za-z0-9.+=_-]+")
 
 
+class RunError(ValueError):
+    """Runs cannot be stored or read; the message says why and what to do."""
+
+
 @dataclass(frozen=True)
 class Task(ABC):
-    """What one run does. Subclasses are frozen dataclasses of plain values, of other such records and of other tasks.
+    """One run. Subclasses are frozen dataclasses of plain values, of other such records and of other tasks.
 
-    Equal tasks give equal results, byte for byte: everything that matters is a field, seeds included, and nothing else
-    is (no paths, no number of processes). A task that is a field of another is one run, shared by all that need it.
+    Equal tasks give equal results, byte for byte. Everything that matters is a field, seeds included, and nothing else
+    is (no paths, no number of processes). A task that is a field of another is one run, shared by its readers.
     """
 
     @property
     @abstractmethod
     def label(self) -> str:
-        """A few readable words for people, such as ``fc-w128-d6 FL adam seed 0``."""
+        """A short readable name, such as ``fc-w128-d6 FL adam seed 0``."""
 
     @property
     def weights_read(self) -> tuple["Weights", ...]:
-        """The weights of other runs that this one reads: all that are among its fields."""
+        """The weights of other runs that this run reads: all that are among its fields."""
         return tuple(_weights_in(getattr(self, part.name) for part in fields(self)))
 
     @property
     def dependencies(self) -> tuple["Task", ...]:
-        """Tasks that must be finished before, because their weights are read."""
-        return tuple(dict.fromkeys(weights.work for weights in self.weights_read))
+        """Tasks that must be finished first, because this run reads their weights."""
+        return tuple(dict.fromkeys(weights.task for weights in self.weights_read))
 
     @property
     def n_steps(self) -> int:
-        """Lines of metrics that the run writes, for the progress that is shown; an upper bound."""
+        """Upper bound of the number of lines of metrics that the run writes, for the progress display."""
         return 1
 
     @abstractmethod
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
-        """Do it, or go on where an interrupted run was; the result as plain JSON values, small."""
+        """Compute the result, or resume an interrupted run.
 
-    @abstractmethod
-    def seconds(self, calibration: "Calibration") -> float:
-        """Estimate of the time on one core, from measured speeds."""
+        Args:
+            directory: The directory of the run.
 
-    @abstractmethod
-    def memory(self) -> int:
-        """Estimate of the peak memory in bytes, the libraries themselves (about 400 MB) not counted."""
+        Returns:
+            The result, as small plain JSON values.
+
+        """
 
     @cached_property
     def fingerprint(self) -> str:
         """SHA-256 of everything that the result depends on."""
-        return hashlib.sha256(canonical({"format": FORMAT, "work": to_json(self)})).hexdigest()
+        return fingerprint_of(to_json(self))
 
     @cached_property
     def name(self) -> str:
@@ -74,10 +75,32 @@ class Task(ABC):
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of another run: ``best`` is the epoch of the best test accuracy, or ``last``, or ``epoch-10``."""
+    """The weights of another run: ``last``, ``best`` (the epoch of the best test accuracy) or, say, ``epoch-10``."""
 
-    work: Task
+    task: Task
     which: str = "last"
+
+
+def fingerprint_of(settings: Any) -> str:
+    """The fingerprint of a task from its settings, as `neuralpath._configs.to_json` gives them."""
+    from neuralpath._hashing import json_digest
+
+    return json_digest({"format": FORMAT, "task": settings})
+
+
+def with_dependencies(tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """The tasks and everything they depend on, each once, dependencies first."""
+    ordered: dict[str, Task] = {}
+
+    def add(task: Task) -> None:
+        if task.name not in ordered:
+            for dependency in task.dependencies:
+                add(dependency)
+            ordered[task.name] = task
+
+    for task in tasks:
+        add(task)
+    return tuple(ordered.values())
 
 
 def _weights_in(values: Iterable[Any]) -> Iterator[Weights]:
@@ -86,23 +109,3 @@ def _weights_in(values: Iterable[Any]) -> Iterator[Weights]:
             yield value
         elif isinstance(value, tuple):
             yield from _weights_in(value)
-
-
-def canonical(value: Any) -> bytes:
-    """JSON with one spelling for equal values."""
-    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
-
-
-def with_dependencies(tasks: tuple[Task, ...]) -> tuple[Task, ...]:
-    """The tasks and all that they need, each once, what is needed before what needs it."""
-    ordered: dict[str, Task] = {}
-
-    def add(task: Task) -> None:
-        if task.name not in ordered:
-            for needed in task.dependencies:
-                add(needed)
-            ordered[task.name] = task
-
-    for task in tasks:
-        add(task)
-    return tuple(ordered.values())

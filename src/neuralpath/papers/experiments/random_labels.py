@@ -1,0 +1,243 @@
+"""Runs of the experiment `memorization`: random labels behind fixed random gates, and the pair without biases."""
+
+import copy
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from neuralpath.papers.experiments.random_overlaps import cosines_of, overlaps_in_the_limit
+from neuralpath.papers.experiments.specs import DataSpec
+from neuralpath.papers.experiments.trained import seeded
+from neuralpath.papers.runs import Task
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from torch import Tensor
+
+    from neuralpath.gating import GatedNetwork
+    from neuralpath.graph import Gates
+    from neuralpath.papers.runs import RunDirectory
+
+Inputs = Literal["images", "sphere"]
+
+REMAINING = (0.5, 0.1)
+"""Shares of the first error whose first step is noted."""
+
+N_STORED = 64
+"""Moments of training whose error is stored, from the first step to the last in equal ratios."""
+
+
+@dataclass(frozen=True)
+class Memorize(Task):
+    """Fit random labels behind fixed random gates by gradient descent, and compare kernel and expectation before."""
+
+    data: DataSpec
+    inputs: Inputs
+    """Images of unit length, or as many points drawn uniformly from a sphere of as many dimensions."""
+    n_examples: int
+    width: int
+    depth: int
+    n_steps_trained: int
+    lr: float
+    """Learning rate as a share of 1 / (largest eigenvalue of the kernel before training)."""
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        """As `Task.label`."""
+        source = self.data.label if self.inputs == "images" else "sphere"
+        return f"memorize {source} n{self.n_examples} w{self.width} d{self.depth} seed{self.seed}"
+
+    def make(self) -> "GatedNetwork":
+        """Gates of one random network, weights of another: random signs of variance 2 / width."""
+        from neuralpath import nets
+        from neuralpath.gating import decouple
+
+        model = nets.FC(self.data.shape, self.width, self.depth)
+        return decouple(model, "FR-II", init="random-sign", generator=seeded(self.seed, "memorising network"))
+
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
+        x = self.points(directory.data_dir)
+        y = _signs(self.n_examples, self.seed)
+        network = self.make()
+        gates = network.gates(x)
+        kernels = _kernels(network, x, self.width)
+        return {
+            "entries": _entries(x, kernels["expected"] / self.depth, self.depth),
+            "spectrum": {name: _spectrum(kernel / self.depth) for name, kernel in kernels.items()},
+            "distance": float((kernels["drawn"] - kernels["expected"]).norm() / kernels["expected"].norm()),
+            **_trained(network, x, y, gates, kernels, self.n_steps_trained, self.lr),
+        }
+
+    def points(self, data_dir: "Path | None" = None) -> "Tensor":
+        """The inputs, of length 1."""
+        import torch
+
+        if self.inputs == "images":
+            from neuralpath.data import balanced_subset
+
+            train, per_class = self.data.load(data_dir).train, self.n_examples // self.data.n_outputs
+            points = balanced_subset(train, per_class, seeded(self.seed, "memorised examples")).images
+        else:
+            points = torch.randn(self.n_examples, *self.data.shape, generator=seeded(self.seed, "memorised points"))
+        return points / points.flatten(1).norm(dim=1)[:, None, None, None]
+
+
+def _signs(n: int, seed: int) -> "Tensor":
+    """Labels that have nothing to do with the inputs."""
+    import torch
+
+    return torch.randint(0, 2, (n, 1), generator=seeded(seed, "memorised labels")) * 2.0 - 1.0
+
+
+def _kernels(network: "GatedNetwork", x: "Tensor", width: int) -> "dict[str, Tensor]":
+    """The value tangent kernel as it was drawn, and its expectation, in float64."""
+    from neuralpath.graph import trace
+    from neuralpath.kernels import expected_tangent_kernel, value_kernel
+
+    gates, points = network.gates(x), x.double()
+    graph = trace(copy.deepcopy(network.value).double(), points[:1])
+    expected = expected_tangent_kernel(graph, points, gates1=gates, weight_variance=2 / width, progress=False)
+    return {"expected": expected, "drawn": value_kernel(graph, points, gates1=gates)}
+
+
+def _entries(x: "Tensor", kernel: "Tensor", depth: int) -> dict[str, float]:
+    """Entries of the expected kernel over d: the diagonal, and what gates leave of the inputs' inner products.
+
+    For unit inputs the diagonal tends to 1, and an off-diagonal entry to the inner product times the product of the
+    layers' overlaps; ``limit`` is that product for infinite width.
+    """
+    import torch
+
+    pairs = ~torch.eye(len(x), dtype=torch.bool)
+    gram = cosines_of(x)
+    overlaps = [2 * overlap[pairs] for overlap in overlaps_in_the_limit(gram, depth - 1)]
+    gram = gram[pairs]
+    # Weighted by the inner products themselves, since the quotient means nothing where they are near 0.
+    weights = gram.abs() / gram.abs().sum()
+    return {
+        "diagonal_mean": float(kernel.diagonal().mean()),
+        "diagonal_deviation": float(kernel.diagonal().std()),
+        "pairs_mean": float(kernel[pairs].abs().mean()),
+        "suppression": float((weights * kernel[pairs] / gram).sum()),
+        "suppression_in_the_limit": float((weights * torch.stack(overlaps).prod(0)).sum()),
+    }
+
+
+def _spectrum(kernel: "Tensor") -> list[float]:
+    from neuralpath.kernels import spectrum
+
+    return [float(f"{value:.6g}") for value in spectrum(kernel).tolist()]
+
+
+def _trained(
+    network: "GatedNetwork",
+    x: "Tensor",
+    y: "Tensor",
+    gates: "Gates",
+    kernels: "dict[str, Tensor]",
+    n_steps: int,
+    lr: float,
+) -> dict[str, Any]:
+    """Gradient descent on half the sum of squares, beside what both kernels say for steps of the same size."""
+    import torch
+
+    size = lr / float(torch.linalg.eigvalsh(kernels["drawn"])[-1])
+    with torch.no_grad():
+        first = network.value_output(x, gates) - y
+    moments = _moments(n_steps)
+    errors: dict[int, float] = {0: 1.0}
+    reached: dict[str, int | None] = {f"{share:g}": None for share in REMAINING}
+    for step in range(1, n_steps + 1):
+        before = _descend(network, x, y, gates, size)
+        _note(reached, step - 1, before / float(first.norm()))
+        if not before < float("inf"):
+            break
+        if step - 1 in moments:
+            errors[step - 1] = before / float(first.norm())
+    else:
+        with torch.no_grad():
+            errors[n_steps] = float((network.value_output(x, gates) - y).norm() / first.norm())
+        _note(reached, n_steps, errors[n_steps])
+    return {
+        "moments": moments,
+        "errors": [float(f"{errors[m]:.6g}") if m in errors else None for m in moments],
+        "predicted_by": {name: _predicted(kernel, y, first, moments, size) for name, kernel in kernels.items()},
+        "reached": reached,
+        "diverged": n_steps not in errors,
+    }
+
+
+def _predicted(kernel: "Tensor", y: "Tensor", first: "Tensor", moments: list[int], size: float) -> list[float] | None:
+    """The share of the first error that a fixed kernel leaves; None where it says that the steps are too large."""
+    import torch
+
+    from neuralpath.kernels import KernelDynamics, Steps
+
+    try:
+        left = KernelDynamics(kernel).train(y, Steps(torch.tensor(moments), size), initial=first + y) - y
+    except OverflowError:
+        return None
+    return [float(f"{value:.6g}") for value in (left.flatten(1).norm(dim=1) / first.double().norm()).tolist()]
+
+
+def _descend(network: "GatedNetwork", x: "Tensor", y: "Tensor", gates: "Gates", size: float) -> float:
+    """One step; the norm of the error before it."""
+    import torch
+
+    weights = [weight for weight in network.value.parameters() if weight.requires_grad]
+    left = network.value_output(x, gates) - y
+    for weight, slope in zip(weights, torch.autograd.grad(0.5 * left.square().sum(), weights), strict=True):
+        weight.data.sub_(slope, alpha=size)
+    return float(left.detach().norm())
+
+
+def _note(reached: dict[str, int | None], step: int, share: float) -> None:
+    for target in REMAINING:
+        if reached[f"{target:g}"] is None and share <= target:
+            reached[f"{target:g}"] = step
+
+
+def _moments(n_steps: int) -> list[int]:
+    ratio = n_steps ** (1 / max(1, N_STORED - 1))
+    return sorted({0, n_steps, *(min(n_steps, round(ratio**k)) for k in range(N_STORED))})
+
+
+@dataclass(frozen=True)
+class FitPair(Task):
+    """Fit x with the label 1 and x / 2 with the label -1: without biases f(x / 2) = f(x) / 2 whatever the weights."""
+
+    width: int
+    depth: int
+    bias: bool
+    n_steps_trained: int
+    seed: int = 0
+
+    @property
+    def label(self) -> str:
+        """As `Task.label`."""
+        return f"fit-pair w{self.width} d{self.depth} {'bias' if self.bias else 'nobias'} seed{self.seed}"
+
+    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+        """As `Task.run`."""
+        outputs, y = self._fitted(self.n_steps_trained)
+        return {"outputs": outputs.flatten().tolist(), "loss": float((outputs - y).square().sum())}
+
+    def _fitted(self, n_steps: int) -> "tuple[Tensor, Tensor]":
+        """Outputs for the pair after training, and the labels."""
+        import torch
+
+        from neuralpath import nets
+
+        generator = seeded(self.seed, "pair")
+        model = nets.FC(8, self.width, self.depth, bias=self.bias, generator=generator)
+        x = torch.randn(1, 8, generator=generator)
+        x, y = torch.cat([x, x / 2]), torch.tensor([[1.0], [-1.0]])
+        optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+        for _ in range(n_steps):
+            optimizer.zero_grad()
+            (model(x) - y).square().sum().backward()
+            optimizer.step()
+        with torch.no_grad():  # one at a time: in a batch, rows may be summed in different orders
+            return torch.cat([model(row.clone()) for row in x.split(1)]), y
