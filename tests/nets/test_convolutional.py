@@ -108,5 +108,5 @@ def test_wrong_arguments_are_named(network, arguments, named):
 @pytest.mark.parametrize("network", [VCONV, GCONV])
 @pytest.mark.parametrize("arguments", [{"channels": 128}, {"hidden": 256}, {"input_shape": 3}])
 def test_numbers_in_place_of_sequences_are_refused(network, arguments):
-    with pytest.raises(TypeError, match=f"`{next(iter(arguments))}` must be a sequence of integers, got int"):
+    with pytest.raises(TypeError, match=f"`{next(iter(arguments))}` .*got int"):
         network(**{"input_shape": (3, 8, 8)} | arguments)

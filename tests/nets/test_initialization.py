@@ -218,18 +218,18 @@ def test_gradients_are_still_recorded_afterwards():
 @pytest.mark.parametrize("kind", [Gaussian, RandomSign])
 @pytest.mark.parametrize("scale", [0, -1.0, float("inf"), float("nan")])
 def test_wrong_scale_is_named(kind, scale):
-    with pytest.raises(ValueError, match="`scale` must be positive"):
+    with pytest.raises(ValueError, match="`scale` "):
         kind(scale=scale)
 
 
 @pytest.mark.usefixtures("without_type_checks")
 @pytest.mark.parametrize("kind", [Gaussian, RandomSign])
 def test_wrong_fan_is_named(kind):
-    with pytest.raises(ValueError, match='`fan` must be "width" or "in"'):
+    with pytest.raises(ValueError, match="`fan` "):
         kind(fan="out")
 
 
 @pytest.mark.usefixtures("without_type_checks")
 def test_init_of_another_type_is_refused():
-    with pytest.raises(TypeError, match="`init` must be an Initialization or a name of one, got int"):
+    with pytest.raises(TypeError, match=r"`init` .*got int"):
         initialize(nn.Linear(2, 2), 3)

@@ -1,7 +1,7 @@
 from .circular import CircularCNN as CircularCNN
 from .convolutional import GCONV as GCONV, VCONV as VCONV
 from .davidnet import DavidNet as DavidNet
-from .fully_connected import FC as FC
+from .fully_connected import FC as FC, ResidualFC as ResidualFC
 from .initialization import (
     INITIALIZATIONS as INITIALIZATIONS,
     Fans as Fans,
@@ -13,4 +13,3 @@ from .initialization import (
     initialize as initialize,
 )
 from .named import BY_NAME as BY_NAME, build as build
-from .residual import ResidualFC as ResidualFC

@@ -8,8 +8,7 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralpath.nets._checks import check_integer, check_sizes, expand_sizes, layer_widths
-from neuralpath.nets._layers import conv1d, dense_stack
+from neuralpath.nets._layers import check_integer, check_sizes, conv1d, dense_stack, expand_sizes, layer_widths
 from neuralpath.nets.initialization import Initialization, initialize
 
 
@@ -18,8 +17,8 @@ class CircularConv1d(nn.Module):
 
     .. math:: q(i) = \sum_{k=1}^{w_{cv}} \Theta(k)\, z(i \oplus (k - 1))
 
-    Symbols: :math:`\oplus` adds positions and starts again after the last; a sum over input channels is
-    understood. The signal is therefore padded on the right only, by the first ``window - 1`` positions.
+    Symbols: :math:`\oplus` adds positions modulo the length; the sum over input channels is not written. So the signal
+    is padded only on the right, by its first ``window - 1`` positions.
 
     Reference: "Deep Learning is Composite Kernel Learning", definition 2.1.
     """
@@ -30,34 +29,34 @@ class CircularConv1d(nn.Module):
         self.overhang = window - 1
 
     def forward(self, x: Float[Tensor, "batch channels length"]) -> Float[Tensor, "batch filters length"]:
-        """Compute the pre-activations, one per position."""
+        """The pre-activations, one per position."""
         if self.overhang:
             x = F.pad(x, (0, self.overhang), mode="circular")
         return self.conv(x)
 
 
 class CircularCNN(nn.Module):
-    """Circular 1-D CNN: gated convolutions, global pooling, dense layers.
+    """Circular 1-D CNN: convolutions with ReLU, global pooling, dense layers.
 
-    The convolutions are equivariant and the output is invariant under rotation of the input. Of the
-    ``n_dense`` dense layers the last is the output, without a gate.
+    The convolutions are equivariant and the output is invariant under rotation of the input. The last of the
+    ``n_dense`` dense layers is the output, without a gate.
 
-    Reference: "Deep Learning is Composite Kernel Learning", section 2; its d_in, w, d_cv, d_fc and w_cv
-    are `input_shape`, `width`, `n_conv`, `n_dense` and `window`.
+    Reference: "Deep Learning is Composite Kernel Learning", section 2; its d_in, w, d_cv, d_fc and w_cv are
+    `input_shape`, `width`, `n_conv`, `n_dense` and `window`.
 
     Args:
         input_shape: Length of the signal (one channel), or channels and length.
         width: Filters of every convolution, or one number per convolution.
-        n_conv: Number of convolutions; may be left out where `width` is a sequence.
+        n_conv: Number of convolutions; may be omitted if `width` is a sequence.
         n_dense: Number of dense layers, at least 1.
         n_outputs: Number of outputs.
         window: Length of the window, at most the signal's.
         pooling: ``"average"`` or ``"max"``, over all positions.
-        dense_width: Units of the dense hidden layers, or one number for each; without it, the filters of
-            the last convolution.
+        dense_width: Units of the dense hidden layers, or one number for each; by default the number of filters of the
+            last convolution.
         bias: Whether the layers have biases.
         init: An initialization, or its name; see `neuralpath.nets.initialize`.
-        generator: Source of the initial weights; without it torch's global generator.
+        generator: Source of the initial weights; by default torch's global generator.
 
     Raises:
         ValueError: If a size is not positive, `window` is too long or `pooling` is unknown.
@@ -105,7 +104,7 @@ class CircularCNN(nn.Module):
     def forward(
         self, x: Float[Tensor, "batch length"] | Float[Tensor, "batch channels length"]
     ) -> Float[Tensor, "batch n_outputs"]:
-        """Compute the outputs, without soft-max; a single channel may come without its axis."""
+        """The outputs, without soft-max; the axis of a single channel may be omitted."""
         if x.dim() == 2:
             x = x.unsqueeze(1)
         return self.dense(self.pool(self.convolutions(x)).flatten(1))

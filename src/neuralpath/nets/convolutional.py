@@ -7,17 +7,16 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralpath.nets._checks import check_image_shape, check_integer, check_sizes, expand_sizes
-from neuralpath.nets._layers import conv2d, dense_stack
+from neuralpath.nets._layers import check_image_shape, check_integer, check_sizes, conv2d, dense_stack, expand_sizes
 from neuralpath.nets.initialization import Initialization, initialize
 
 
 class VCONV(nn.Module):
     """Convolutional ReLU network that flattens the last image before its dense layers.
 
-    Convolutions with "same" padding (stride s turns n positions into ceil(n / s)) and a ReLU after each;
-    flatten; dense layers `hidden` with a ReLU after each; the output layer. The defaults are the papers'
-    sizes. The stride is 1 in the experiments, although two of the drafts print (3, 3).
+    Convolutions with "same" padding (stride s turns n positions into ceil(n / s)) and a ReLU after each; flatten; dense
+    layers `hidden` with a ReLU after each; the output layer. The defaults are the papers' sizes. The stride is 1 in the
+    experiments, although two of the drafts print (3, 3).
 
     Args:
         input_shape: Channels, height and width of one image.
@@ -28,7 +27,7 @@ class VCONV(nn.Module):
         stride: Stride of every convolution, or one per convolution.
         bias: Whether the layers have biases.
         init: An initialization, or its name; see `neuralpath.nets.initialize`.
-        generator: Source of the initial weights; without it torch's global generator.
+        generator: Source of the initial weights; by default torch's global generator.
 
     Raises:
         ValueError: If a size is not positive, `window` is even or `channels` is empty.
@@ -64,16 +63,27 @@ class VCONV(nn.Module):
         initialize(self, init, generator)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch n_outputs"]:
-        """Compute the outputs, without soft-max."""
+        """The outputs, without soft-max."""
         return self.dense(self.convolutions(x).flatten(1))
 
 
 class GCONV(nn.Module):
-    """VCONV with global average pooling in place of flattening.
+    """Convolutional ReLU network with global average pooling before its dense layers.
 
-    The papers' network of four convolutions of 128 filters, whose gates they permute, is
-    ``GCONV((3, 32, 32), 10, channels=(128,) * 4, hidden=())``. The arguments are those of `VCONV`; as
-    the pooled image has one position, images of every size are accepted.
+    As `VCONV`, with pooling instead of flattening, so it accepts images of every size. The papers' network of four
+    convolutions of 128 filters, whose gates they permute, is
+    ``GCONV((3, 32, 32), 10, channels=(128,) * 4, hidden=())``.
+
+    Args:
+        input_shape: Channels, height and width of one image.
+        n_outputs: Number of outputs.
+        channels: Filters of each convolution.
+        hidden: Units of each dense hidden layer; may be empty.
+        window: Odd side of the square window.
+        stride: Stride of every convolution, or one per convolution.
+        bias: Whether the layers have biases.
+        init: An initialization, or its name; see `neuralpath.nets.initialize`.
+        generator: Source of the initial weights; by default torch's global generator.
 
     Raises:
         ValueError: If a size is not positive, `window` is even or `channels` is empty.
@@ -108,7 +118,7 @@ class GCONV(nn.Module):
         initialize(self, init, generator)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch n_outputs"]:
-        """Compute the outputs, without soft-max."""
+        """The outputs, without soft-max."""
         return self.dense(self.pool(self.convolutions(x)).flatten(1))
 
 

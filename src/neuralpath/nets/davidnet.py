@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralpath.nets._checks import check_image_shape, check_integer, expand_sizes
-from neuralpath.nets._layers import conv2d, linear
+from neuralpath.nets._layers import check_image_shape, check_integer, conv2d, expand_sizes, linear
 from neuralpath.nets.initialization import Initialization, initialize
 
 SMALLEST_SIDE = 32  # three halvings and the last window of 4 leave one position
@@ -17,22 +16,22 @@ SMALLEST_SIDE = 32  # three halvings and the last window of 4 leave one position
 class DavidNet(nn.Module):
     """Three stages of 3×3 convolution, batch norm, ReLU and max pooling, two of them with a residual block.
 
-    A step is convolution, batch norm, ReLU. One step to `width` channels; stage 1: a step to twice as
-    many, max pool 2, residual block of two steps, added after the second ReLU; stage 2: a step to four
-    times as many, max pool 2; stage 3: a step to eight times as many, max pool 2, residual block; max
-    pool 4; a linear layer; outputs times `output_scale`.
+    A step is convolution, batch norm, ReLU. First a step to `width` channels. Stage 1: a step to twice as many, max
+    pool 2, residual block of two steps, added after the second ReLU. Stage 2: a step to four times as many, max pool 2.
+    Stage 3: a step to eight times as many, max pool 2, residual block. Then max pool 4, a linear layer, and a factor
+    `output_scale`.
 
     Args:
         input_shape: Channels, height and width of one image, at least 32 positions high and wide.
         n_outputs: Number of outputs.
         width: Channels of the first step, doubled at every stage, or all four numbers of channels.
         output_scale: Factor of the outputs.
-        batch_norm: Whether the steps have batch norm. Its shifts are biases, so a network without any
-            bias has ``batch_norm=False``.
+        batch_norm: Whether the steps have batch norm. Its shifts are biases, so a network without any bias needs
+            ``batch_norm=False``.
         bias: Whether the convolutions and the linear layer have biases.
-        init: An initialization, or its name; see `neuralpath.nets.initialize`. The default is
-            PyTorch's own, which the cifar10-fast project uses.
-        generator: Source of the initial weights; without it torch's global generator.
+        init: An initialization, or its name; see `neuralpath.nets.initialize`. The default is PyTorch's own, which the
+            cifar10-fast project uses.
+        generator: Source of the initial weights; by default torch's global generator.
 
     Raises:
         ValueError: If a size is not positive or the images are too small.
@@ -77,13 +76,13 @@ class DavidNet(nn.Module):
         initialize(self, init, generator)
 
     def forward(self, x: Float[Tensor, "batch channels height width"]) -> Float[Tensor, "batch n_outputs"]:
-        """Compute the outputs, without soft-max."""
+        """The outputs, without soft-max."""
         z = self.stage3(self.stage2(self.stage1(self.prep(x))))
         return self.linear(self.pool(z).flatten(1)) * self.output_scale
 
 
 class ResidualBlock(nn.Module):
-    """Two steps and a skip; the sum comes after the second ReLU and has no gate of its own."""
+    """Two steps and a skip connection; the sum is after the second ReLU and has no gate."""
 
     def __init__(self, channels: int, *, bias: bool, batch_norm: bool) -> None:
         super().__init__()

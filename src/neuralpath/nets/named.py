@@ -1,15 +1,14 @@
-"""The networks by name."""
+"""The networks of the papers by name."""
 
 from typing import Any
 
 from torch import nn
 
-from neuralpath.nets._checks import look_up
 from neuralpath.nets.circular import CircularCNN
 from neuralpath.nets.convolutional import GCONV, VCONV
 from neuralpath.nets.davidnet import DavidNet
-from neuralpath.nets.fully_connected import FC
-from neuralpath.nets.residual import ResidualFC
+from neuralpath.nets.fully_connected import FC, ResidualFC
+from neuralpath.nets.initialization import look_up
 
 BY_NAME: dict[str, type[nn.Module]] = {
     "fc": FC,
@@ -19,14 +18,18 @@ BY_NAME: dict[str, type[nn.Module]] = {
     "residual-fc": ResidualFC,
     "davidnet": DavidNet,
 }
-"""Constructors; every one takes `input_shape`, `n_outputs`, `bias`, `init` and `generator`."""
+"""The classes of the networks; each takes `input_shape`, `n_outputs`, `bias`, `init` and `generator`."""
 
 
 def build(name: str, **settings: Any) -> nn.Module:
-    """Make the network of that name; case does not matter, and ``_`` stands for ``-``.
+    """A network by name.
+
+    Args:
+        name: A key of `BY_NAME`, in upper or lower case, with ``-`` or ``_``.
+        **settings: Arguments of the network's class.
 
     Raises:
-        ValueError: If no network has that name; the message suggests the nearest.
+        ValueError: If no network has that name; the message suggests the closest one.
 
     Example:
         >>> type(build("gconv", input_shape=(3, 32, 32), n_outputs=10)).__name__
