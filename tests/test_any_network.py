@@ -108,8 +108,8 @@ def test_outputs_are_sums_over_paths_and_survive_gates_given_back(program):
         return
     counts = []
     for output in range(graph.n_outputs):
-        features = npath.path_features(graph, x, output=output).detach()  # batch norm has trained scales
-        values = npath.path_values(graph, output=output).detach()
+        features = npath.path_features(graph, x, outputs=output).detach()  # batch norm has trained scales
+        values = npath.path_values(graph, outputs=output).detach()
         counts.append(len(values))
         scale = float((features.abs() @ values.abs()).max())
         assert_kernel_close(features @ values, expected[:, output], terms=graph.n_paths, scale=scale)

@@ -34,7 +34,7 @@ QUANTITIES = {
     "gates": lambda model, graph, x: torch.cat([g.flatten(1).float() for g in graph.gates(x).layers.values()], 1),
     "base kernels": lambda model, graph, x: torch.stack(list(base_kernels(graph, x).values())),
     "sketch": sketch,
-    "active paths": lambda model, graph, x: npath.active_paths(graph, x, output=0),
+    "active paths": lambda model, graph, x: npath.log_active_paths(graph, x, outputs=0),
     "path norm": lambda model, graph, x: npath.path_norm(graph),
     "output": lambda model, graph, x: npath.output(graph, x),
     "limit tangent kernel": lambda model, graph, x: npath.limit_tangent_kernel(graph, x),

@@ -18,7 +18,7 @@ READINGS = {
     "path_kernel": lambda graph, x: npath.path_kernel(graph, x),
     "expected_tangent_kernel": lambda graph, x: npath.expected_tangent_kernel(graph, x),
     "path_features": lambda graph, x: npath.path_features(graph, x),
-    "active_paths": lambda graph, x: npath.active_paths(graph, x),
+    "log_active_paths": lambda graph, x: npath.log_active_paths(graph, x),
     "path_sketch": lambda graph, x: npath.path_sketch(graph, x, 2, generator=torch.Generator()),
 }
 

@@ -178,7 +178,7 @@ def test_zeros_start_no_paths(case):
     x = torch.randn(3, 4, dtype=F64)
     assert npath.path_features(graph, x).shape[1] == expected
     torch.testing.assert_close(npath.path_features(graph, x) @ npath.path_values(graph), graph.model(x)[:, 0])
-    torch.testing.assert_close(npath.active_paths(graph, x).exp(), torch.full((3,), float(expected), dtype=F64))
+    torch.testing.assert_close(npath.log_active_paths(graph, x).exp(), torch.full((3,), float(expected), dtype=F64))
 
 
 def test_padding_with_a_constant_in_two_axes_puts_it_outside_once():

@@ -298,7 +298,7 @@ def test_positions_that_the_max_pool_does_not_have(position):
         lambda g, x: g.gates(x),
         lambda g, x: npath.output(g, x),
         lambda g, x: npath.path_features(g, x),
-        lambda g, x: npath.active_paths(g, x),
+        lambda g, x: npath.log_active_paths(g, x),
     ],
 )
 def test_inputs_of_another_dtype_are_named(reading):
@@ -310,7 +310,7 @@ def test_inputs_of_another_dtype_are_named(reading):
 
 def test_inputs_of_pairs_of_another_dtype_are_named():
     graph, x = _pooled()
-    for reading in (npath.shared_paths, npath.path_overlap):
+    for reading in (npath.log_shared_paths, npath.path_overlap):
         with pytest.raises(TypeError, match="`x1` must have the dtype"):
             reading(graph, x.double())
         with pytest.raises(TypeError, match="`x2` must have the dtype"):
@@ -354,7 +354,7 @@ def test_a_module_where_there_are_no_examples_to_trace_it_on(reading):
         reading(LINEAR)
 
 
-@pytest.mark.parametrize("reading", [npath.output, npath.active_paths, base_kernels, path_features, dead_gates])
+@pytest.mark.parametrize("reading", [npath.output, npath.log_active_paths, base_kernels, path_features, dead_gates])
 def test_neither_a_module_nor_a_graph(reading):
     with pytest.raises(TypeError, match=r"`network`.*got a str"):
         reading("resnet18", torch.randn(2, 3))
@@ -362,9 +362,9 @@ def test_neither_a_module_nor_a_graph(reading):
 
 def test_a_batch_that_a_module_cannot_be_traced_on_is_named_as_the_caller_named_it():
     with pytest.raises(TypeError, match=r"`x1`.*got a list"):
-        npath.shared_paths(LINEAR, [[1.0, 2.0, 3.0]])
+        npath.log_shared_paths(LINEAR, [[1.0, 2.0, 3.0]])
     with pytest.raises(ValueError, match=r"`x`.*\(3,\)"):
-        npath.active_paths(LINEAR, torch.randn(3))
+        npath.log_active_paths(LINEAR, torch.randn(3))
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -380,5 +380,5 @@ def test_wrappers_that_hide_their_operations_are_named():
 @pytest.mark.parametrize("output", ["a", 1.0, True])
 def test_an_output_that_is_no_index(output):
     graph = npath.trace(LINEAR, torch.randn(1, 3))
-    with pytest.raises(TypeError, match="`output` must be the index of an output unit, an integer, got a"):
-        npath.active_paths(graph, torch.randn(1, 3), output=output)
+    with pytest.raises(TypeError, match="`outputs` must be the index of an output unit, an integer, got a"):
+        npath.log_active_paths(graph, torch.randn(1, 3), outputs=output)

@@ -176,7 +176,7 @@ def test_activation_without_a_gate_is_kept_and_refused_by_path_readings():
     graph = npath.trace(nn.Sequential(nn.Linear(2, 3), nn.Softplus(), nn.Linear(3, 1)), torch.randn(1, 2))
     assert any(isinstance(node, n.ActivationNode) for node in graph.nodes)
     assert graph.gate_names == ()
-    for reading in (lambda: graph.n_paths, lambda: npath.active_paths(graph, torch.ones(1, 2)),
+    for reading in (lambda: graph.n_paths, lambda: npath.log_active_paths(graph, torch.ones(1, 2)),
                     lambda: npath.path_norm(graph)):  # fmt: skip
         with pytest.raises(ValueError, match="the activation softplus at '1' is not of the form"):
             reading()
@@ -219,11 +219,11 @@ def test_trace_leaves_the_model_alone():
     "quantity",
     [
         npath.output,
-        npath.active_paths,
-        npath.shared_paths,
+        npath.log_active_paths,
+        npath.log_shared_paths,
         npath.path_overlap,
         npath.path_features,
-        lambda network, x: npath.sensitive_paths(network, x, 0.1),
+        lambda network, x: npath.log_sensitive_paths(network, x, 0.1),
         lambda network, x: npath.path_sketch(network, x, 4, generator=torch.Generator().manual_seed(0)),
         lambda network, x: npath.base_kernels(network, x)["1"],
         lambda network, x: npath.dead_gates(network, x)["1"],

@@ -164,9 +164,9 @@ def test_active_and_shared_paths_equal_a_loop(case):
         for layers in gates:
             layers.insert(2, torch.ones(2, 4, dtype=F64))
     activity = torch.tensor([[oracles.path_activity(p, g) for p in paths] for g in gates], dtype=F64)
-    torch.testing.assert_close(npath.active_paths(graph, x).exp(), activity.sum(1))
-    torch.testing.assert_close(npath.shared_paths(graph, x).exp(), activity @ activity.T)
-    torch.testing.assert_close(npath.shared_paths(graph, x[:1], x[1:]).exp(), (activity @ activity.T)[:1, 1:])
+    torch.testing.assert_close(npath.log_active_paths(graph, x).exp(), activity.sum(1))
+    torch.testing.assert_close(npath.log_shared_paths(graph, x).exp(), activity @ activity.T)
+    torch.testing.assert_close(npath.log_shared_paths(graph, x[:1], x[1:]).exp(), (activity @ activity.T)[:1, 1:])
     starts = torch.tensor([p.start for p in paths])
     overlap = npath.path_overlap(graph, x, per_input=True)
     for node in range(overlap.shape[-1]):
@@ -191,8 +191,8 @@ def test_active_paths_of_a_deep_network_do_not_overflow():
     gates = graph.gates(x)
     expected = math.log(784) + sum(g.sum(1).double().log() for g in gates.layers.values())
     assert (expected > 900).all()  # past the range of float64
-    torch.testing.assert_close(npath.active_paths(graph, x), expected.float())
-    with pytest.raises(OverflowError, match="`shared_paths` gives the logarithm"):
+    torch.testing.assert_close(npath.log_active_paths(graph, x), expected.float())
+    with pytest.raises(OverflowError, match="`log_shared_paths` gives the logarithm"):
         npath.path_overlap(graph, x)
 
 
@@ -201,7 +201,7 @@ def test_no_active_path_is_minus_infinity():
     with torch.no_grad():
         model.get_parameter(next(iter(dict(model.named_parameters())))).fill_(-1.0)
     graph = npath.trace(model, torch.ones(1, 2))
-    assert npath.active_paths(graph, torch.ones(1, 2)).tolist() == [-math.inf]
+    assert npath.log_active_paths(graph, torch.ones(1, 2)).tolist() == [-math.inf]
 
 
 @given(dense_networks())
@@ -304,14 +304,14 @@ def test_outputs_with_paths_of_their_own_need_an_index():
     model = nn.Sequential(nn.Conv1d(1, 2, 2, bias=False), nn.ReLU(), nn.Flatten()).double()
     x = torch.randn(2, 1, 3, dtype=F64)
     graph = npath.trace(model, x[:1])
-    with pytest.raises(ValueError, match="say which one with `output=`"):
+    with pytest.raises(ValueError, match="say which one with `outputs=`"):
         npath.path_features(graph, x)
     for k in range(4):
         torch.testing.assert_close(
-            npath.path_features(graph, x, output=k) @ npath.path_values(graph, output=k), model(x)[:, k]
+            npath.path_features(graph, x, outputs=k) @ npath.path_values(graph, outputs=k), model(x)[:, k]
         )
-    with pytest.raises(ValueError, match="`output` must be an index from 0 to 3, got 4"):
-        npath.active_paths(graph, x, output=4)
+    with pytest.raises(ValueError, match="`outputs` must be an index from 0 to 3, got 4"):
+        npath.log_active_paths(graph, x, outputs=4)
 
 
 def _deep(depth, *, bias, dtype=F64):
@@ -332,8 +332,8 @@ def test_paths_that_start_behind_a_dead_layer_are_counted():
     model = _deep(400, bias=True)
     x = torch.ones(2, 30, dtype=F64)
     graph = npath.trace(model, x)
-    assert npath.active_paths(graph, x).tolist() == [0.0, 0.0]
-    assert npath.shared_paths(graph, x).tolist() == [[0.0, 0.0], [0.0, 0.0]]
+    assert npath.log_active_paths(graph, x).tolist() == [0.0, 0.0]
+    assert npath.log_shared_paths(graph, x).tolist() == [[0.0, 0.0], [0.0, 0.0]]
 
 
 def test_no_overlap_behind_a_dead_layer():
@@ -342,7 +342,7 @@ def test_no_overlap_behind_a_dead_layer():
     graph = npath.trace(model, x)
     assert not npath.path_overlap(graph, x).any()
     assert not npath.path_overlap(graph, x, per_input=True).any()
-    assert npath.active_paths(graph, x).tolist() == [-math.inf] * 2
+    assert npath.log_active_paths(graph, x).tolist() == [-math.inf] * 2
 
 
 def test_path_norm_of_the_last_bias_alone():
@@ -440,8 +440,8 @@ def test_gates_below_zero_count_with_their_size(activation):
     graph = npath.trace(model, x)
     assert any((layer < 0).any() for layer in graph.gates(x).layers.values())
     activity = npath.path_features(graph, torch.ones_like(x), gates=graph.gates(x)).abs()
-    torch.testing.assert_close(npath.active_paths(graph, x).exp(), activity.sum(1))
-    torch.testing.assert_close(npath.shared_paths(graph, x).exp(), activity @ activity.T)
+    torch.testing.assert_close(npath.log_active_paths(graph, x).exp(), activity.sum(1))
+    torch.testing.assert_close(npath.log_shared_paths(graph, x).exp(), activity @ activity.T)
 
 
 def test_tiny_soft_gates_do_not_vanish():
@@ -449,7 +449,7 @@ def test_tiny_soft_gates_do_not_vanish():
     nn.init.constant_(model[0].weight, -600.0)
     x = torch.ones(1, 1, dtype=F64)
     graph = npath.trace(model, x)
-    assert npath.shared_paths(graph, x).item() == pytest.approx(-2 * 600 + 2 * math.log(0.5), rel=1e-12)
+    assert npath.log_shared_paths(graph, x).item() == pytest.approx(-2 * 600 + 2 * math.log(0.5), rel=1e-12)
 
 
 def test_overlap_by_input_in_inference_mode():
@@ -465,11 +465,13 @@ def test_overlap_by_input_in_inference_mode():
 def test_chunks_of_pairs_agree_with_the_whole(case, monkeypatch):
     model, x, _ = CASES[case]()
     graph = npath.trace(model, x[:1])
-    whole = (npath.active_paths(graph, x), npath.shared_paths(graph, x), npath.path_overlap(graph, x))
+    whole = (npath.log_active_paths(graph, x), npath.log_shared_paths(graph, x), npath.path_overlap(graph, x))
     monkeypatch.setattr("neuralpath.paths.counts.CHUNK_BYTES", 1)
     monkeypatch.setattr("neuralpath.graph.path_graph.CHUNK_BYTES", 1)
     for part, total in zip(
-        (npath.active_paths(graph, x), npath.shared_paths(graph, x), npath.path_overlap(graph, x)), whole, strict=True
+        (npath.log_active_paths(graph, x), npath.log_shared_paths(graph, x), npath.path_overlap(graph, x)),
+        whole,
+        strict=True,
     ):
         torch.testing.assert_close(part, total, rtol=1e-14, atol=0)
 

@@ -37,11 +37,11 @@ def case(request):
 def whole(graph, query, train, by):
     if by == "input":
         return -(query[:, None] - train[None]).flatten(2).norm(dim=2)
-    shared = npath.shared_paths(graph, query, train)
+    shared = npath.log_shared_paths(graph, query, train)
     if by == "paths":
         return shared
     if by == "gates":
-        own = [npath.shared_paths(graph, x).diagonal().exp() for x in (query, train)]
+        own = [npath.log_shared_paths(graph, x).diagonal().exp() for x in (query, train)]
         return shared.exp() / (own[0][:, None] * own[1][None]).sqrt()
     lengths = [npath.path_kernel(graph, x).diagonal().sqrt() for x in (query, train)]
     return npath.path_kernel(graph, query, train) / lengths[0][:, None] / lengths[1][None]
@@ -111,13 +111,13 @@ def test_outputs_with_paths_of_their_own(by, activation):
     model = nn.Sequential(nn.Conv2d(1, 4, 2), activation(), nn.Conv2d(4, 2, 1, groups=2), nn.Flatten())
     x = torch.randn(6, 1, 2, 2)
     graph = npath.trace(model, x[:1])
-    with pytest.raises(ValueError, match="say which one with `output=`"):
+    with pytest.raises(ValueError, match="say which one with `outputs=`"):
         nearest(graph, x, x, 2, by=by)
-    shared = npath.shared_paths(graph, x, x, output=1).double()
+    shared = npath.log_shared_paths(graph, x, x, outputs=1).double()
     if by == "gates":
         own = shared.diagonal()
         shared = torch.nan_to_num((shared - 0.5 * (own[:, None] + own[None])).exp(), nan=0.0)
-    found = nearest(graph, x, x, 2, by=by, output=1)
+    found = nearest(graph, x, x, 2, by=by, outputs=1)
     torch.testing.assert_close(found.values.double(), shared.topk(2).values, rtol=1e-5, atol=1e-6)
 
 
@@ -125,7 +125,7 @@ def test_counts_of_deep_networks_do_not_overflow():
     x = torch.rand(6, 4)
     graph = npath.trace(nets.FC(4, width=64, depth=80), x[:1])
     found = nearest(graph, x, x, 2, by="paths")
-    torch.testing.assert_close(found.values, npath.shared_paths(graph, x).gather(1, found.indices))
+    torch.testing.assert_close(found.values, npath.log_shared_paths(graph, x).gather(1, found.indices))
     shares = nearest(graph, x, x, 2, by="gates")
     assert shares.values[:, 0].tolist() == [1.0] * 6
     assert shares.values.isfinite().all()

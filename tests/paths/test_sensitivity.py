@@ -14,7 +14,7 @@ import strategies
 import tiny
 from neuralpath import nets
 from neuralpath.graph.forward import Gates
-from neuralpath.paths.sensitivity import sensitive_gates, sensitive_paths
+from neuralpath.paths.sensitivity import log_sensitive_paths, sensitive_gates
 
 F64 = torch.float64
 
@@ -53,7 +53,7 @@ def test_dense_networks_against_enumeration(draw, margin):
     graph = npath.trace(model, x[:1])
     paths = oracles.dense_paths(list(draw.sizes))
     expected = [_log(_count(paths, _preactivations(model, row), margin)) for row in x]
-    assert sensitive_paths(graph, x, margin).tolist() == pytest.approx(expected, rel=1e-12)
+    assert log_sensitive_paths(graph, x, margin).tolist() == pytest.approx(expected, rel=1e-12)
 
 
 def test_residual_network_against_enumeration():
@@ -64,7 +64,7 @@ def test_residual_network_against_enumeration():
     for margin in (0.1, 0.5):
         expected = [_log(_count(paths, _preactivations(model, row), margin)) for row in x]
         assert max(expected) > 0
-        assert sensitive_paths(graph, x, margin).tolist() == pytest.approx(expected, rel=1e-12)
+        assert log_sensitive_paths(graph, x, margin).tolist() == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("pooling", ["average", "max"])
@@ -99,7 +99,7 @@ def test_circular_network_against_enumeration(pooling, margin):
             total += _is_sensitive(gates)
         expected.append(_log(total))
     assert max(expected) > 0
-    assert sensitive_paths(npath.trace(model, x[:1]), x, margin).tolist() == pytest.approx(expected, rel=1e-12)
+    assert log_sensitive_paths(npath.trace(model, x[:1]), x, margin).tolist() == pytest.approx(expected, rel=1e-12)
 
 
 GRAPHS = ["concatenation-then-add", "conv-2d-average", "gate-after-average", "groups", "residual-blocks", "batch-norm"]
@@ -128,7 +128,7 @@ def test_any_graph_against_a_list_of_paths(name):
         closed = powers[0] + powers[1]  # 1 for one sensitive closed gate, 2 for more of them or a plain closed one
         sensitive = (closed == 1) | ((closed == 0) & (factor > 1.5))
         counts = sensitive.sum(1).double()
-        torch.testing.assert_close(sensitive_paths(graph, x, margin), counts.log())
+        torch.testing.assert_close(log_sensitive_paths(graph, x, margin), counts.log())
         found += int(counts.sum())
     assert found > 0
 
@@ -140,8 +140,8 @@ def test_open_sensitive_paths_are_active_ones():
         weight.data.fill_(1 / weight.shape[1])
     x = torch.ones(2, 5, dtype=F64)
     graph = npath.trace(model, x[:1])
-    assert float(npath.active_paths(graph, x)[0]) > 70
-    torch.testing.assert_close(sensitive_paths(graph, x, 1.5), npath.active_paths(graph, x))
+    assert float(npath.log_active_paths(graph, x)[0]) > 70
+    torch.testing.assert_close(log_sensitive_paths(graph, x, 1.5), npath.log_active_paths(graph, x))
 
 
 def test_by_hand():
@@ -155,14 +155,14 @@ def test_by_hand():
     gates = sensitive_gates(graph, x, 0.1)
     assert [gates[name].tolist() for name in graph.gate_names] == [[[False]], [[False, True]]]
     # The closed gate of the second layer, from the input and from the first layer's bias.
-    assert sensitive_paths(graph, x, 0.1).exp().item() == pytest.approx(2)
+    assert log_sensitive_paths(graph, x, 0.1).exp().item() == pytest.approx(2)
     # With the first gate sensitive as well, the open second unit's paths too: two more.
     margins = dict(zip(graph.gate_names, (2.0, 0.1), strict=True))
-    assert sensitive_paths(graph, x, margins).exp().item() == pytest.approx(4)
+    assert log_sensitive_paths(graph, x, margins).exp().item() == pytest.approx(4)
     # If the first gate is closed, the paths through a closed second gate are lost, although both are sensitive.
     model[0].bias.data.fill_(-1.05)
     assert not bool(graph.gates(x)[1].any())
-    assert sensitive_paths(graph, x, 2.0).item() == -math.inf
+    assert log_sensitive_paths(graph, x, 2.0).item() == -math.inf
 
 
 def test_sensitive_gates_of_a_max_pool_and_of_soft_gates():
@@ -186,9 +186,9 @@ def test_soft_gate_margin_from_its_value():
 def test_chunks_do_not_change_the_counts(monkeypatch):
     model, x = tiny.build("overlapping-max", batch=7)
     graph = npath.trace(model, x[:1])
-    whole, gates = sensitive_paths(graph, x, 0.3), sensitive_gates(graph, x, 0.3)
+    whole, gates = log_sensitive_paths(graph, x, 0.3), sensitive_gates(graph, x, 0.3)
     monkeypatch.setattr("neuralpath.paths.sensitivity.CHUNK_BYTES", 1)
-    assert torch.equal(sensitive_paths(graph, x, 0.3), whole)
+    assert torch.equal(log_sensitive_paths(graph, x, 0.3), whole)
     for name, parts in sensitive_gates(graph, x, 0.3).items():
         assert torch.equal(parts, gates[name])
 
@@ -198,14 +198,14 @@ def test_refusals():
     model, x = tiny.build("dense")
     graph = npath.trace(model, x[:1])
     with pytest.raises(ValueError, match=r"`margin` must be 0 or a positive finite number, got -1\.0"):
-        sensitive_paths(graph, x, -1.0)
+        log_sensitive_paths(graph, x, -1.0)
     with pytest.raises(ValueError, match="`margin` must be 0 or a positive finite number, got inf"):
         sensitive_gates(graph, x, math.inf)
     with pytest.raises(ValueError, match="`margin` must have a number for each gate node"):
         sensitive_gates(graph, x, {"other": 1.0})
     softplus = nn.Sequential(nn.Linear(2, 2), nn.Softplus(), nn.Linear(2, 1)).double()
     with pytest.raises(ValueError, match="softplus"):
-        sensitive_paths(npath.trace(softplus, x[:1]), x, 0.1)
+        log_sensitive_paths(npath.trace(softplus, x[:1]), x, 0.1)
     behind = tiny.build("outputs-behind-a-gate")
-    with pytest.raises(ValueError, match="say which one with `output=`"):
-        sensitive_paths(npath.trace(behind[0], behind[1][:1]), behind[1], 0.1)
+    with pytest.raises(ValueError, match="say which one with `outputs=`"):
+        log_sensitive_paths(npath.trace(behind[0], behind[1][:1]), behind[1], 0.1)

@@ -14,22 +14,22 @@ from neuralpath.graph.tracing import as_graph
 from neuralpath.graph.walking import walk
 
 
-def chosen_output(graph: PathGraph, output: int | None) -> int:
+def chosen_output(graph: PathGraph, outputs: int | None) -> int:
     """Index of the output unit that a quantity is about; ``None`` stands for all where they share their paths.
 
     Raises: TypeError if it is no index; ValueError if it is out of range, or if none is given and the outputs differ.
     """
     check_graph(graph)
-    if output is not None:
-        if not isinstance(output, int) or isinstance(output, bool):
-            raise TypeError(f"`output` must be the index of an output unit, an integer, got {describe(output)}.")
-        if not 0 <= output < graph.n_outputs:
-            raise ValueError(f"`output` must be an index from 0 to {graph.n_outputs - 1}, got {output}.")
-        return output
+    if outputs is not None:
+        if not isinstance(outputs, int) or isinstance(outputs, bool):
+            raise TypeError(f"`outputs` must be the index of an output unit, an integer, got {describe(outputs)}.")
+        if not 0 <= outputs < graph.n_outputs:
+            raise ValueError(f"`outputs` must be an index from 0 to {graph.n_outputs - 1}, got {outputs}.")
+        return outputs
     if not outputs_share_paths(graph):
         raise ValueError(
             f"the {graph.n_outputs} outputs do not end in one dense layer, so each has paths of its own; "
-            "say which one with `output=`."
+            "say which one with `outputs=`."
         )
     return 0
 

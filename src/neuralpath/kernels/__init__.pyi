@@ -41,7 +41,7 @@ from .random_values import random_weights as random_weights, value_kernel as val
 from .storage.store import StoredKernel as StoredKernel, open_kernel as open_kernel
 from .stored_kernels import store_kernel as store_kernel, verify_kernel as verify_kernel
 from .tangent.parts import TangentParts as TangentParts, tangent_parts as tangent_parts
-from .tangent.tangent_kernel import tangent_kernel as tangent_kernel, tangent_kernel_tiles as tangent_kernel_tiles
+from .tangent.tangent_kernel import TangentKernel as TangentKernel, tangent_kernel as tangent_kernel
 from .tiling.plan import BudgetTooSmall as BudgetTooSmall, Tile as Tile
 from .tiling.tiled_kernel import TiledKernel as TiledKernel
 

@@ -16,7 +16,7 @@ from neuralpath.kernels.limit.limit_kernel import (
     limit_tangent_kernel_tiles,
 )
 from neuralpath.kernels.path.path_kernel import expected_tangent_kernel_tiles, path_kernel_tiles
-from neuralpath.kernels.tangent.tangent_kernel import tangent_kernel_tiles
+from neuralpath.kernels.tangent.tangent_kernel import TangentKernel
 from neuralpath.kernels.tiling.plan import Cost, Tile, make_plan
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
 
@@ -66,7 +66,7 @@ def named_tiles(
     if name == "tangent":
         if not isinstance(model, nn.Module):
             raise TypeError(f"the kernel 'tangent' differentiates a model: give an nn.Module, got {describe(model)}.")
-        return tangent_kernel_tiles(model, x1, x2, memory=memory)
+        return TangentKernel(model).tiles(x1, x2, memory=memory)
     if not isinstance(model, nn.Module | PathGraph):
         raise TypeError(f"the kernel {name!r} is that of an nn.Module or a PathGraph, got {describe(model)}.")
     graph = model if isinstance(model, PathGraph) else trace(model, x1[:1])

@@ -26,11 +26,15 @@ from neuralpath.graph import (
     walk,
 )
 from neuralpath.kernels.path.variances import FanVariance, Variance, weight_variances
-from neuralpath.kernels.tangent.contraction import add_inner_products
-from neuralpath.kernels.tangent.features import assembled
-from neuralpath.kernels.tangent.geometry import Geometry
-from neuralpath.kernels.tangent.gradients import Convolved, Gradients, Outer, Written
-from neuralpath.kernels.tangent.layout import Size, paired_parameters
+from neuralpath.kernels.tangent.contraction import add_inner_products, cheaper_by_position
+from neuralpath.kernels.tangent.features import assemble
+from neuralpath.kernels.tangent.gradients import (
+    ConvolutionGeometry,
+    ConvolutionGradient,
+    ExplicitGradient,
+    FactoredGradient,
+    LayerGradient,
+)
 
 Draw = Callable[[n.Shape, torch.Generator], Tensor]
 """Makes a tensor of the given shape of uncorrelated entries of mean 0 and variance 1."""
@@ -135,11 +139,11 @@ def value_kernel(
     first = _gradients(graph, x1, gates1, "1", given)
     second = first if x2 is None else _gradients(graph, x2, gates2, "2", given)
     n1, n2 = len(x1), len(x1 if x2 is None else x2)
-    paired = paired_parameters(first, Size(n1, n2, graph.n_outputs, joint=False))
-    one = assembled(first, paired)
-    two = one if x2 is None else assembled(second, paired)
+    by_position = cheaper_by_position(first, n1, n2, graph.n_outputs, joint=False)
+    left = assemble(first, by_position)
+    right = left if x2 is None else assemble(second, by_position)
     kernel = x1.new_zeros(n1, n2)
-    add_inner_products(kernel, one, two, joint=False)
+    add_inner_products(kernel, left, right, joint=False)
     kernel /= graph.n_outputs
     return kernel if x2 is not None else kernel.triu() + kernel.triu(1).T
 
@@ -172,7 +176,7 @@ class _Tape(Forward):
 
 def _gradients(
     graph: PathGraph, x: Tensor, gates: Gates | None, which: str, weights: Mapping[str, Tensor]
-) -> dict[str, list[Gradients]]:
+) -> dict[str, list[LayerGradient]]:
     """The gradients of each example's outputs by the weights of each linear node and bias, in factors."""
     check_input(f"x{which}", x, graph)
     if gates is not None:
@@ -197,19 +201,19 @@ def _gradients(
     }
 
 
-def _gradient(node: n.Node, signal: Tensor | None, delta: Float[Tensor, "batch output ..."]) -> Gradients:
+def _gradient(node: n.Node, signal: Tensor | None, delta: Float[Tensor, "batch output ..."]) -> LayerGradient:
     """The gradients by the weight of one node, from what went in and what came back."""
     if isinstance(node, n.BiasNode):  # summed where one weight is added to several units
         shape = (1,) * (len(node.shape) - len(node.value_shape)) + node.value_shape
-        return Written(delta.sum_to_size(*delta.shape[:2], *shape).flatten(2))
+        return ExplicitGradient(delta.sum_to_size(*delta.shape[:2], *shape).flatten(2))
     assert isinstance(node, n.LinearNode)
     assert signal is not None
     if not node.windows:
-        return Outer(delta.unsqueeze(2), signal.unsqueeze(1))
+        return FactoredGradient(delta.unsqueeze(2), signal.unsqueeze(1))
     sides = [side for window in reversed(node.windows) for side in (window.before, window.after)]
     strides, gaps = (tuple(getattr(window, name) for window in node.windows) for name in ("stride", "dilation"))
-    geometry = Geometry(node.weight_shape[2:], strides, (0,) * len(node.windows), gaps, node.groups)
-    return Convolved(delta, F.pad(signal, sides), geometry)
+    geometry = ConvolutionGeometry(node.weight_shape[2:], strides, (0,) * len(node.windows), gaps, node.groups)
+    return ConvolutionGradient(delta, F.pad(signal, sides), geometry)
 
 
 def _checked_weights(graph: PathGraph, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

@@ -28,7 +28,7 @@ from neuralpath.papers.experiments import (
 )
 from neuralpath.papers.report import WITHIN_ONE_NETWORK, class_middles, cosine_maps, cosines, write_report
 from neuralpath.papers.runs import Store
-from neuralpath.paths import active_paths, shared_paths
+from neuralpath.paths import log_active_paths, log_shared_paths
 from neuralpath.training import ENERGY_JITTER, gates_energy
 
 WIDTH, DEPTH = 64, 4
@@ -165,8 +165,8 @@ def _show_paths(
     console: Console, graph: PathGraph, x: Float[Tensor, "digit 1 8 8"], y: Int[Tensor, " digit"], when: str
 ) -> None:
     total = math.log(graph.n_paths)
-    active = active_paths(graph, x) - total
-    shared = shared_paths(graph, x) - total
+    active = log_active_paths(graph, x) - total
+    shared = log_shared_paths(graph, x) - total
     table = RichTable(title=f"Paths {when}: active for a digit, and shared by two, in % of all", title_justify="left")
     for heading in ("digit", "active", *(f"with {label}" for label in y.tolist())):
         table.add_column(heading, justify="right")

@@ -34,7 +34,7 @@ def eigenvalue_bound(
     network: nn.Module | PathGraph,
     x: Float[Tensor, "batch *shape"],
     *,
-    output: int | None = None,
+    outputs: int | None = None,
     limit: int = PATH_LIMIT,
 ) -> EigenvalueBound:
     r"""The eigenvalues of the value tangent kernel and their bound by those of the path kernel.
@@ -49,7 +49,7 @@ def eigenvalue_bound(
 
     Reference: P1 proposition 3.3. Cost: all paths are listed, times the weights: for small networks only.
     Raises: ValueError past ``limit`` paths, for tied weights, and for inputs that do not fit; if the outputs do not
-    share their paths and ``output`` is not given.
+    share their paths and ``outputs`` is not given.
 
     >>> import neuralpath as npath
     >>> graph = npath.trace(npath.nets.FC(3, width=6, depth=3), torch.ones(1, 3))
@@ -59,8 +59,8 @@ def eigenvalue_bound(
     """
     graph = as_graph(network, x)
     check_input("x", x, graph)
-    unit = chosen_output(graph, output)
-    features = path_features(graph, x, bundled=True, output=unit, limit=limit).detach().double()
+    unit = chosen_output(graph, outputs)
+    features = path_features(graph, x, bundled=True, outputs=unit, limit=limit).detach().double()
     derivatives = _value_derivatives(graph, unit, limit)
     gradients = features @ derivatives
     tangent, path = gradients @ gradients.T, features @ features.T
@@ -76,7 +76,7 @@ def _value_derivatives(graph: PathGraph, output: int, limit: int) -> Float64[Ten
     with torch.inference_mode(False), torch.enable_grad():
         # Of a copy, since weights that are not trained count too.
         graph = replace(graph, model=deepcopy(graph.model).requires_grad_())
-        values = path_values(graph, bundled=True, output=output, limit=limit)
+        values = path_values(graph, bundled=True, outputs=output, limit=limit)
         names = {name for node in graph.weights() for name in node.parameters}
         params = [tensor for name, tensor in graph.params.items() if name in names]
         basis = torch.eye(len(values), dtype=values.dtype, device=values.device)

@@ -196,8 +196,8 @@ class PathSums:
 
 
 @torch.no_grad()
-def active_paths(
-    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], *, output: int | None = None
+def log_active_paths(
+    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], *, outputs: int | None = None
 ) -> Float[Tensor, " batch"]:
     r"""Natural logarithm of the number of active paths of each example.
 
@@ -208,19 +208,19 @@ def active_paths(
     a bias count. Minus infinity where no path is active.
     Reference: P1 definition 2.1, P2 definition 3.2. Cost: one pass over the units, linear in the batch; no
     overflow at any depth, since each example carries an exponent of its own.
-    Raises: ValueError if ``x`` does not fit, or if the outputs do not share their paths and ``output`` is not
+    Raises: ValueError if ``x`` does not fit, or if the outputs do not share their paths and ``outputs`` is not
     given; TypeError for another dtype than the network's.
 
     >>> import neuralpath as npath
     >>> graph = npath.trace(npath.nets.FC(3, width=8, depth=2), torch.ones(1, 3))
     >>> x = torch.randn(2, 3)
     >>> open_gates = graph.gates(x)[0].sum(1)
-    >>> bool(torch.allclose(npath.active_paths(graph, x).exp(), 3.0 * open_gates))
+    >>> bool(torch.allclose(npath.log_active_paths(graph, x).exp(), 3.0 * open_gates))
     True
     """
     graph = as_graph(network, x)
     check_input("x", x, graph)
-    unit = chosen_output(graph, output)
+    unit = chosen_output(graph, outputs)
     gates = graph.gates(x)
     chunk = _at_once(graph, gates)
     logs = [
@@ -231,32 +231,32 @@ def active_paths(
 
 
 @torch.no_grad()
-def shared_paths(
+def log_shared_paths(
     network: nn.Module | PathGraph,
     x1: Float[Tensor, "batch1 *shape"],
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
-    output: int | None = None,
+    outputs: int | None = None,
 ) -> Float[Tensor, "batch1 batch2"]:
     r"""Natural logarithm of the number of paths that are active for both inputs of each pair.
 
     .. math:: \log \sum_p A(x, p) A(x', p)
 
-    The diagonal for one batch is ``active_paths`` (for hard gates; the sizes of others count, as there). A path
+    The diagonal for one batch is ``log_active_paths`` (for hard gates; the sizes of others count, as there). A path
     through a max pool is shared where both inputs pick the same position.
-    Cost: one pass over the units for each pair. Raises: as ``active_paths``.
+    Cost: one pass over the units for each pair. Raises: as ``log_active_paths``.
 
     >>> import neuralpath as npath
     >>> x = torch.randn(3, 2)
     >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=3), x[:1])
-    >>> bool(torch.allclose(npath.shared_paths(graph, x).diagonal(), npath.active_paths(graph, x)))
+    >>> bool(torch.allclose(npath.log_shared_paths(graph, x).diagonal(), npath.log_active_paths(graph, x)))
     True
     """
     graph = as_graph(network, x1, "x1")
     check_input("x1", x1, graph)
     if x2 is not None:
         check_input("x2", x2, graph)
-    unit = chosen_output(graph, output)
+    unit = chosen_output(graph, outputs)
 
     def count(gates1: Gates, gates2: Gates, pairs: int) -> Tensor:
         log = _count(graph, gates1, gates2, pairs)
@@ -271,7 +271,7 @@ def path_overlap(
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
     per_input: bool = False,
-    output: int | None = None,
+    outputs: int | None = None,
 ) -> Float[Tensor, "batch1 batch2 *input"]:
     r"""Number of paths from an input node that are active for both inputs of each pair.
 
@@ -282,8 +282,8 @@ def path_overlap(
     \rangle`. Paths from biases are not counted; soft gates give the sum of the sizes of activities.
     Reference: P1 definition 2.2, P2 definition 4.2. Cost: one pass over the units for each pair, two with
     ``per_input``.
-    Raises: OverflowError if a count passes the range of the dtype (``shared_paths`` gives logarithms);
-    otherwise as ``active_paths``.
+    Raises: OverflowError if a count passes the range of the dtype (``log_shared_paths`` gives logarithms);
+    otherwise as ``log_active_paths``.
 
     >>> import neuralpath as npath
     >>> x = torch.randn(3, 2)
@@ -296,7 +296,7 @@ def path_overlap(
     check_input("x1", x1, graph)
     if x2 is not None:
         check_input("x2", x2, graph)
-    unit = chosen_output(graph, output)
+    unit = chosen_output(graph, outputs)
 
     def count(gates1: Gates, gates2: Gates, pairs: int) -> Tensor:
         ones = torch.ones(pairs, *graph.input_shape, dtype=torch.float64, device=x1.device, requires_grad=per_input)
@@ -314,7 +314,7 @@ def path_overlap(
     if not bool(torch.isfinite(overlap).all()):
         raise OverflowError(
             f"`path_overlap` passes the range of {str(x1.dtype).removeprefix('torch.')}: "
-            "`shared_paths` gives the logarithm of the number of shared paths."
+            "`log_shared_paths` gives the logarithm of the number of shared paths."
         )
     return overlap
 

@@ -202,7 +202,7 @@ def path_features(
     *,
     gates: Gates | None = None,
     bundled: bool = False,
-    output: int | None = None,
+    outputs: int | None = None,
     limit: int = PATH_LIMIT,
 ) -> Float[Tensor, "batch path"]:
     r"""The neural path feature of each example, path by path.
@@ -213,7 +213,7 @@ def path_features(
     inner products of features are the neural path kernel.
     Reference: P1 definition 2.1, P2 definitions 3.3 and 3.6. Cost: the number of paths, times the batch.
     Raises: ValueError past ``limit`` paths, for tied weights, and if the outputs do not share their paths and
-    ``output`` is not given.
+    ``outputs`` is not given.
 
     >>> import neuralpath as npath
     >>> x = torch.randn(5, 3, dtype=torch.float64)
@@ -227,7 +227,7 @@ def path_features(
     refuse_repeated(graph, "the path feature")
     if gates is not None:
         check_gates("gates", gates, graph, len(x))
-    unit = chosen_output(graph, output)
+    unit = chosen_output(graph, outputs)
     paths = _listed(graph, x, graph.gates(x) if gates is None else gates, limit)
     rows = (paths.unit == unit).nonzero()[:, 0]
     features = paths.feature[:, rows]
@@ -238,13 +238,13 @@ def path_features(
 
 
 def path_values(
-    graph: PathGraph, *, bundled: bool = False, output: int | None = None, limit: int = PATH_LIMIT
+    graph: PathGraph, *, bundled: bool = False, outputs: int | None = None, limit: int = PATH_LIMIT
 ) -> Float[Tensor, "path *outputs"]:
     r"""The neural path value: the product of the weights on each path.
 
     .. math:: v(p) = \prod_{w \in p} w
 
-    For a network with several outputs a column for each, unless ``output`` picks one. Paths stand in the order of
+    For a network with several outputs a column for each, unless ``outputs`` picks one. Paths stand in the order of
     ``path_features``, so that the network's output is ``path_features(graph, x) @ path_values(graph)``.
     Differentiable in the model's parameters.
     Reference: P1 definition 2.1, P2 definition 3.5 (with the constants in the features, not here).
@@ -258,12 +258,12 @@ def path_values(
     True
     """
     refuse_repeated(graph, "the path value")
-    first = chosen_output(graph, output)
+    first = chosen_output(graph, outputs)
     like = next(iter(graph.params.values()), torch.zeros(()))
     x = torch.zeros(1, *graph.input_shape, dtype=like.dtype, device=like.device)
     paths = _listed(graph, x, graph.gates(x), limit)
-    outputs = [first] if output is not None else range(graph.n_outputs)
-    columns = [(paths.unit == unit).nonzero()[:, 0] for unit in outputs]
+    units = range(graph.n_outputs) if outputs is None else [first]
+    columns = [(paths.unit == unit).nonzero()[:, 0] for unit in units]
     if bundled:
         bundle = _bundles(paths.weights[columns[0]])
         # One path of each bundle: all of them have the same value.
@@ -278,7 +278,7 @@ def _listed(graph: PathGraph, x: Float[Tensor, "batch *shape"], gates: Gates, li
     if total > limit:
         raise ValueError(
             f"the network has {graph.n_paths:,} paths into each of {graph.n_outputs} output(s), more than the limit "
-            f"of {limit:,}: raise `limit=`, or use `path_kernel`, `active_paths` or `path_sketch`, which list none."
+            f"of {limit:,}: raise `limit=`, or use `path_kernel`, `log_active_paths` or `path_sketch`, which list none."
         )
     return walk(graph, Enumeration(graph, x, gates))
 

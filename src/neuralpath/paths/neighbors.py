@@ -15,7 +15,7 @@ from neuralpath._loops import overlaps
 from neuralpath._memory import memory_budget
 from neuralpath.graph import PathGraph, as_graph, check_input, chosen_output
 from neuralpath.kernels import Cost, Plan, Tile, dense_chain, make_plan, path_kernel_tiles, refuse_overflow
-from neuralpath.paths.counts import active_paths, shared_paths
+from neuralpath.paths.counts import log_active_paths, log_shared_paths
 
 By = Literal["kernel", "gates", "paths", "input"]
 
@@ -47,7 +47,7 @@ def nearest(
     k: int,
     *,
     by: str = "kernel",
-    output: int | None = None,
+    outputs: int | None = None,
     normalize: bool = False,
     memory: int | None = None,
 ) -> Neighbors:
@@ -62,7 +62,7 @@ def nearest(
     for a fully connected network without biases it is the cosine of the inputs times ``"gates"``. ``"paths"`` favors
     examples that open many gates. The first two are 0 for an example without an active path.
 
-    ``output`` says whose paths are counted where the outputs have paths of their own, as in ``shared_paths``.
+    ``outputs`` says whose paths are counted where the outputs have paths of their own, as in ``log_shared_paths``.
     Of equally near examples the one that comes first is taken first. ``normalize`` is that of ``path_kernel``, for
     networks whose kernel passes the range of its dtype; numbers of paths are kept as logarithms and need none.
     ``memory`` is a budget in bytes.
@@ -85,12 +85,12 @@ def nearest(
     if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= len(x_train):
         raise ValueError(f"`k` must be from 1 to the {len(x_train):,} examples of `x_train`, got {k}.")
     budget = memory_budget(memory)
-    if output is not None and by not in ("gates", "paths"):
-        raise ValueError(f"`output` says whose paths are counted, by 'gates' or by 'paths'; it has no use by {by!r}.")
+    if outputs is not None and by not in ("gates", "paths"):
+        raise ValueError(f"`outputs` says whose paths are counted, by 'gates' or by 'paths'; it has no use by {by!r}.")
     if by == "kernel":
         tiles = _cosines(graph, x_query, x_train, normalize, budget)
     elif by in ("gates", "paths"):
-        tiles = _shared(graph, x_query, x_train, by == "gates", chosen_output(graph, output), budget)
+        tiles = _shared(graph, x_query, x_train, by == "gates", chosen_output(graph, outputs), budget)
     elif by == "input":
         tiles = _distances(x_query, x_train, budget)
     else:
@@ -151,7 +151,9 @@ def _shared(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalized: bool
     gates = sum(node.n_units for node in graph.gate_nodes)
     for tile in _plan(len(x_query), len(x_train), 32, 2 * gates, budget).tiles():
         one, two = x_query[tile.rows], x_train[tile.columns]
-        logs = (_chain_counts(graph, one, two) if is_chain else shared_paths(graph, one, two, output=output)).double()
+        logs = (
+            _chain_counts(graph, one, two) if is_chain else log_shared_paths(graph, one, two, outputs=output)
+        ).double()
         if normalized:
             own1, own2 = (_own_counts(graph, x, output, is_chain, is_hard) for x in (one, two))
             # Without an active path both logarithms are minus infinity, and their difference is no number.
@@ -169,9 +171,9 @@ def _own_counts(
             total += layer.flatten(1).sum(1).double().log_()
         return total
     if is_hard:
-        return active_paths(graph, x, output=output).double()
+        return log_active_paths(graph, x, outputs=output).double()
     side = SELF_BLOCK[False]
-    return torch.cat([shared_paths(graph, some, output=output).diagonal() for some in x.split(side)]).double()
+    return torch.cat([log_shared_paths(graph, some, outputs=output).diagonal() for some in x.split(side)]).double()
 
 
 def _chain_counts(

@@ -198,8 +198,8 @@ def sensitive_gates(
 
 
 @torch.no_grad()
-def sensitive_paths(
-    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], margin: Margin, *, output: int | None = None
+def log_sensitive_paths(
+    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], margin: Margin, *, outputs: int | None = None
 ) -> Float[Tensor, " batch"]:
     r"""Natural logarithm of the number of sensitive paths of each example.
 
@@ -211,19 +211,19 @@ def sensitive_paths(
     is sensitive.
     Reference: P0 section 2.3 (the sensitive sub-network).
     Cost: a forward pass and three counts of paths, linear in the batch; no path is listed, and no count overflows.
-    Raises: as ``sensitive_gates``; ValueError if the outputs do not share their paths and ``output`` is not given, or
+    Raises: as ``sensitive_gates``; ValueError if the outputs do not share their paths and ``outputs`` is not given, or
     for an activation that is not a gate.
 
     >>> import neuralpath as npath
     >>> model = torch.nn.Sequential(torch.nn.Linear(3, 8), torch.nn.ReLU(), torch.nn.Linear(8, 1, bias=False))
     >>> x = torch.randn(2, 3)
     >>> close = (model[0](x).abs() <= 0.3).sum(1)
-    >>> bool(torch.allclose(sensitive_paths(npath.trace(model, x[:1]), x, 0.3).exp(), 4.0 * close))
+    >>> bool(torch.allclose(log_sensitive_paths(npath.trace(model, x[:1]), x, 0.3).exp(), 4.0 * close))
     True
     """
     graph = as_graph(network, x)
     check_input("x", x, graph)
-    margins, unit = _margins(graph, margin), chosen_output(graph, output)
+    margins, unit = _margins(graph, margin), chosen_output(graph, outputs)
     logs = []
     for chunk in x.split(_at_once(graph)):
         ones = torch.ones(chunk.shape, dtype=torch.float64, device=x.device)

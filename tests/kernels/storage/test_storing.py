@@ -16,7 +16,6 @@ from neuralpath.kernels.storage.store import StoredKernel, StoreError, open_kern
 from neuralpath.kernels.storage.stored_tiles import ThisMachine, stored_plan
 from neuralpath.kernels.storage.storing import TILE_SECONDS, bounded_plan, write_kernel
 from neuralpath.kernels.stored_kernels import make_recipe, verify_kernel
-from neuralpath.kernels.tangent import tangent_tiles
 from neuralpath.kernels.tiling.estimate import Estimate
 from neuralpath.kernels.tiling.plan import Plan
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
@@ -185,13 +184,13 @@ class Clipped(Scaled):
         return self.layer(x.clamp(max=self.scale))
 
 
-def test_a_change_of_the_models_code_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(tangent_tiles, "SMALL_TILE", 16)
-    begin(tmp_path / "K.zarr", name="tangent", model=Scaled(1.0))
+def test_a_change_of_the_models_code_is_noticed(tmp_path):
+    settings = {"name": "tangent", "memory": 20_000}  # several tiles
+    begin(tmp_path / "K.zarr", model=Scaled(1.0), **settings)
     tiles_of(tmp_path / "K.zarr")[-1].unlink()
     with pytest.raises(StoreError, match=r"differs by .* the code of the model or a number in it"):
-        begin(tmp_path / "K.zarr", name="tangent", model=Scaled(2.0))
-    assert begin(tmp_path / "K.zarr", name="tangent", model=Scaled(1.0)).complete
+        begin(tmp_path / "K.zarr", model=Scaled(2.0), **settings)
+    assert begin(tmp_path / "K.zarr", model=Scaled(1.0), **settings).complete
 
 
 @pytest.mark.parametrize("name", ["tangent", "path"])

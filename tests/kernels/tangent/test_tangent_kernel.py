@@ -11,12 +11,13 @@ import strategies
 import zoo
 from kernels.tangent.jacobian_oracle import assert_close, kernel_by_jacobians, mean_of
 from kernels.tangent.models import MODELS, Net, build
+from neuralpath.graph.tracing import trace
 from neuralpath.kernels.tangent import rules
-from neuralpath.kernels.tangent.features import output_gradients, terms_of
-from neuralpath.kernels.tangent.layout import Size, paired_parameters
-from neuralpath.kernels.tangent.network import ModuleNetwork
-from neuralpath.kernels.tangent.recording import record
-from neuralpath.kernels.tangent.tangent_kernel import tangent_kernel, tangent_kernel_tiles
+from neuralpath.kernels.tangent.contraction import add_inner_products, cheaper_by_position
+from neuralpath.kernels.tangent.features import assemble, layer_gradients, one_hot
+from neuralpath.kernels.tangent.recording import ModuleNetwork, record_run
+from neuralpath.kernels.tangent.tangent_kernel import TangentKernel, by_outputs, tangent_kernel
+from neuralpath.kernels.tangent.tangent_tiles import Limits
 
 F64 = torch.float64
 
@@ -50,9 +51,11 @@ def test_a_batch_with_itself_equals_explicit_jacobians(name):
     assert_close(tangent_kernel(model, x, outputs=last), full[:, :, last, last])
 
 
-@pytest.mark.parametrize(("run_bytes", "sizes"), [(2**20, [6, 1, 1]), (4 * 400, [6, 2, 1, 1, *(3, 3)]), (0, None)])
-def test_a_small_batch_is_run_once(monkeypatch, run_bytes, sizes):
-    """As a whole, which is looked at too; one whose values take too much is left, and run in parts."""
+@pytest.mark.parametrize(
+    ("run_bytes", "sizes"), [(2**20, [6, 1, 1]), (4 * 400, [6, 2, 1, 1, 3, 3]), (0, [2, 1, 1, *(1,) * 6])]
+)
+def test_a_small_batch_is_run_once(run_bytes, sizes):
+    """A small batch runs as a whole, which is checked too. If its values take too much memory, it runs in parts."""
     seen = []
 
     def function(m, x):
@@ -63,22 +66,22 @@ def test_a_small_batch_is_run_once(monkeypatch, run_bytes, sizes):
     x = torch.randn(6, 2, dtype=F64)
     expected = mean_of(kernel_by_jacobians(model, x))
     seen.clear()
-    monkeypatch.setattr("neuralpath.kernels.tangent.tangent_tiles.RUN_BYTES", run_bytes)
-    assert_close(tangent_kernel(model, x), expected)
-    assert seen == (sizes or [2, 1, 1, *(1,) * 6])
+    tiles = TangentKernel(model).planned(x, None, 2**30, may_run_whole=True, limits=Limits(run_bytes=run_bytes))
+    assert_close(tiles.filled(), expected)
+    assert seen == sizes
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_the_general_way_is_taken_where_it_must_be_and_nowhere_else(name):
+def test_the_general_path_is_taken_where_it_must_be_and_nowhere_else(name):
     model, x = build(name)
-    assert set(tangent_kernel_tiles(model, x).general) == set(MODELS[name][2])
+    assert set(TangentKernel(model).tiles(x).general) == set(MODELS[name][2])
 
 
 @pytest.mark.parametrize("name", ["resnet18", "vgg", "mobilenet", "all-convolutional", "davidnet", "gconv", "residual"])
 @pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel lengths")  # torch's own advice on speed
 def test_real_architectures(name):
     model, x = zoo.build(name, dtype=F64)
-    tiles = tangent_kernel_tiles(model, x[:3])
+    tiles = TangentKernel(model).tiles(x[:3])
     assert not tiles.general
     assert_close(tiles.filled(), mean_of(kernel_by_jacobians(model, x[:3])))
 
@@ -87,67 +90,68 @@ def test_embedding_of_integers():
     torch.manual_seed(0)
     model = Net(lambda m, x: m.b(torch.tanh(m.a(x)).mean(1)), a=nn.Embedding(6, 4), b=nn.Linear(4, 2)).double()
     x = torch.randint(0, 6, (4, 3))
-    tiles = tangent_kernel_tiles(model, x)
+    tiles = TangentKernel(model).tiles(x)
     assert tiles.general == ("a.weight",)
     assert_close(tiles.filled(), mean_of(kernel_by_jacobians(model, x)))
 
 
+def _terms(model, x, outputs=None):
+    run = record_run(ModuleNetwork(model), x, [name for name, _ in model.named_parameters()])
+    return layer_gradients(run, [torch.ones_like(run.outputs)] if outputs is None else one_hot(run.outputs, outputs))
+
+
 @pytest.mark.parametrize("positions", [2, 64])
-@pytest.mark.parametrize("outputs", ["mean", "full"])
-def test_both_ways_of_a_layer_agree(monkeypatch, positions, outputs):
+@pytest.mark.parametrize("joint", [False, True])
+def test_both_algorithms_of_a_layer_agree(positions, joint):
     torch.manual_seed(0)
-    model = Net(
-        lambda m, x: m.c(torch.tanh(m.b(torch.tanh(m.a(x)))).mean(2)), a=nn.Conv1d(4, 4, 3, padding=1, groups=2),
-        b=nn.Conv1d(4, 6, 3, padding=1), c=nn.Linear(6, 2),
-    ).double()  # fmt: skip
+    layers = {"a": nn.Conv1d(4, 4, 3, padding=1, groups=2), "b": nn.Conv1d(4, 6, 3, padding=1), "c": nn.Linear(6, 2)}
+    model = Net(lambda m, x: m.c(torch.tanh(m.b(torch.tanh(m.a(x)))).mean(2)), **layers).double()
     x = torch.randn(4, 4, positions, dtype=F64)
-    expected = kernel_by_jacobians(model, x)
-    expected = expected if outputs == "full" else mean_of(expected)
-    for factor in (0.0, float("inf")):
-        monkeypatch.setattr(
-            "neuralpath.kernels.tangent.layout._Shape.pair_cost", lambda self, size, factor=factor: factor
-        )
-        assert_close(tangent_kernel(model, x, outputs=outputs), expected)
+    full = kernel_by_jacobians(model, x)
+    terms = _terms(model, x, (0, 1))
+    for by_position in (frozenset({"a.weight", "b.weight", "c.weight"}), frozenset()):
+        features = assemble(terms, by_position)
+        assert set(features.by_position) == by_position
+        kernel = torch.zeros(8, 8, dtype=F64) if joint else torch.zeros(4, 4, dtype=F64)
+        add_inner_products(kernel, features, features, joint=joint)
+        assert_close(by_outputs(kernel, 2) if joint else kernel / 2, full if joint else mean_of(full))
 
 
-@pytest.mark.parametrize(("positions", "paired"), [(4, {"0.weight", "2.weight"}), (1024, set())])
-def test_the_cheaper_way_is_chosen(positions, paired):
+@pytest.mark.parametrize(("positions", "by_position"), [(4, {"0.weight", "2.weight"}), (1024, set())])
+def test_the_cheaper_algorithm_is_chosen(positions, by_position):
     model = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 64))
     terms = _terms(model, torch.randn(2, positions, 64))
-    assert paired_parameters(terms, Size(100, 100, 1, joint=False)) == paired
-
-
-def _terms(model, x):
-    recording = record(ModuleNetwork(model), x, [name for name, _ in model.named_parameters()])
-    return terms_of(recording.calls, output_gradients(recording, [torch.ones_like(recording.outputs)]))
+    assert cheaper_by_position(terms, 100, 100, 1, joint=False) == by_position
 
 
 @pytest.mark.parametrize("name", ["mlp", "tied-convolutions", "weight-norm", "grouped", "attention"])
 @pytest.mark.parametrize("outputs", ["mean", "full"])
-def test_blocked_equals_whole(name, outputs, monkeypatch):
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_blocked_equals_whole(name, outputs, is_cached):
     model, x = build(name, batch=7)
-    whole = tangent_kernel(model, x, outputs=outputs)
-    assert_close(whole, tangent_kernel(model, x, x, outputs=outputs), 1e-12)
-    monkeypatch.setattr("neuralpath.kernels.tangent.tangent_tiles.SMALL_TILE", 2)
-    monkeypatch.setattr("neuralpath.kernels.tangent.tangent_tiles.LARGE_TILE", 3)
-    monkeypatch.setattr("neuralpath.kernels.tangent.contraction.WORK_BYTES", 600)
-    monkeypatch.setattr("neuralpath.kernels.tangent.tangent_tiles.WORK_BYTES", 600)
-    for keep in (2**28, 0):
-        monkeypatch.setattr("neuralpath.kernels.tangent.tangent_tiles.RUN_BYTES", 5000 if keep else 1)
-        monkeypatch.setattr("neuralpath.kernels.tangent.tangent_tiles.KEPT_GENERAL_BYTES", keep)
-        blocked = tangent_kernel(model, x, outputs=outputs)
-        assert_close(blocked, whole, 1e-12)
-        symmetric = blocked if outputs == "mean" else blocked.transpose(2, 3)
-        assert torch.equal(blocked, symmetric.transpose(0, 1))
-        assert_close(tangent_kernel(model, x, x[2:], outputs=outputs), whole[:, 2:], 1e-12)
+    kernel = TangentKernel(model, outputs)
+    whole = kernel(x)
+    assert_close(whole, kernel(x, x), 1e-12)
+    limits = Limits(5000 if is_cached else 1, 2**28 if is_cached else 0, scratch_bytes=600, small_tile=2, large_tile=3)
+
+    def blocked(x2=None):
+        tiles = kernel.planned(x, x2, 2**30, may_run_whole=True, limits=limits)
+        assert len(list(tiles.plan.tiles())) > 1
+        return by_outputs(tiles.filled(), tiles.n_outputs) if outputs == "full" else tiles.filled()
+
+    itself = blocked()
+    assert_close(itself, whole, 1e-12)
+    symmetric = itself if outputs == "mean" else itself.transpose(2, 3)
+    assert torch.equal(itself, symmetric.transpose(0, 1))
+    assert_close(blocked(x[2:]), whole[:, 2:], 1e-12)
 
 
-def test_features_that_do_not_fit_are_made_for_each_tile():
+def test_features_that_do_not_fit_are_computed_for_each_tile():
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(200, 300), nn.ReLU(), nn.Linear(300, 1)).double()
     x = torch.randn(40, 200, dtype=F64)
-    tiles = tangent_kernel_tiles(model, x, memory=400_000)
-    assert not tiles.job.store.keep
+    tiles = TangentKernel(model).tiles(x, memory=400_000)
+    assert not tiles.cache.is_kept
     assert sum(1 for _ in tiles.plan.tiles()) > 1
     assert_close(tiles.filled(), tangent_kernel(model, x), 1e-12)
 
@@ -160,14 +164,9 @@ def test_a_budget_that_is_too_small_names_one_that_works():
     assert_close(tangent_kernel(model, x, memory=enough), tangent_kernel(model, x), 1e-12)
 
 
-@pytest.mark.parametrize("name", ["mlp", "residual-norm"])
-def test_long_work_is_estimated_and_filled_alike(name, monkeypatch):
-    model, x = build(name, batch=6)
-    tiles = tangent_kernel_tiles(model, x)
-    estimate = tiles.estimate()
-    assert 0 < estimate.seconds < 5
-    monkeypatch.setattr("neuralpath.kernels.tangent.tiles.SHORT", 0)
-    assert_close(tangent_kernel(model, x), tiles.filled(), 1e-12)
+def test_a_graph_stands_for_its_module():
+    model, x = build("mlp")
+    assert torch.equal(tangent_kernel(trace(model, x[:1]), x), tangent_kernel(model, x))
 
 
 @settings(max_examples=15)
@@ -186,9 +185,14 @@ def test_laws_of_drawn_networks(draw, outputs):
 
 @settings(max_examples=15)
 @given(
-    st.integers(1, 2), st.lists(st.integers(1, 3), min_size=1, max_size=3), st.integers(1, 3), st.integers(1, 2),
-    st.integers(1, 2), st.integers(0, 2), st.integers(0, 2**31 - 1),
-)  # fmt: skip
+    st.integers(1, 2),
+    st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    st.integers(1, 3),
+    st.integers(1, 2),
+    st.integers(1, 2),
+    st.integers(0, 2),
+    st.integers(0, 2**31 - 1),
+)
 def test_drawn_convolutions(groups, channels, window, stride, dilation, padding, seed):
     torch.manual_seed(seed)
     sizes = [2, *(2 * c for c in channels)]
@@ -282,22 +286,22 @@ def test_works_without_gradient_mode():
         assert torch.equal(tangent_kernel(model, x), expected)
 
 
-def test_the_log_names_what_goes_the_general_way(caplog):
+def test_the_log_names_parameters_on_the_general_path(caplog):
     model, x = build("transposed")
     with caplog.at_level(logging.INFO, logger="neuralpath"):
         tangent_kernel(model, x)
-    assert "gradients the general way for a.weight, a.bias" in caplog.text
+    assert "a.weight, a.bias" in caplog.text
 
 
 def test_a_rule_that_is_wrong_is_found_and_not_used(monkeypatch, caplog):
     def wrong(input, weight, bias=None):
-        return rules.Read(2 * input, ((weight, rules.Matrix(transposed=False)),))
+        return rules.ReadArguments(2 * input, ((weight, rules.MatrixForm(transposed=False)),))
 
     monkeypatch.setitem(rules.RULES, F.linear, wrong)
     model, x = build("mlp")
-    tiles = tangent_kernel_tiles(model, x)
+    tiles = TangentKernel(model).tiles(x)
     assert set(tiles.general) == {"0.weight", "0.bias", "2.weight", "2.bias", "4.weight", "4.bias"}
-    assert "do not replay" in caplog.text
+    assert "'0.weight'" in caplog.text
     expected = mean_of(kernel_by_jacobians(model, x))
     assert_close(tiles.filled(), expected)
     assert_close(tangent_kernel(model, x), expected)

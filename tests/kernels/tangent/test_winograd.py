@@ -19,10 +19,10 @@ from neuralpath._loops import threads
 from neuralpath._loops.compiled import compiled
 from neuralpath._loops.transposed import transpose
 from neuralpath.kernels.tangent import winograd
-from neuralpath.kernels.tangent.convolution import run_fast
-from neuralpath.kernels.tangent.geometry import Geometry
+from neuralpath.kernels.tangent.gradients import ConvolutionGeometry
 from neuralpath.kernels.tangent.parts import tangent_parts
-from neuralpath.kernels.tangent.tangent_kernel import tangent_kernel, tangent_kernel_tiles
+from neuralpath.kernels.tangent.recording import run_operation
+from neuralpath.kernels.tangent.tangent_kernel import TangentKernel, tangent_kernel
 
 F64 = torch.float64
 
@@ -49,7 +49,7 @@ def fast(monkeypatch):
 
 def geometry(padding, **changes):
     plain = {"window": (3, 3), "stride": (1, 1), "padding": padding, "dilation": (1, 1), "groups": 1}
-    return Geometry(**{**plain, **changes})
+    return ConvolutionGeometry(**{**plain, **changes})
 
 
 def torch_gradients(x, weight, delta, padding):
@@ -105,15 +105,14 @@ def test_a_block_is_transposed(dtype):
     assert np.all(np.delete(out, written.ravel()) == -1)
 
 
-def test_many_examples_are_taken_in_parts(monkeypatch):
+def test_many_examples_are_computed_in_blocks():
     torch.manual_seed(0)
     x, weight = torch.randn(5, 3, 9, 6, dtype=F64), torch.randn(2, 3, 3, 3, dtype=F64)
     delta = torch.randn(5, 2, 2, 9, 6, dtype=F64)
     whole = winograd.convolved(x, weight, (1, 1)), winograd.weight_gradients(x, delta, (1, 1))
     for block in (1, 2 * 36 * 8 * (6 * 5 + 6)):  # an example at a time; two
-        monkeypatch.setattr(winograd, "BLOCK_BYTES", block)
-        assert_close(winograd.convolved(x, weight, (1, 1)), whole[0], 1e-14)
-        assert_close(winograd.weight_gradients(x, delta, (1, 1)), whole[1], 1e-14)
+        assert_close(winograd.convolved(x, weight, (1, 1), block_bytes=block), whole[0], 1e-14)
+        assert_close(winograd.weight_gradients(x, delta, (1, 1), block_bytes=block), whole[1], 1e-14)
 
 
 def test_threads_share_the_examples(monkeypatch):
@@ -123,9 +122,8 @@ def test_threads_share_the_examples(monkeypatch):
     alone = winograd.convolved(x, weight, (1, 1)), winograd.weight_gradients(x, delta, (1, 1))
     before = torch.get_num_threads()
     monkeypatch.setattr(threads, "n_threads", lambda: 3)
-    monkeypatch.setattr(winograd, "BLOCK_BYTES", 1)
-    assert_close(winograd.convolved(x, weight, (1, 1)), alone[0], 1e-14)
-    assert_close(winograd.weight_gradients(x, delta, (1, 1)), alone[1], 1e-14)
+    assert_close(winograd.convolved(x, weight, (1, 1), block_bytes=1), alone[0], 1e-14)
+    assert_close(winograd.weight_gradients(x, delta, (1, 1), block_bytes=1), alone[1], 1e-14)
     assert torch.get_num_threads() == before
 
 
@@ -257,7 +255,7 @@ def build(name, size):
 def test_tangent_kernels_equal_jacobians(fast, name, size):
     model, x = build(name, size)
     full = kernel_by_jacobians(model, x, x[1:])
-    tiles = tangent_kernel_tiles(model, x, x[1:])
+    tiles = TangentKernel(model).tiles(x, x[1:])
     assert not tiles.general
     assert_close(tiles.filled(), mean_of(full))
     assert_close(tangent_kernel(model, x, x[1:], outputs="full"), full)
@@ -330,32 +328,32 @@ def test_some_parameters_and_frozen_ones(fast):
 )
 def test_what_is_served(changes, shape, d_out, expected):
     padding = changes.pop("padding", (1, 1))
-    assert winograd.serves(torch.empty(shape), d_out, geometry(padding, **changes)) is expected
+    assert geometry(padding, **changes).uses_winograd(torch.empty(shape), d_out) is expected
 
 
 def test_what_is_never_served(monkeypatch):
     x = torch.empty(1, 64, 32, 32)
-    assert winograd.serves(x, 64, geometry((1, 1)))
-    assert not winograd.serves(x.half(), 64, geometry((1, 1)))
-    assert not winograd.serves(x.to("meta"), 64, geometry((1, 1)))
-    assert not winograd.serves(torch.empty(1, 64, 2, 32), 64, geometry((0, 0)))
+    assert geometry((1, 1)).uses_winograd(x, 64)
+    assert not geometry((1, 1)).uses_winograd(x.half(), 64)
+    assert not geometry((1, 1)).uses_winograd(x.to("meta"), 64)
+    assert not geometry((0, 0)).uses_winograd(torch.empty(1, 64, 2, 32), 64)
     monkeypatch.setenv("NEURALPATH_NUMBA", "0")
-    assert not winograd.serves(x, 64, geometry((1, 1)))
+    assert not geometry((1, 1)).uses_winograd(x, 64)
 
 
 def test_calls_that_stay_as_they_are(fast):
     torch.manual_seed(0)
     x, weight = torch.randn(2, 3, 6, 6), torch.randn(2, 3, 3, 3)
-    run_fast(F.conv2d, (x, weight), {})
+    run_operation(F.conv2d, (x, weight), {})
     assert fast["convolved"] == 1
     asked = weight.clone().requires_grad_()  # a gradient by it may be asked for, which the fast way has not
-    out = run_fast(F.conv2d, (x, asked), {})
+    out = run_operation(F.conv2d, (x, asked), {})
     assert torch.autograd.grad(out.sum(), asked)[0].abs().sum() > 0
     with torch.autocast("cpu", torch.bfloat16):
-        assert run_fast(F.conv2d, (x, weight), {}).dtype == torch.bfloat16
-    run_fast(F.conv2d, (x[0], weight), {})  # without a batch
+        assert run_operation(F.conv2d, (x, weight), {}).dtype == torch.bfloat16
+    run_operation(F.conv2d, (x[0], weight), {})  # without a batch
     assert fast["convolved"] == 1
-    run_fast(F.conv2d, (x, asked), {}, [asked])  # a stand-in, which nobody asks for
+    run_operation(F.conv2d, (x, asked), {}, [asked])  # a stand-in, which nobody asks for
     assert fast["convolved"] == 2
 
 

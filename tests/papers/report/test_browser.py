@@ -269,9 +269,9 @@ def check_numbers(reading, network):
         for ours, theirs in zip(reading[name], graph.gates(image).layers.values(), strict=True):
             assert ours == theirs[0].int().tolist()
     close([reading["logAll"]], [math.log(graph.n_paths)])
-    close([reading["logActive"]], npath.active_paths(graph, x))
-    close([reading["logActiveSecond"]], npath.active_paths(graph, second))
-    close([reading["logShared"]], npath.shared_paths(graph, x, second)[0])
+    close([reading["logActive"]], npath.log_active_paths(graph, x))
+    close([reading["logActiveSecond"]], npath.log_active_paths(graph, second))
+    close([reading["logShared"]], npath.log_shared_paths(graph, x, second)[0])
     shares = npath.base_kernels(graph, x, second)
     for layer, share, gates in zip(reading["layers"], shares.values(), reading["gates"], strict=True):
         close([layer["both"] / len(gates)], share.flatten())

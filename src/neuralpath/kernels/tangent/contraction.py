@@ -1,115 +1,137 @@
-"""Inner products of the gradients of two batches, parameter by parameter."""
+r"""Inner products of the gradients of two batches, and the choice of the cheaper of two algorithms.
 
-from collections.abc import Iterator, Sequence
+For a layer with signals :math:`a_t` and deltas :math:`\delta_t` at T positions, the inner product of the gradients of
+two examples is
+
+.. math:: \Big\langle \sum_t \delta_t a_t^\top, \sum_s \delta'_s a_s'^\top \Big\rangle
+    = \sum_{t,s} (a_t \cdot a'_s) (\delta_t \cdot \delta'_s)
+
+*By position* is the right side: two Gram matrices over all positions of all examples, multiplied entry by entry, and
+then summed over blocks of T x T entries::
+
+                 positions of example 0 | of example 1 | ...
+    example 0    [ T x T block, summed ]|[            ]|       -> K[0, 0], K[0, 1], ...
+    example 1    [                     ]|[            ]|       -> K[1, 0], K[1, 1], ...
+
+*By row* is the left side: some rows of all gradients are written out as vectors, and one matrix product of these
+vectors is added to the kernel. With few positions the first is cheaper, with many the second.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import isqrt
 
 from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath.kernels.tangent.features import Features
-from neuralpath.kernels.tangent.gradients import Convolved, Gradients, Outer, Written, some_examples
+from neuralpath.kernels.tangent.gradients import ConvolutionGradient, ExplicitGradient, FactoredGradient, LayerGradient
 
-WORK_BYTES = 2**26
-"""Pairs of positions, or rows of gradients, that are written out at once: more brings nothing."""
+SCRATCH_BYTES = 2**26
+"""Memory for products of positions, or for rows of gradients, that are written out at once: more brings nothing."""
 
-Kernel = Float[Tensor, "rows columns"]
+PAIR_OVERHEAD = 16
+"""Reading and writing one pair of positions takes as long as this many multiplications."""
+
+Matrix = Float[Tensor, "rows columns"]
+Terms = Mapping[str, Sequence[LayerGradient]]
+"""For each parameter the gradients of its uses, which add up to the gradient."""
 
 
-def add_inner_products(kernel: Kernel, one: Features, two: Features, *, joint: bool, work: int = WORK_BYTES) -> None:
-    """Add the inner products of the gradients of two batches over all parameters.
+def add_inner_products(
+    kernel: Matrix, left: Features, right: Features, *, joint: bool, scratch: int = SCRATCH_BYTES
+) -> None:
+    """Add to ``kernel`` the inner products of the gradients of two batches over all parameters.
 
-    ``joint``: a row for each example and output, for all pairs of outputs; else a row for each example, and the sum
-    over equal outputs. ``work`` is the memory in bytes for what is written out on the way.
+    Args:
+        kernel: The result, which is changed. If ``joint``, it has a row for each example and output, and the inner
+            products are those of all pairs of outputs. Otherwise it has a row for each example, and the inner products
+            are summed over equal outputs.
+        left: Gradients of the examples of the rows.
+        right: Gradients of the examples of the columns.
+        joint: Whether all pairs of outputs are computed.
+        scratch: Bytes for intermediate products.
     """
-    for name, blocks in one.paired.items():
-        for block1, block2 in zip(blocks, two.paired[name], strict=True):
-            _add_pairs(kernel, block1, block2, joint, work)
-    for name, parts in one.summed.items():
-        for gram in _row_products(parts, two.summed[name], joint, work):
+    for name, blocks in left.by_position.items():
+        for block1, block2 in zip(blocks, right.by_position[name], strict=True):
+            _add_by_position(kernel, block1, block2, joint, scratch)
+    for name, uses in left.by_row.items():
+        for gram in _products_by_row(uses, right.by_row[name], joint, scratch):
             kernel += gram
-    if one.written is not None and two.written is not None:
-        kernel += _gram(one.written, two.written, joint)
+    if left.explicit is not None and right.explicit is not None:
+        kernel += _gram(left.explicit, right.explicit, joint)
 
 
-def _gram(one: Float[Tensor, "batch1 output entry"], two: Float[Tensor, "batch2 output entry"], joint: bool) -> Kernel:
-    """Inner products of vectors, of all pairs of outputs or summed over equal ones."""
-    return _vectors(one, joint) @ _vectors(two, joint).T
+def _gram(
+    left: Float[Tensor, "batch1 output entry"], right: Float[Tensor, "batch2 output entry"], joint: bool
+) -> Matrix:
+    """Inner products of vectors, of all pairs of outputs or summed over equal outputs."""
+    axes = (0, 1) if joint else (1, 2)
+    return left.flatten(*axes) @ right.flatten(*axes).T
 
 
-def _vectors(values: Float[Tensor, "batch output entry"], joint: bool) -> Float[Tensor, "row column"]:
-    return values.flatten(0, 1) if joint else values.flatten(1)
-
-
-def _add_pairs(kernel: Kernel, one: Outer, two: Outer, joint: bool, work: int) -> None:
-    r"""Add :math:`\sum_{t,t'} (a_t \cdot a'_{t'} + [bias]) (\delta_t \cdot \delta'_{t'})`, by pairs of positions."""
-    if one.n_positions == two.n_positions == 1:
-        deltas = _gram(one.delta[:, :, 0], two.delta[:, :, 0], joint)
-        signals = _signals(one, two)
-        if joint:
-            _by_output(kernel, one, two).addcmul_(_by_output(deltas, one, two), signals[:, None, :, None])
-        else:
-            kernel.addcmul_(deltas, signals)
+def _add_by_position(
+    kernel: Matrix, left: FactoredGradient, right: FactoredGradient, joint: bool, scratch: int
+) -> None:
+    out = kernel.unflatten(0, (left.n_examples, -1)).unflatten(2, (right.n_examples, -1))
+    if left.n_positions == right.n_positions == 1:  # T = 1: nothing is summed, and the product goes into the kernel
+        deltas = _gram(left.delta[:, :, 0], right.delta[:, :, 0], joint)
+        out.addcmul_(deltas.view(out.shape), _signal_products(left, right)[:, None, :, None])
         return
-    pair_bytes = 2 * one.n_positions * two.n_positions * kernel.element_size()
-    side = max(1, isqrt(work // pair_bytes))
-    out = kernel.unflatten(0, (len(one.delta), -1)).unflatten(2, (len(two.delta), -1))
-    for rows in _slices(len(one.delta), side):
-        for columns in _slices(len(two.delta), side):
-            block1, block2 = some_examples(one, rows), some_examples(two, columns)
-            out[rows, :, columns] += _summed_pairs(block1, block2, joint)
+    # Squares of examples, so that both Gram matrices of a square fit into the scratch memory.
+    pair_bytes = 2 * left.n_positions * right.n_positions * kernel.element_size()
+    side = max(1, isqrt(scratch // pair_bytes))
+    for rows in _slices(left.n_examples, side):
+        for columns in _slices(right.n_examples, side):
+            out[rows, :, columns] += _sums_over_positions(left.examples(rows), right.examples(columns), joint)
 
 
-def _summed_pairs(one: Outer, two: Outer, joint: bool) -> Float[Tensor, "batch1 out1 batch2 out2"]:
-    signals = _signals(one, two)
-    n1, n_outputs, t1 = one.delta.shape[:3]
-    n2, _, t2 = two.delta.shape[:3]
-    if not joint:
-        deltas = _by_position(one) @ _by_position(two).T
+def _sums_over_positions(
+    left: FactoredGradient, right: FactoredGradient, joint: bool
+) -> Float[Tensor, "batch1 out1 batch2 out2"]:
+    signals = _signal_products(left, right)
+    n1, n_outputs, t1 = left.delta.shape[:3]
+    n2, _, t2 = right.delta.shape[:3]
+    if not joint:  # outputs and channels are one axis of the vectors: their product sums over equal outputs
+        vectors1, vectors2 = (g.delta.transpose(1, 2).flatten(0, 1).flatten(1) for g in (left, right))
+        deltas = vectors1 @ vectors2.T
         return deltas.mul_(signals).view(n1, t1, n2, t2).sum((1, 3))[:, None, :, None]
     out = signals.new_empty(n1, n_outputs, n2, n_outputs)
     for o1 in range(n_outputs):
         for o2 in range(n_outputs):
-            deltas = one.delta[:, o1].flatten(0, 1) @ two.delta[:, o2].flatten(0, 1).T
+            deltas = left.delta[:, o1].flatten(0, 1) @ right.delta[:, o2].flatten(0, 1).T
             out[:, o1, :, o2] = deltas.mul_(signals).view(n1, t1, n2, t2).sum((1, 3))
     return out
 
 
-def _by_position(outer: Outer) -> Float[Tensor, "position entry"]:
-    return outer.delta.transpose(1, 2).flatten(0, 1).flatten(1)
+def _signal_products(left: FactoredGradient, right: FactoredGradient) -> Float[Tensor, "position1 position2"]:
+    """Products of signals; a bias is a weight of the constant signal 1."""
+    products = left.signal.flatten(0, 1) @ right.signal.flatten(0, 1).T
+    return products.add_(1) if left.bias else products
 
 
-def _signals(one: Outer, two: Outer) -> Float[Tensor, "position1 position2"]:
-    products = one.signal.flatten(0, 1) @ two.signal.flatten(0, 1).T
-    return products.add_(1) if one.bias else products
+def _products_by_row(
+    left: Sequence[LayerGradient], right: Sequence[LayerGradient], joint: bool, scratch: int
+) -> Iterator[Matrix]:
+    """Inner products of one parameter's gradients, of some of its rows at a time."""
+    counts = {use.n_rows for use in left if not isinstance(use, ExplicitGradient)}
+    n_rows = counts.pop() if len(counts) == 1 else 1  # uses that cut the parameter into different rows: all at once
+    first = left[0]
+    n_examples = first.n_examples + (0 if left is right else right[0].n_examples)
+    row_bytes = n_examples * first.n_outputs * first.n_entries // n_rows * first.delta.element_size()
+    for rows in _slices(n_rows, max(1, scratch // max(row_bytes, 1))):
+        vectors = _written_rows(left, rows, n_rows)
+        yield _gram(vectors, vectors if left is right else _written_rows(right, rows, n_rows), joint)
 
 
-def _by_output(kernel: Kernel, one: Outer, two: Outer) -> Float[Tensor, "batch1 out1 batch2 out2"]:
-    return kernel.view(len(one.delta), one.delta.shape[1], len(two.delta), two.delta.shape[1])
-
-
-def _row_products(one: Sequence[Gradients], two: Sequence[Gradients], joint: bool, work: int) -> Iterator[Kernel]:
-    """Inner products from gradients that are written out, some rows of the parameter at a time."""
-    counts = {part.n_rows for part in one if not isinstance(part, Written)}
-    n_rows = counts.pop() if len(counts) == 1 else 1  # uses that cut the parameter into other rows are taken whole
-    n_examples = one[0].n_examples + (0 if one is two else two[0].n_examples)
-    row_bytes = n_examples * one[0].n_outputs * one[0].n_entries // n_rows * one[0].dtype.itemsize
-    for rows in _slices(n_rows, max(1, work // max(row_bytes, 1))):
-        first = _written_rows(one, rows, n_rows)
-        yield _gram(first, first if one is two else _written_rows(two, rows, n_rows), joint)
-
-
-def _written_rows(parts: Sequence[Gradients], rows: slice, n_rows: int) -> Float[Tensor, "batch output entry"]:
-    match parts:
-        case (Convolved(fast=True) as only,):
-            return only.fast_rows(rows.start, rows.stop)
+def _written_rows(uses: Sequence[LayerGradient], rows: slice, n_rows: int) -> Float[Tensor, "batch output entry"]:
+    """Some of the ``n_rows`` rows of the gradient, written out: the sum over all uses of the parameter."""
+    if len(uses) == 1 and isinstance(uses[0], ConvolutionGradient) and uses[0].uses_winograd:
+        return uses[0].winograd_rows(rows.start, rows.stop)
     total = None
-    for part in parts:
-        if isinstance(part, Written):
-            size = part.n_entries // n_rows
-            term = part.values[:, :, rows.start * size : rows.stop * size]
-        else:
-            whole = n_rows == 1
-            term = part.rows(0, part.n_rows) if whole else part.rows(rows.start, rows.stop)
+    for use in uses:
+        step = use.n_rows // n_rows
+        term = use.rows(rows.start * step, rows.stop * step)
         total = term if total is None else total + term
     assert total is not None
     return total
@@ -118,3 +140,75 @@ def _written_rows(parts: Sequence[Gradients], rows: slice, n_rows: int) -> Float
 def _slices(count: int, step: int) -> Iterator[slice]:
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
+
+
+@dataclass(frozen=True, slots=True)
+class _MatrixShape:
+    """A parameter as blocks of a matrix, and the positions that it is applied at."""
+
+    positions: int
+    blocks: int
+    n_rows: int
+    n_columns: int
+    writing_cost: float  # multiplications for writing out an example's gradient by one output
+
+
+def _matrix_shape(uses: Sequence[LayerGradient]) -> _MatrixShape | None:
+    """The shape of a parameter if its uses are alike, so that their positions can be one axis."""
+    shapes: set[tuple[int | bool, ...]] = set()
+    positions = 0
+    for use in uses:
+        match use:
+            case FactoredGradient():
+                shapes.add((use.transposed, 1, use.delta.shape[3], use.signal.shape[2]))
+            case ConvolutionGradient():
+                shapes.add((-1, use.geometry.groups, *use.group_shape))
+            case _:
+                return None
+        positions += use.n_positions
+    if len(shapes) != 1:
+        return None
+    ((_, blocks, n_rows, n_columns),) = shapes
+    only = uses[0] if len(uses) == 1 else None
+    plain = positions * blocks * n_rows * n_columns
+    cost = only.writing_cost if isinstance(only, ConvolutionGradient) else plain
+    return _MatrixShape(positions, blocks, n_rows, n_columns, cost)
+
+
+def cheaper_by_position(terms: Terms, n1: int, n2: int, n_outputs: int, *, joint: bool) -> frozenset[str]:
+    """The parameters whose inner products take fewer multiplications by position than by row.
+
+    Args:
+        terms: Gradients of any examples; only their shapes are used.
+        n1: Examples of the first batch.
+        n2: Examples of the second batch.
+        n_outputs: Outputs that are differentiated.
+        joint: Whether all pairs of outputs are computed.
+    """
+    output_pairs = n_outputs**2 if joint else n_outputs
+    names = []
+    for name, uses in terms.items():
+        if (shape := _matrix_shape(uses)) is None:
+            continue
+        per_position_pair = shape.n_columns + output_pairs * (shape.n_rows + PAIR_OVERHEAD)
+        by_position = shape.blocks * shape.positions**2 * per_position_pair
+        entries = shape.blocks * shape.n_rows * shape.n_columns
+        by_row = output_pairs * entries + n_outputs * shape.writing_cost * (1 / n1 + 1 / n2)
+        # With one position nothing is gained from writing out, whatever the estimate.
+        if shape.positions == 1 or by_position <= by_row:
+            names.append(name)
+    return frozenset(names)
+
+
+def feature_bytes(terms: Terms, by_position: frozenset[str], n_outputs: int) -> int:
+    """Bytes of an example's features."""
+    total = 0
+    for name, uses in terms.items():
+        item, shape = uses[0].delta.element_size(), _matrix_shape(uses)
+        if name in by_position and shape is not None:
+            total += item * shape.positions * shape.blocks * (shape.n_columns + n_outputs * shape.n_rows)
+            continue
+        for use in uses:
+            signal = 0 if use.signal is None else use.signal[0].numel()
+            total += item * (signal + n_outputs * use.delta[0, 0].numel())
+    return total

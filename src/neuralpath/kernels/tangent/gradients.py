@@ -1,10 +1,18 @@
-"""Per-example gradients of one parameter, kept in the factors that they are made of.
+r"""Per-example gradients of one parameter, in the form that its layer gives them.
 
-A layer's gradient is a sum of products of what went into the layer and what came back from the output. Kept as these
-factors it takes little memory, and inner products of gradients are found without writing any gradient out, or by
-writing out some rows of it at a time, whichever is cheaper.
+A layer with the inputs :math:`a_t` (the *signal*) and the output gradients :math:`\delta_t` (the *delta*) at the
+positions t has the weight gradient :math:`\sum_t \delta_t a_t^\top`. There are three forms:
+
+- ``FactoredGradient``: a dense layer. Signal and delta are stored, the gradient is not.
+- ``ConvolutionGradient``: a convolution. The same, with positions that are windows of an image.
+- ``ExplicitGradient``: a bias, gain or shift. Its gradient is small and is stored as it is.
+
+Factors take little memory. Inner products of gradients come from the factors directly, or from a few rows of the
+gradient that are written out at a time, whichever is cheaper (``contraction.py``).
 """
 
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
@@ -14,15 +22,33 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath.kernels.tangent import winograd
-from neuralpath.kernels.tangent.geometry import Geometry
+
+Sizes = tuple[int, ...]  # one number for each spatial axis
+SameForm = TypeVar("SameForm", bound="LayerGradient")
 
 
-class _OfSignals:
-    """What gradients made of output gradients and signals have in common."""
+@dataclass(frozen=True, slots=True)
+class ConvolutionGeometry:
+    """How a convolution moves its window; ``padding`` zeros are on both sides of each axis."""
 
-    __slots__ = ()
-    delta: Tensor
-    signal: Tensor
+    window: Sizes
+    stride: Sizes
+    padding: Sizes
+    dilation: Sizes
+    groups: int
+
+    def uses_winograd(self, signal: Tensor, d_out: int) -> bool:
+        """Whether ``winograd.py`` computes this convolution, and is expected to be faster than torch."""
+        is_plain = self.window == (3, 3) and self.stride == self.dilation == (1, 1) and self.groups == 1
+        return is_plain and winograd.is_faster(signal, d_out, self.padding)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LayerGradient(ABC):
+    """Per-example gradients of some outputs by one parameter; a subclass for each form."""
+
+    delta: Float[Tensor, "batch output ..."]
+    signal: Tensor | None
 
     @property
     def n_examples(self) -> int:
@@ -31,20 +57,50 @@ class _OfSignals:
 
     @property
     def n_outputs(self) -> int:
-        """Number of outputs that are differentiated."""
+        """Number of differentiated outputs."""
         return self.delta.shape[1]
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Of the gradients."""
-        return self.delta.dtype
+    @abstractmethod
+    def n_entries(self) -> int:
+        """Entries of the parameter."""
+
+    @property
+    @abstractmethod
+    def n_rows(self) -> int:
+        """Rows of the parameter as a matrix: ``rows`` computes any range of them."""
+
+    @abstractmethod
+    def rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:
+        """The gradients of the rows from ``first`` to ``last``, written out."""
+
+    def examples(self: SameForm, rows: slice) -> SameForm:
+        """The gradients of some of the examples."""
+        return replace(self, delta=self.delta[rows], signal=None if self.signal is None else self.signal[rows])
+
+    def combined(self: SameForm, factors: Float[Tensor, " output"]) -> SameForm:
+        """The gradient of a linear combination of the outputs, as that of one output."""
+        return replace(self, delta=torch.tensordot(self.delta, factors, dims=([1], [0])).unsqueeze(1))
+
+    def minus(self: SameForm, other: SameForm) -> SameForm:
+        """The gradients of the difference of two outputs that pass the layer with the same signal."""
+        return replace(self, delta=self.delta - other.delta)
+
+    def joined(self: SameForm, others: Sequence[SameForm]) -> SameForm:
+        """The gradients of this batch and of further batches as those of one batch."""
+        if not others:
+            return self
+        signals = [part.signal for part in (self, *others) if part.signal is not None]
+        delta = torch.cat([self.delta, *(part.delta for part in others)])
+        return replace(self, delta=delta, signal=torch.cat(signals) if signals else None)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Outer(_OfSignals):
+class FactoredGradient(LayerGradient):
     r"""Gradients of a matrix, :math:`\sum_t \delta_t a_t^\top` over the positions t that it is applied at.
 
-    ``transposed``: of the transposed matrix. ``bias``: the gradient of a bias, :math:`\sum_t \delta_t`, belongs to it.
+    ``transposed``: the parameter is the transposed matrix. ``bias``: the layer's bias counts as one more column, so
+    that its gradient, :math:`\sum_t \delta_t`, takes part in inner products.
     """
 
     delta: Float[Tensor, "batch output position d_out"]
@@ -59,16 +115,13 @@ class Outer(_OfSignals):
 
     @property
     def n_entries(self) -> int:
-        """Entries of the matrix."""
         return self.delta.shape[3] * self.signal.shape[2]
 
     @property
     def n_rows(self) -> int:
-        """Rows of the matrix."""
         return self.signal.shape[2] if self.transposed else self.delta.shape[3]
 
     def rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:
-        """The gradients of some rows of the matrix, written out."""
         delta, signal = self.delta, self.signal[:, None]
         if self.transposed:
             return (signal[..., first:last].mT @ delta).flatten(2)
@@ -76,12 +129,12 @@ class Outer(_OfSignals):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Convolved(_OfSignals):
+class ConvolutionGradient(LayerGradient):
     """Gradients of a convolution's weight."""
 
     delta: Float[Tensor, "batch output d_out *space"]
     signal: Float[Tensor, "batch channels *space_in"]
-    geometry: Geometry
+    geometry: ConvolutionGeometry
 
     @property
     def n_rows(self) -> int:
@@ -90,7 +143,7 @@ class Convolved(_OfSignals):
 
     @property
     def n_positions(self) -> int:
-        """Places of the window."""
+        """Positions of the window."""
         return self.delta.shape[3:].numel()
 
     @property
@@ -102,18 +155,29 @@ class Convolved(_OfSignals):
 
     @property
     def n_entries(self) -> int:
-        """Entries of the weight."""
         return self.geometry.groups * self.group_shape[0] * self.group_shape[1]
+
+    @property
+    def uses_winograd(self) -> bool:
+        """Whether ``winograd_rows`` is available, which takes fewer multiplications than ``rows``."""
+        return self.geometry.uses_winograd(self.signal, self.delta.shape[2])
+
+    @property
+    def writing_cost(self) -> float:
+        """Multiplications for writing out an example's gradient by one output."""
+        if self.uses_winograd:
+            return winograd.weight_gradient_cost(self.signal, self.delta.shape[2], self.geometry.padding)
+        return self.n_positions * self.n_entries
 
     def rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:
         """The gradients of some rows of the weight, written out.
 
-        From the windows where these take no more memory than what came back: few channels in, as in a first layer.
-        Else by torch's own weight gradient, example by example.
+        A first layer has few input channels. Its windows take no more memory than the deltas, and the rows are one
+        product with them. Otherwise torch computes the weight gradient, one example at a time.
         """
         if self.geometry.groups == 1 and self.group_shape[1] <= self.group_shape[0]:
-            (outer,) = self.outers()
-            return outer.rows(first, last)
+            (matrix,) = self.as_matrices()
+            return matrix.rows(first, last)
         g, groups = self.geometry, self.geometry.groups
         n, n_outputs, d_out = self.delta.shape[:3]
         if groups > 1:
@@ -124,40 +188,34 @@ class Convolved(_OfSignals):
             delta, signal = self.delta[:, :, first:last], self.signal
         weight = signal.new_empty(delta.shape[2], signal.shape[1] // groups, *g.window)
         rows = signal.new_empty(n, n_outputs, weight.numel())
-        none = [0] * len(g.window)
+        settings = None, g.stride, g.padding, g.dilation, False, [0] * len(g.window), groups
         for i in range(n):
             for o in range(n_outputs):
                 _, gradient, _ = torch.ops.aten.convolution_backward(
-                    delta[i, o][None], signal[i : i + 1], weight, None, g.stride, g.padding, g.dilation, False, none,
-                    groups, [False, True, False],
-                )  # fmt: skip
+                    delta[i, o][None], signal[i : i + 1], weight, *settings, [False, True, False]
+                )
                 rows[i, o] = gradient.flatten()
         return rows
 
-    @property
-    def fast(self) -> bool:
-        """Whether ``fast_rows`` serves, which takes fewer multiplications."""
-        return winograd.serves(self.signal, self.delta.shape[2], self.geometry)
-
-    def fast_rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:
-        """As ``rows``, in another order of entries: for a weight with one use, whose inner products do not mind."""
+    def winograd_rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:
+        """As ``rows``, with the entries in another order: inner products of a weight with one use do not mind."""
         return winograd.weight_gradients(self.signal, self.delta[:, :, first:last], self.geometry.padding)
 
-    @property
-    def writing_cost(self) -> float:
-        """Multiplications for writing out an example's gradient by one output."""
-        if self.fast:
-            return winograd.weight_gradient_cost(self.signal, self.delta.shape[2], self.geometry)
-        return self.n_positions * self.n_entries
-
-    def outers(self) -> list[Outer]:
-        """The same gradients as matrices over windows, one for each group of channels."""
-        patches = self._patches()
+    def as_matrices(self) -> list[FactoredGradient]:
+        """The same gradients as those of a matrix over windows, one for each group of channels."""
+        windows = self._windows()
         deltas = self.delta.flatten(3).mT.unflatten(3, (self.geometry.groups, -1))
-        return [Outer(deltas[..., k, :], patches[:, k]) for k in range(self.geometry.groups)]
+        return [FactoredGradient(deltas[..., k, :], windows[:, k]) for k in range(self.geometry.groups)]
 
-    def _patches(self) -> Float[Tensor, "batch group position d_in"]:
-        """The entries that each place of the window sees, for each group of channels."""
+    def _windows(self) -> Float[Tensor, "batch group position d_in"]:
+        """The entries that the window sees at each of its positions, for each group of channels.
+
+        ``unfold`` turns each spatial axis into positions and appends an axis for the entries of the window::
+
+            (batch, channels, H, W) -> (batch, channels, H', W', kh, kw)           views, nothing is copied
+                                    -> (batch, group, H', W', channels, kh, kw)
+                                    -> (batch, group, position, entry)             the copy
+        """
         g = self.geometry
         windows = F.pad(self.signal, [size for size in reversed(g.padding) for _ in range(2)])
         for axis, (size, stride, dilation) in enumerate(zip(g.window, g.stride, g.dilation, strict=True), start=2):
@@ -168,69 +226,19 @@ class Convolved(_OfSignals):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Written:
-    """Gradients that are small enough to be written out: of biases, gains and shifts."""
+class ExplicitGradient(LayerGradient):
+    """Gradients that are small enough to be stored: of biases, gains and shifts. Here ``delta`` is the gradient."""
 
-    values: Float[Tensor, "batch output entry"]
-
-    @property
-    def n_examples(self) -> int:
-        """Number of examples."""
-        return self.values.shape[0]
-
-    @property
-    def n_outputs(self) -> int:
-        """Number of outputs that are differentiated."""
-        return self.values.shape[1]
+    delta: Float[Tensor, "batch output entry"]
+    signal: None = None
 
     @property
     def n_entries(self) -> int:
-        """Entries of the parameter."""
-        return self.values.shape[2]
+        return self.delta.shape[2]
 
     @property
-    def dtype(self) -> torch.dtype:
-        """Of the gradients."""
-        return self.values.dtype
+    def n_rows(self) -> int:
+        return self.n_entries
 
-
-Gradients = Outer | Convolved | Written
-AnyGradients = TypeVar("AnyGradients", bound=Gradients)
-
-
-def some_examples(gradients: AnyGradients, rows: slice) -> AnyGradients:
-    """The gradients of some of the examples."""
-    if isinstance(gradients, Written):
-        return replace(gradients, values=gradients.values[rows])
-    return replace(gradients, delta=gradients.delta[rows], signal=gradients.signal[rows])
-
-
-def combined(gradients: AnyGradients, factors: Float[Tensor, " output"]) -> AnyGradients:
-    """The gradients of one output in place of all: their sum, each times a factor."""
-    values = gradients.values if isinstance(gradients, Written) else gradients.delta
-    total = torch.tensordot(values, factors, dims=([1], [0])).unsqueeze(1)
-    if isinstance(gradients, Written):
-        return replace(gradients, values=total)
-    return replace(gradients, delta=total)
-
-
-def difference(one: AnyGradients, two: AnyGradients) -> AnyGradients:
-    """Gradients of the difference of two outputs that pass the layer with the same signals."""
-    if isinstance(one, Written):
-        assert isinstance(two, Written)
-        return replace(one, values=one.values - two.values)
-    assert isinstance(two, type(one))
-    return replace(one, delta=one.delta - two.delta)
-
-
-def joined(parts: list[AnyGradients]) -> AnyGradients:
-    """Gradients of further examples behind each other."""
-    first = parts[0]
-    if len(parts) == 1:
-        return first
-    if isinstance(first, Written):
-        return replace(first, values=torch.cat([part.values for part in parts if isinstance(part, Written)]))
-    others = [part for part in parts if isinstance(part, Outer | Convolved)]
-    return replace(
-        first, delta=torch.cat([part.delta for part in others]), signal=torch.cat([part.signal for part in others])
-    )
+    def rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:
+        return self.delta[:, :, first:last]

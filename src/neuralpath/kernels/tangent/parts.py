@@ -1,42 +1,41 @@
 """The value, feature and cross parts of the tangent kernel."""
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypedDict
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from neuralpath._memory import memory_budget
 from neuralpath._precision import without_autocast
-from neuralpath.graph import PathGraph, nodes as n, own_names, trace
+from neuralpath.gates import HardGate, LeakyGate, LinearGate
+from neuralpath.graph import Forward, PathGraph, nodes as n, own_names, parameters_of, trace, walk
 from neuralpath.kernels.tangent.features import Features
-from neuralpath.kernels.tangent.fixed_gates import GraphNetwork, gates_are_hard
 from neuralpath.kernels.tangent.probe import Probe, probe_network
-from neuralpath.kernels.tangent.selection import Parameters, check_batches, check_model, check_outputs, selected
 from neuralpath.kernels.tangent.tangent_kernel import (
-    WAY_OUT,
+    Parameters,
+    TangentKernel,
     by_outputs,
-    chosen_outputs,
-    kernel_size,
+    check_batches,
+    checked_parameters,
     tangent_kernel,
 )
-from neuralpath.kernels.tangent.tangent_tiles import Kinds, make_job, make_way
-from neuralpath.kernels.tangent.tiles import TangentTiles
+from neuralpath.kernels.tangent.tangent_tiles import Limits, TangentTiles, make_tiles
 from neuralpath.kernels.tiling.tiled_kernel import refuse_overflow
 
-VALUE, FEATURE = 0, 1  # kinds of features
+VALUE, FEATURE = 0, 1  # the gradient with constant gates, and the rest of it
 PARTS = {
     "value": ((VALUE, VALUE),),
     "feature": ((FEATURE, FEATURE),),
     "cross": ((VALUE, FEATURE), (FEATURE, VALUE)),
 }
-"""The kinds of features whose inner products make up each part."""
+"""The features whose inner products make up each part."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TangentParts:
-    """The tangent kernel as a sum: of the weights' share, of the gates' share, and of what they have in common."""
+    """The tangent kernel as a sum of the weights' share, the gates' share, and their cross terms."""
 
     value: Float[Tensor, "batch1 batch2 *out"]
     feature: Float[Tensor, "batch1 batch2 *out"]
@@ -48,17 +47,9 @@ class TangentParts:
         return self.value + self.feature + self.cross
 
 
-class _Options(TypedDict):
-    """Arguments that are passed on to ``tangent_kernel``."""
-
-    outputs: str | int
-    memory: int | None
-    progress: bool | None
-
-
 @without_autocast()
 def tangent_parts(
-    model: nn.Module,
+    model: nn.Module | PathGraph,
     x1: Float[Tensor, "batch1 *shape"],
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
@@ -67,24 +58,37 @@ def tangent_parts(
     memory: int | None = None,
     progress: bool | None = None,
 ) -> TangentParts:
-    r"""The tangent kernel split by what a gradient goes through: weights or gates.
+    r"""The neural tangent kernel (NTK) split by what a gradient goes through: weights or gates.
 
     .. math:: \psi_x = \psi_x^V + \psi_x^F, \qquad
         K^V = \langle \psi_x^V, \psi_{x'}^V \rangle, \quad K^F = \langle \psi_x^F, \psi_{x'}^F \rangle, \quad
         K^{CROSS} = \langle \psi_x^V, \psi_{x'}^F \rangle + \langle \psi_x^F, \psi_{x'}^V \rangle
 
-    with :math:`\psi^V` the gradient of the output with every gate held constant, and :math:`\psi^F` the rest. For hard
-    gates (ReLU, leaky ReLU, max pooling) :math:`\psi^F` is 0 and so are its parts, exactly. For a gated network, one
-    with modules ``feature`` and ``value`` and a method ``value_output``, :math:`\psi^V` is the gradient by the value
-    network's parameters and :math:`\psi^F` that by the feature network's; they have none in common, and the cross part
-    is 0. Any other model is read as a path graph; the gradients of its two kinds are taken from the same layers, so
-    that the small differences between them are not lost.
+    with :math:`\psi^V` the gradient of the output with all gates constant, and :math:`\psi^F` the rest. For hard gates
+    (ReLU, leaky ReLU, max pooling) :math:`\psi^F` is 0 and so are its parts, exactly. A gated network has modules
+    ``feature`` and ``value`` and a method ``value_output``. Its :math:`\psi^V` is the gradient by the value network's
+    parameters and its :math:`\psi^F` the gradient by the feature network's; they share none, and the cross part is 0.
+    Any other model is traced as a path graph. Both parts of its gradient come from the same layers, so that small
+    differences between them are not lost.
 
-    Arguments as for ``tangent_kernel``. Reference: Theory, "The tangent kernel and its parts"; P0 section 3,
-    P1 section 3 (with erratum E12).
-    Cost: two backward passes in place of one, and four sets of inner products.
-    Raises: as ``tangent_kernel``; UnsupportedOperation for a model that cannot be read as a path graph; ValueError for
-    activations that are not gates, and for soft gates in a model that stops gradients (``detach``, ``no_grad``).
+    Reference: Theory, "The tangent kernel and its parts"; P0 section 3, P1 section 3 (with erratum E12).
+    Cost: two backward passes instead of one, and four sets of inner products.
+
+    Args:
+        model: The module, or the path graph of one.
+        x1: A batch of examples.
+        x2: A second batch, or None for the same.
+        outputs: ``"mean"`` over outputs, ``"full"`` for all pairs of outputs in two more axes, or an index.
+        params: Names of the parameters that the sums are over, or a function of a name; None for all that need
+            gradients.
+        memory: A budget in bytes; None for half of what is free.
+        progress: Whether a progress bar appears; None for on a terminal, and only if it takes long.
+
+    Raises:
+        UnsupportedOperation: The model cannot be traced as a path graph.
+        ValueError: As ``TangentKernel``; or an activation is not a gate; or a model with soft gates stops gradients
+            (``detach``, ``no_grad``).
+        TypeError, OverflowError, BudgetTooSmall: As ``TangentKernel``.
 
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.SiLU(), nn.Linear(3, 1)).double()
     >>> x = torch.randn(4, 2, dtype=torch.float64)
@@ -92,28 +96,29 @@ def tangent_parts(
     >>> bool(torch.allclose(parts.total, tangent_kernel(model, x)))
     True
     """
-    check_model(model)
-    check_outputs(outputs)
+    module = TangentKernel(model, outputs, params).module
     check_batches(x1, x2)
-    options = _Options(outputs=outputs, memory=memory, progress=progress)
-    names = selected(model, params)
-    if _is_gated(model):
-        return _gated_parts(model, x1, x2, names, options)
-    graph = trace(model, x1[:1])
+    names = checked_parameters(module, params)
+
+    def whole_kernel(names: Sequence[str]) -> Tensor:
+        return tangent_kernel(module, x1, x2, outputs=outputs, params=names, memory=memory, progress=progress)
+
+    if _is_gated(module):
+        return _gated_parts(module, names, whole_kernel)
+    graph = trace(module, x1[:1])
     _refuse_activations(graph)
-    if gates_are_hard(graph):
-        value = tangent_kernel(model, x1, x2, params=names, **options)
+    if _gates_are_hard(graph):
+        value = whole_kernel(names)
         return TangentParts(value, torch.zeros_like(value), torch.zeros_like(value))
     read = tuple(name for name in names if name in graph.params)
     if not read:
         raise ValueError("`model` does not read the parameters in `params` on the way to its output.")
-    _refuse_stopped_gradients(model, graph, x1[:1], read)
-    tiles = _part_tiles(graph, x1.detach(), None if x2 is None else x2.detach(), read, outputs, memory_budget(memory))
+    _refuse_stopped_gradients(module, graph, x1[:1], read)
     kernels = {}
-    for part, part_tiles in tiles.items():
-        kernel = part_tiles.filled(progress)
-        refuse_overflow(kernel, part_tiles.what, WAY_OUT)
-        kernels[part] = by_outputs(kernel, part_tiles.job.n_outputs) if outputs == "full" else kernel
+    for part, tiles in part_tiles(graph, x1, x2, read, outputs, memory_budget(memory)).items():
+        kernel = tiles.filled(progress)
+        refuse_overflow(kernel, tiles.what, TangentKernel.overflow_hint)
+        kernels[part] = by_outputs(kernel, tiles.n_outputs) if outputs == "full" else kernel
     return TangentParts(**kernels)
 
 
@@ -124,7 +129,7 @@ def _is_gated(model: nn.Module) -> bool:
 
 
 def _gated_parts(
-    model: nn.Module, x1: Tensor, x2: Tensor | None, names: tuple[str, ...], options: _Options
+    model: nn.Module, names: Sequence[str], whole_kernel: Callable[[Sequence[str]], Tensor]
 ) -> TangentParts:
     """The parts of a gated network, whose value and feature weights are separate."""
     for name, own in own_names(model).items():
@@ -143,7 +148,7 @@ def _gated_parts(
     for part in ("value", "feature"):
         chosen = [name for name in names if name.startswith(f"{part}.")]
         if chosen:
-            kernels[part] = tangent_kernel(model, x1, x2, params=chosen, **options)
+            kernels[part] = whole_kernel(chosen)
     zero = torch.zeros_like(next(iter(kernels.values())))
     return TangentParts(kernels.get("value", zero), kernels.get("feature", zero), zero)
 
@@ -158,59 +163,99 @@ def _refuse_activations(graph: PathGraph) -> None:
 
 
 def _refuse_stopped_gradients(model: nn.Module, graph: PathGraph, x: Tensor, names: tuple[str, ...]) -> None:
-    """Refuse a model whose gradient is not that of what it computes: a graph knows of no ``detach`` and ``no_grad``."""
+    """Refuse a model with ``detach`` or ``no_grad``: a graph does not have them, so its gradient is another one."""
     with torch.inference_mode(False), torch.enable_grad():
         x = x.detach().clone()
         gradients = []
         for output in (model(x), GraphNetwork(graph, constant_gates=False).run(x)):
             flat = output.flatten()
-            mixed = flat @ torch.linspace(1.0, 2.0, len(flat)).to(flat)
-            gradients.append(torch.autograd.grad(
-                mixed, [graph.params[name] for name in names], allow_unused=True, materialize_grads=True
-            ))  # fmt: skip
+            combination = flat @ torch.linspace(1.0, 2.0, len(flat)).to(flat)
+            parameters = [graph.params[name] for name in names]
+            gradients.append(torch.autograd.grad(combination, parameters, allow_unused=True, materialize_grads=True))
     for name, own, read in zip(names, *gradients, strict=True):
         if float((own - read).abs().max()) > torch.finfo(own.dtype).eps ** 0.5 * float(read.abs().max()):
             raise ValueError(
                 f"`model` stops gradients on the way to {name!r} (`detach` or `torch.no_grad` in its `forward`), and "
-                "for soft gates the parts are those of all that it computes; freeze such weights with "
-                "`requires_grad_(False)` in place of it, or use `tangent_kernel` for the whole."
+                "the parts of soft gates need all gradients of its function; freeze such weights with "
+                "`requires_grad_(False)` instead, or use `tangent_kernel` for the whole."
             )
 
 
-def _part_tiles(
-    graph: PathGraph, x1: Tensor, x2: Tensor | None, names: tuple[str, ...], outputs: str | int, budget: int
+class _ConstantGates(Forward):
+    """The forward pass in which no gradient flows through the gates."""
+
+    def _gate_values(self, node: n.Node, compute: Callable[[], Tensor]) -> Shaped[Tensor, "batch ..."]:
+        return super()._gate_values(node, compute).detach()
+
+
+@dataclass(frozen=True, eq=False)
+class GraphNetwork:
+    """The function of a path graph, with gates that depend on the parameters or are constant."""
+
+    graph: PathGraph
+    constant_gates: bool
+
+    @property
+    def parameters(self) -> Mapping[str, Tensor]:
+        """The parameters by name, each once."""
+        return self.graph.params
+
+    @property
+    def buffers(self) -> Mapping[str, Tensor]:
+        """The buffers by name."""
+        return self.graph.buffers
+
+    def run(self, x: Tensor, tensors: Mapping[str, Tensor] | None = None) -> Float[Tensor, "batch ..."]:
+        """The output for a batch, with some parameters or buffers replaced by ``tensors``."""
+        reading = _ConstantGates if self.constant_gates else Forward
+        # A copy, since torch saves no tensor of inference mode for a backward pass.
+        return walk(self.graph, reading(x.clone(), {**self.graph.state, **(tensors or {})}))
+
+
+def _gates_are_hard(graph: PathGraph) -> bool:
+    """Whether every gate is constant almost everywhere, so that no gradient flows through it."""
+    for node in graph.gate_nodes:
+        if isinstance(node, n.MaxPoolNode):
+            continue
+        has_trained_slope = node.slope is not None and bool(parameters_of(node.slope))
+        if has_trained_slope or not isinstance(node.gate, HardGate | LeakyGate | LinearGate):
+            return False
+    return True
+
+
+def part_tiles(
+    graph: PathGraph,
+    x1: Tensor,
+    x2: Tensor | None,
+    names: Sequence[str],
+    outputs: str | int,
+    budget: int,
+    limits: Limits = Limits(),  # noqa: B008  (frozen)
 ) -> dict[str, TangentTiles]:
-    """The three parts as tiles, of features that are made once for all of them where they fit the budget."""
-    live, fixed = GraphNetwork(graph, constant_gates=False), GraphNetwork(graph, constant_gates=True)
-    output, joint = check_outputs(outputs), outputs == "full"
+    """The three parts as tiles, of features that are computed once for all of them if they fit the budget."""
+    live, constant = GraphNetwork(graph, constant_gates=False), GraphNetwork(graph, constant_gates=True)
+    x1, x2 = x1.detach(), None if x2 is None else x2.detach()
     with torch.inference_mode(False), torch.enable_grad():
-        probe = _common(
-            probe_network(live, x1, x2, names, output, joint), probe_network(fixed, x1, x2, names, output, joint)
-        )
-    size = kernel_size(x1, x2, probe, output, joint)
-    way = make_way(live, probe, size, chosen_outputs(probe, output), budget)
+        probes = [probe_network(network, x1, x2, names, outputs) for network in (live, constant)]
 
-    def both(x: Tensor) -> tuple[Features, ...]:
-        value = way.features(fixed, x)
-        return value, way.features(live, x) - value
+    def both_parts(probe: Probe, x: Tensor) -> tuple[Features, ...]:
+        value = probe.features_of(constant, x)
+        return value, probe.features_of(live, x) - value
 
-    job = make_job(probe, way, size, (x1, x2), Kinds(2, both), budget)
-    jobs = {part: replace(job, pairs=pairs) for part, pairs in PARTS.items()}
-    return {
-        part: TangentTiles(
-            f"{part} part of the tangent kernel", j.rows_plan, j.tile, j.dtype, x1.device, j, way.general
-        )
-        for part, j in jobs.items()
-    }
+    kernels = {f"{part} part of the tangent kernel": pairs for part, pairs in PARTS.items()}
+    tiles = make_tiles(kernels, _common(graph, *probes), (x1, x2), both_parts, budget, limits)
+    return dict(zip(PARTS, tiles.values(), strict=True))
 
 
-def _common(one: Probe, two: Probe) -> Probe:
-    """What holds for both networks: a parameter goes the general way if it does for one of them."""
-    general = tuple(name for name in one.known + one.general if name in one.general or name in two.general)
+def _common(graph: PathGraph, live: Probe, constant: Probe) -> Probe:
+    """What holds for both networks: a parameter goes the general path if it does so in one of them."""
+    general = tuple(name for name in live.by_layer + live.general if name in live.general + constant.general)
     return replace(
-        one,
-        known=tuple(name for name in one.known if name not in general),
+        live,
+        by_layer=tuple(name for name in live.by_layer if name not in general),
         general=general,
-        terms={name: parts for name, parts in one.terms.items() if name not in general},
-        run_bytes=one.run_bytes + two.run_bytes,
+        general_entries=sum(graph.params[name].numel() for name in general),
+        by_position=live.by_position.difference(general),
+        terms={name: uses for name, uses in live.terms.items() if name not in general},
+        run_bytes=live.run_bytes + constant.run_bytes,
     )

@@ -1,64 +1,165 @@
-"""Running a network while taking down which operations read its parameters.
+"""Running a network, and recording which operations read its parameters.
 
-Found by operation, not by module: each call of a torch function that reads a parameter, and whose gradient is known in
-factors, gets a stand-in for the parameter. So autograd's graph of the output still leads to a parameter itself only
-where it is read in a way that is not known, and that is how such parameters are found, whatever the data.
+Parameters are found by operation, not by module. Each call of a torch function that reads a parameter, and that has a
+rule (``rules.py``), gets a detached *stand-in* for the parameter. Autograd's graph of the output then leads to a
+parameter itself only where an operation without a rule reads it. These parameters go the general path.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import Any, Protocol, runtime_checkable
 
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
-from neuralpath.kernels.tangent.convolution import run_fast
-from neuralpath.kernels.tangent.network import Network, flat_outputs
+from neuralpath._checks import describe
+from neuralpath.kernels.tangent import winograd
 from neuralpath.kernels.tangent.rules import (
     COMMUTATIVE,
     SAME_ORDER,
+    FilterForm,
     Form,
-    Matrix,
+    MatrixForm,
     is_transpose,
-    needs_signal,
     read_call,
 )
 
 
-class TooLarge(Exception):
+@runtime_checkable
+class Network(Protocol):
+    """A function of a batch, and the tensors that it reads."""
+
+    @property
+    def parameters(self) -> Mapping[str, Tensor]:
+        """The parameters by name, each once."""
+        ...
+
+    @property
+    def buffers(self) -> Mapping[str, Tensor]:
+        """The buffers by name, each once."""
+        ...
+
+    def run(self, x: Tensor, tensors: Mapping[str, Tensor] | None = None) -> Any:
+        """The output for a batch, with some parameters or buffers replaced by ``tensors``."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class ModuleNetwork:
+    """A module as the user wrote it."""
+
+    model: nn.Module
+
+    @property
+    def parameters(self) -> Mapping[str, Tensor]:
+        """The parameters by name, each once."""
+        return dict(self.model.named_parameters())
+
+    @property
+    def buffers(self) -> Mapping[str, Tensor]:
+        """The buffers by name, each once."""
+        return dict(self.model.named_buffers())
+
+    @cached_property
+    def _attributes(self) -> dict[str, list[str]]:
+        """From the name of each tensor to all attributes of modules that are this tensor: several if it is tied."""
+        names = {id(tensor): name for name, tensor in {**self.buffers, **self.parameters}.items()}
+        attributes: dict[str, list[str]] = {name: [] for name in names.values()}
+        for path, module in self.model.named_modules():  # a shared module appears once
+            for named in (module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
+                for name, tensor in named:
+                    attributes[names[id(tensor)]].append(f"{path}.{name}" if path else name)
+        return attributes
+
+    @cached_property
+    def _is_compiled(self) -> bool:
+        return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in self.model.modules())
+
+    def run(self, x: Tensor, tensors: Mapping[str, Tensor] | None = None) -> Any:
+        """The output for a batch, with some parameters or buffers replaced by ``tensors``.
+
+        The model gets copies of its input and of its buffers, so that a model that changes them leaves both alone.
+        """
+        tensors = {**{name: buffer.clone() for name, buffer in self.buffers.items()}, **(tensors or {})}
+        replaced = {attribute: tensor for name, tensor in tensors.items() for attribute in self._attributes[name]}
+        # Compiled code runs as it was written: its operations are recorded one by one.
+        with torch.compiler.set_stance("force_eager") if self._is_compiled else nullcontext():
+            if not replaced:
+                return self.model(x.clone())
+            # Ties are in `replaced` already; torch's own handling leaves a module with two names without tensors.
+            return torch.func.functional_call(self.model, replaced, (x.clone(),), tie_weights=False)
+
+
+def flat_outputs(y: Any, n_examples: int, x: Tensor) -> Tensor:
+    """The outputs as a matrix, one row for each example.
+
+    Raises:
+        TypeError: The model returns anything but one real tensor.
+        ValueError: The batch is not the first axis of the output.
+    """
+    if not isinstance(y, Tensor) or not y.is_floating_point():
+        raise TypeError(
+            f"`model` must return one floating-point tensor, but it returned {describe(y)}; wrap it in a module that "
+            "returns the tensor of interest, for example its logits."
+        )
+    if y.ndim == 0 or y.shape[0] != n_examples:
+        squeezed = n_examples == 1 and y.ndim < 2  # such a model drops the batch axis of a single example
+        if not squeezed:
+            raise ValueError(
+                f"`model` must return one row for each example, the batch first, but for {describe(x)} it returned "
+                f"{describe(y)}; move the batch to the front in a wrapping module."
+            )
+    return y.reshape(n_examples, -1)
+
+
+def outputs_in_double(network: Network, x: Tensor) -> Tensor:
+    """The outputs in double precision, without gradients."""
+    tensors = {
+        name: tensor.detach().double() if tensor.is_floating_point() else tensor.clone()
+        for name, tensor in {**network.buffers, **network.parameters}.items()
+    }
+    with torch.no_grad():
+        y = network.run(x.double() if x.is_floating_point() else x, tensors)
+    return flat_outputs(y, len(x), x)
+
+
+class RunTooLarge(Exception):
     """The values of a run take more memory than they may."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Call:
-    """One operation that reads parameters: what went in, where the gradient comes back, and the form of each."""
+class LayerCall:
+    """One operation that reads parameters, with what their gradients need."""
 
-    signal: Tensor | None
-    version: int  # of the signal when it was read
-    edge: GradientEdge
-    result: Tensor  # like the result, without its values
-    forms: tuple[tuple[str, Form], ...]
+    signal: Tensor | None  # the input of the layer, None if no form needs it
+    signal_version: int  # torch counts changes in place
+    edge: GradientEdge  # of the layer's result, where its gradient is taken
+    result: Tensor  # like the layer's result, without its values
+    forms: tuple[tuple[str, Form], ...]  # by the names of the parameters
 
     @property
-    def overwritten(self) -> bool:
-        """Whether the signal was changed in place after it was read."""
-        return self.signal is not None and self.signal._version != self.version
+    def signal_was_overwritten(self) -> bool:
+        """Whether the signal was changed in place after the operation read it."""
+        return self.signal is not None and self.signal._version != self.signal_version
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Recording:
-    """A run: the outputs, with autograd's graph behind them, and the operations that read parameters."""
+class RecordedRun:
+    """A forward pass: its outputs, attached to autograd's graph, and the operations that read parameters."""
 
     outputs: Tensor
-    calls: tuple[Call, ...]
+    calls: tuple[LayerCall, ...]
     unread: frozenset[str]  # parameters with a use that is not among the calls
-    bytes_per_example: int  # of all values on the way
+    bytes_per_example: int  # of all intermediate values
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Source:
+class _ParameterView:
     """A parameter, or a view of it."""
 
     name: str
@@ -67,111 +168,133 @@ class _Source:
 
 
 class _Recorder(TorchFunctionMode):
-    """Takes down the calls that read some parameters of a network, for a batch of a known size."""
+    """Records the calls that read some parameters of a network, for a batch of a known size."""
 
-    def __init__(self, parameters: Mapping[str, Tensor], n_examples: int, room: int | None) -> None:
+    def __init__(self, parameters: Mapping[str, Tensor], n_examples: int, max_bytes: int | None) -> None:
         super().__init__()
-        self._room = room
-        self._sources = {id(tensor): _Source(name, tensor) for name, tensor in parameters.items()}
+        self._max_bytes = max_bytes
+        self._views = {id(tensor): _ParameterView(name, tensor) for name, tensor in parameters.items()}
         self._n_examples = n_examples
-        self.calls: list[Call] = []
+        self.calls: list[LayerCall] = []
         self.differentiates = False
         self.bytes = 0
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        # Arguments inside lists are not looked at: their use is then not known, which is safe.
-        arguments = (*args, *kwargs.values())
-        sources = [self._sources[id(arg)] for arg in arguments if id(arg) in self._sources]
-        # A network that differentiates itself reads its parameters once more, on the way back.
+        # Parameters inside lists are missed; they then count as unread, which is safe.
+        views = [self._views[id(arg)] for arg in (*args, *kwargs.values()) if id(arg) in self._views]
+        # A network that differentiates itself reads its parameters once more in its backward pass.
         self.differentiates |= func is torch.autograd.grad
-        out = self._recorded(func, args, kwargs, sources) if sources and torch.is_grad_enabled() else None
+        out = self._recorded(func, args, kwargs, views) if views and torch.is_grad_enabled() else None
         if out is None:
-            out = run_fast(func, args, kwargs)
-            if len(sources) == 1 and isinstance(out, Tensor) and out.requires_grad:
-                self._note_view(func, args, sources[0], out)
-        if isinstance(out, Tensor) and not sources:
+            out = run_operation(func, args, kwargs)
+            if len(views) == 1 and isinstance(out, Tensor) and out.requires_grad:
+                self._follow_view(func, args, views[0], out)
+        if isinstance(out, Tensor) and not views:
             self._count(out)
         return out
 
     def _count(self, out: Tensor) -> None:
         self.bytes += out.nbytes
-        if self._room is not None and self.bytes > self._room:
-            raise TooLarge
+        if self._max_bytes is not None and self.bytes > self._max_bytes:
+            raise RunTooLarge
 
-    def _note_view(self, func: Any, args: Any, source: _Source, out: Tensor) -> None:
-        if func in SAME_ORDER and not source.transposed and out.numel() == source.tensor.numel():
-            self._sources[id(out)] = _Source(source.name, out)
-        elif source.tensor.ndim == 2 and is_transpose(func, args):
-            self._sources[id(out)] = _Source(source.name, out, not source.transposed)
+    def _follow_view(self, func: Any, args: Any, view: _ParameterView, out: Tensor) -> None:
+        if func in SAME_ORDER and not view.transposed and out.numel() == view.tensor.numel():
+            self._views[id(out)] = _ParameterView(view.name, out)
+        elif view.tensor.ndim == 2 and is_transpose(func, args):
+            self._views[id(out)] = _ParameterView(view.name, out, not view.transposed)
 
-    def _recorded(self, func: Any, args: Any, kwargs: Any, sources: list[_Source]) -> Any:
-        """The call's result with stand-ins for parameters, or nothing where it is not known."""
+    def _recorded(self, func: Any, args: Any, kwargs: Any, views: list[_ParameterView]) -> Any:
+        """The call's result with stand-ins for parameters, or None without a rule."""
         # Where both operands could be the signal, as in a batch of one, it is the one that is no parameter.
-        is_turned = func in COMMUTATIVE and len(args) == 2 and id(args[0]) in self._sources
-        read = read_call(func, args[::-1] if is_turned else args, kwargs)
+        is_swapped = func in COMMUTATIVE and len(args) == 2 and id(args[0]) in self._views
+        read = read_call(func, args[::-1] if is_swapped else args, kwargs)
         if read is None or read.signal.ndim == 0 or read.signal.shape[0] != self._n_examples:
             return None
         forms: list[tuple[str, Form]] = []
         stand_ins: dict[int, Tensor] = {}
         for tensor, form in read.forms:
-            source = self._sources.get(id(tensor))
-            if source is None or sum(s.tensor is tensor for s in sources) > 1 or read.signal is tensor:
+            view = self._views.get(id(tensor))
+            if view is None or sum(v.tensor is tensor for v in views) > 1 or read.signal is tensor:
                 continue
-            if source.transposed:
-                if not isinstance(form, Matrix):
+            if view.transposed:
+                if not isinstance(form, MatrixForm):
                     continue
-                form = Matrix(not form.transposed)
-            forms.append((source.name, form))
+                form = MatrixForm(not form.transposed)
+            forms.append((view.name, form))
             stand_ins[id(tensor)] = tensor.detach().requires_grad_()
         if not forms:
             return None
-        signal = read.signal.detach() if any(needs_signal(form) for _, form in forms) else None
+        signal = read.signal.detach() if any(form.needs_signal for _, form in forms) else None
         version = 0 if signal is None else signal._version
-        out = run_fast(
-            func,
-            tuple(stand_ins.get(id(arg), arg) for arg in args),
-            {key: stand_ins.get(id(arg), arg) for key, arg in kwargs.items()},
-            stand_ins.values(),
-        )
-        self.calls.append(
-            Call(signal, version, get_gradient_edge(out), out.new_empty(()).expand(out.shape), tuple(forms))
-        )
+        args = tuple(stand_ins.get(id(arg), arg) for arg in args)
+        kwargs = {key: stand_ins.get(id(arg), arg) for key, arg in kwargs.items()}
+        out = run_operation(func, args, kwargs, stand_ins.values())
+        result = out.new_empty(()).expand(out.shape)
+        self.calls.append(LayerCall(signal, version, get_gradient_edge(out), result, tuple(forms)))
         self._count(out)
         return out
 
 
-def record(network: Network, x: Tensor, names: Iterable[str], room: int | None = None) -> Recording:
-    """Run a network on a batch and take down how the named parameters are read.
+def run_operation(function: Any, args: Any, kwargs: Any, stand_ins: Collection[Tensor] = ()) -> Any:
+    """Call a torch function; 3 x 3 convolutions with many channels run by a faster algorithm (``winograd.py``).
 
-    Raises: TooLarge if the values on the way take more than ``room`` bytes.
+    The faster algorithm differs from torch's own by rounding. It has no gradient by the weight, so it takes only
+    weights that need none and those in ``stand_ins``, whose gradients nobody asks for.
     """
-    parameters = {name: network.parameters[name] for name in names}
-    recorder = _Recorder(parameters, len(x), room)
+    if function is F.conv2d and not torch.is_autocast_enabled("cpu"):
+        read = read_call(function, args, kwargs)
+        if read is not None:
+            (weight, form), *biases = read.forms
+            is_constant = not weight.requires_grad or any(weight is tensor for tensor in stand_ins)
+            tensors = read.signal, weight, *(bias for bias, _ in biases)
+            assert isinstance(form, FilterForm)
+            is_plain = all(_is_plain(tensor) and tensor.dtype == weight.dtype for tensor in tensors)
+            if is_constant and is_plain and form.geometry.uses_winograd(read.signal, weight.shape[0]):
+                out = winograd.convolution(read.signal, weight, form.geometry.padding)
+                return out + biases[0][0][:, None, None] if biases else out
+    return function(*args, **kwargs)
+
+
+def _is_plain(tensor: Tensor) -> bool:
+    """Whether a tensor is strided memory, and of no class that gives operations another meaning."""
+    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
+
+
+def record_run(network: Network, x: Tensor, names: Iterable[str], max_bytes: int | None = None) -> RecordedRun:
+    """Run a network on a batch and record the operations that read the named parameters.
+
+    Raises:
+        RunTooLarge: The intermediate values take more than ``max_bytes`` bytes.
+    """
+    all_parameters = network.parameters
+    parameters = {name: all_parameters[name] for name in names}
+    recorder = _Recorder(parameters, len(x), max_bytes)
     with recorder:
         y = network.run(x)
     outputs = flat_outputs(y, len(x), x)
-    left = _leaves(outputs)
-    unread = {name for name, tensor in parameters.items() if id(tensor) in left or recorder.differentiates}
+    leaves = _leaves(outputs)
+    unread = {name for name, tensor in parameters.items() if id(tensor) in leaves or recorder.differentiates}
     for call in recorder.calls:
-        if call.overwritten:
+        if call.signal_was_overwritten:
             unread.update(name for name, _ in call.forms)
-    return Recording(outputs, tuple(recorder.calls), frozenset(unread), recorder.bytes // len(x))
+    return RecordedRun(outputs, tuple(recorder.calls), frozenset(unread), recorder.bytes // len(x))
 
 
 def _leaves(y: Tensor) -> set[int]:
-    """Identities of the tensors that gradients of ``y`` are summed into."""
+    """Identities of the tensors that gradients of ``y`` are accumulated into."""
     if y.grad_fn is None:
         return {id(y)} if y.requires_grad else set()
     seen: set[Node] = set()
-    waiting: list[Node] = [y.grad_fn]
-    found: set[int] = set()
-    while waiting:
-        node = waiting.pop()
+    stack: list[Node] = [y.grad_fn]
+    leaves: set[int] = set()
+    while stack:
+        node = stack.pop()
         if node in seen:
             continue
         seen.add(node)
         if (leaf := getattr(node, "variable", None)) is not None:
-            found.add(id(leaf))
-        waiting.extend(edge[0] for edge in node.next_functions if edge[0] is not None)
-    return found
+            leaves.add(id(leaf))
+        stack.extend(edge[0] for edge in node.next_functions if edge[0] is not None)
+    return leaves

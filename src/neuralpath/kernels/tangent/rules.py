@@ -1,11 +1,13 @@
-"""The operations whose weights' gradients are known in factors: one table, by torch function.
+"""The operations whose parameters have gradients in a known form: one table, by torch function.
 
-A rule reads the arguments of a call and says which of them may be parameters and what the gradient of each is made
-of. A rule that meets what it does not know says nothing: the parameter's gradients are then found by the general way.
+A rule reads the arguments of a call. It tells which argument is the signal (the layer's input), which arguments may be
+parameters, and in which form the gradient of each parameter comes. A rule returns None for arguments that it does not
+know; the gradients of such parameters are computed on the general path.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -14,104 +16,112 @@ from jaxtyping import Float
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from neuralpath.kernels.tangent.geometry import Geometry, Pair
-from neuralpath.kernels.tangent.gradients import Convolved, Gradients, Outer, Written
+from neuralpath.kernels.tangent.gradients import (
+    ConvolutionGeometry,
+    ConvolutionGradient,
+    ExplicitGradient,
+    FactoredGradient,
+    LayerGradient,
+    Sizes,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Matrix:
+class MatrixForm:
     """A matrix that multiplies the last axis of the signal."""
 
     transposed: bool
+    needs_signal = True
 
-    def gradients(self, signal: Tensor, delta: Float[Tensor, "batch output ..."]) -> Gradients:
-        """The gradients for signals that went in and output gradients that came back."""
+    def gradient(self, signal: Tensor, delta: Float[Tensor, "batch output ..."]) -> LayerGradient:
+        """The gradients for the signal and the gradient by the layer's result."""
         n, n_outputs = delta.shape[:2]
-        return Outer(
-            delta.reshape(n, n_outputs, -1, delta.shape[-1]), signal.reshape(n, -1, signal.shape[-1]), self.transposed
-        )
+        rows = delta.reshape(n, n_outputs, -1, delta.shape[-1])
+        return FactoredGradient(rows, signal.reshape(n, -1, signal.shape[-1]), self.transposed)
 
 
 @dataclass(frozen=True, slots=True)
-class Filter:
+class FilterForm:
     """The weight of a convolution."""
 
-    geometry: Geometry
+    geometry: ConvolutionGeometry
+    needs_signal = True
 
-    def gradients(self, signal: Tensor, delta: Float[Tensor, "batch output ..."]) -> Gradients:
-        """The gradients for signals that went in and output gradients that came back."""
-        return Convolved(delta, signal, self.geometry)
+    def gradient(self, signal: Tensor, delta: Float[Tensor, "batch output ..."]) -> LayerGradient:
+        """The gradients for the signal and the gradient by the layer's result."""
+        return ConvolutionGradient(delta, signal, self.geometry)
 
 
 @dataclass(frozen=True, slots=True)
-class Affine:
+class AffineForm:
     """A gain, a shift or a bias: broadcast as ``shape`` over each example and multiplied by a factor of the signal."""
 
-    shape: Pair
+    shape: Sizes
     factor: Callable[[Tensor], Tensor] | None = None
 
-    def gradients(self, signal: Tensor, delta: Float[Tensor, "batch output ..."]) -> Gradients:
-        """The gradients for signals that went in and output gradients that came back."""
+    @property
+    def needs_signal(self) -> bool:
+        """Whether the gradients depend on the signal."""
+        return self.factor is not None
+
+    def gradient(self, signal: Tensor, delta: Float[Tensor, "batch output ..."]) -> LayerGradient:
+        """The gradients for the signal and the gradient by the layer's result."""
         values = delta if self.factor is None else delta * self.factor(signal)[:, None]
         shape = (1,) * (delta.ndim - 2 - len(self.shape)) + self.shape
         summed = [axis for axis, size in enumerate(shape, start=2) if size != values.shape[axis]]
         values = values.sum(summed, keepdim=True) if summed else values
-        return Written(values.reshape(*delta.shape[:2], -1))
+        return ExplicitGradient(values.reshape(*delta.shape[:2], -1))
 
 
-Form = Matrix | Filter | Affine
-
-
-def needs_signal(form: Form) -> bool:
-    """Whether the gradients depend on the signal that went in."""
-    return not isinstance(form, Affine) or form.factor is not None
+Form = MatrixForm | FilterForm | AffineForm
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Read:
-    """How a call reads its arguments: the signal, and the forms of those that may be parameters."""
+class ReadArguments:
+    """How a call reads its arguments: the signal, and the form of each argument that may be a parameter."""
 
     signal: Tensor
     forms: tuple[tuple[Tensor, Form], ...]
 
 
-Rule = Callable[..., Read | None]
+Rule = Callable[..., ReadArguments | None]
 RULES: dict[Any, Rule] = {}
 
 
-def _reads(*functions: Any) -> Callable[[Rule], Rule]:
-    def enter(rule: Rule) -> Rule:
+def _rule_for(*functions: Any) -> Callable[[Rule], Rule]:
+    def register(rule: Rule) -> Rule:
         RULES.update(dict.fromkeys(functions, rule))
         return rule
 
-    return enter
+    return register
 
 
-def _read(signal: Any, *forms: tuple[Any, Form]) -> Read:
-    return Read(signal, tuple((tensor, form) for tensor, form in forms if isinstance(tensor, Tensor)))
+def _read(signal: Any, *forms: tuple[Any, Form]) -> ReadArguments:
+    return ReadArguments(signal, tuple((tensor, form) for tensor, form in forms if isinstance(tensor, Tensor)))
 
 
-@_reads(F.linear)
-def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Read | None:
+@_rule_for(F.linear)
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> ReadArguments | None:
     if input.ndim < 2 or weight.ndim != 2:
         return None
-    return _read(input, (weight, Matrix(transposed=False)), (bias, Affine((weight.shape[0],))))
+    return _read(input, (weight, MatrixForm(transposed=False)), (bias, AffineForm((weight.shape[0],))))
 
 
-@_reads(torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__)
-def _matmul(input: Tensor, other: Tensor) -> Read | None:
+@_rule_for(torch.matmul, torch.mm, Tensor.matmul, Tensor.mm, Tensor.__matmul__)
+def _matmul(input: Tensor, other: Tensor) -> ReadArguments | None:
     if input.ndim < 2 or other.ndim != 2:
         return None
-    return _read(input, (other, Matrix(transposed=True)))
+    return _read(input, (other, MatrixForm(transposed=True)))
 
 
-@_reads(torch.addmm)
-def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> Read | None:
+@_rule_for(torch.addmm)
+def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: float = 1) -> ReadArguments | None:
     if beta != 1 or alpha != 1 or input.ndim != 1:
         return None
-    return _read(mat1, (mat2, Matrix(transposed=True)), (input, Affine(tuple(input.shape))))
+    return _read(mat1, (mat2, MatrixForm(transposed=True)), (input, AffineForm(tuple(input.shape))))
 
 
+@_rule_for(F.conv1d, F.conv2d, F.conv3d)
 def _convolution(
     input: Tensor,
     weight: Tensor,
@@ -120,7 +130,7 @@ def _convolution(
     padding: int | str | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
     groups: int = 1,
-) -> Read | None:
+) -> ReadArguments | None:
     space = weight.ndim - 2
     if input.ndim != weight.ndim:  # a single example without a batch axis
         return None
@@ -131,21 +141,17 @@ def _convolution(
         signal = F.pad(input, [side for odd in reversed(rest) for side in (0, odd)]) if any(rest) else input
     else:
         sides, signal = _each(0 if isinstance(padding, str) else padding, space), input
-    geometry = Geometry(window, _each(stride, space), sides, gaps, groups)
+    geometry = ConvolutionGeometry(window, _each(stride, space), sides, gaps, groups)
     channels = (weight.shape[0], *(1,) * space)
-    return _read(signal, (weight, Filter(geometry)), (bias, Affine(channels)))
+    return _read(signal, (weight, FilterForm(geometry)), (bias, AffineForm(channels)))
 
 
-for _function in (F.conv1d, F.conv2d, F.conv3d):
-    RULES[_function] = _convolution
-
-
-def _each(value: int | Sequence[int], space: int) -> Pair:
+def _each(value: int | Sequence[int], space: int) -> Sizes:
     values = (value,) if isinstance(value, int) else tuple(value)
     return values * space if len(values) == 1 else values
 
 
-@_reads(F.batch_norm)
+@_rule_for(F.batch_norm)
 def _batch_norm(
     input: Tensor,
     running_mean: Tensor | None,
@@ -155,7 +161,7 @@ def _batch_norm(
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
-) -> Read | None:
+) -> ReadArguments | None:
     if training or running_mean is None or running_var is None or input.ndim < 2:
         return None
 
@@ -163,17 +169,17 @@ def _batch_norm(
         return F.batch_norm(x, running_mean, running_var, eps=eps)
 
     channels = (input.shape[1], *(1,) * (input.ndim - 2))
-    return _read(input, (weight, Affine(channels, normalized)), (bias, Affine(channels)))
+    return _read(input, (weight, AffineForm(channels, normalized)), (bias, AffineForm(channels)))
 
 
-@_reads(F.layer_norm)
+@_rule_for(F.layer_norm)
 def _layer_norm(
     input: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Read | None:
+) -> ReadArguments | None:
     shape = tuple(normalized_shape)
     if input.ndim <= len(shape):
         return None
@@ -181,67 +187,61 @@ def _layer_norm(
     def normalized(x: Tensor) -> Tensor:
         return F.layer_norm(x, shape, eps=eps)
 
-    return _read(input, (weight, Affine(shape, normalized)), (bias, Affine(shape)))
+    return _read(input, (weight, AffineForm(shape, normalized)), (bias, AffineForm(shape)))
 
 
-@_reads(F.group_norm)
+@_rule_for(F.group_norm)
 def _group_norm(
     input: Tensor,
     num_groups: int,
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
-) -> Read | None:
+) -> ReadArguments | None:
     def normalized(x: Tensor) -> Tensor:
         return F.group_norm(x, num_groups, eps=eps)
 
     channels = (input.shape[1], *(1,) * (input.ndim - 2))
-    return _read(input, (weight, Affine(channels, normalized)), (bias, Affine(channels)))
+    return _read(input, (weight, AffineForm(channels, normalized)), (bias, AffineForm(channels)))
 
 
-@_reads(F.prelu, torch.prelu)
-def _prelu(input: Tensor, weight: Tensor) -> Read | None:
+@_rule_for(F.prelu, torch.prelu)
+def _prelu(input: Tensor, weight: Tensor) -> ReadArguments | None:
     if input.ndim < 2:
         return None
     channels = (weight.numel(), *(1,) * (input.ndim - 2))
-    return _read(input, (weight, Affine(channels, lambda x: x.clamp(max=0))))
+    return _read(input, (weight, AffineForm(channels, lambda x: x.clamp(max=0))))
 
 
-def _operands(one: Any, two: Any, *more: Any, **options: Any) -> tuple[Tensor, Tensor, Pair] | None:
-    """The signal, what is broadcast over its examples, and the shape of that for each example."""
-    if more or options or not (isinstance(one, Tensor) and isinstance(two, Tensor)):
+def _elementwise(factor: Callable[[Tensor], Tensor] | None, *args: Any, **options: Any) -> ReadArguments | None:
+    """The rule of a sum or product of the signal and a tensor that is broadcast over its examples, in either order."""
+    if options or len(args) != 2 or not all(isinstance(arg, Tensor) for arg in args):
         return None
-    for signal, other in ((one, two), (two, one)):
+    for signal, other in (args, args[::-1]):
         if signal.ndim >= 1 and _broadcasts(tuple(other.shape), tuple(signal.shape)):
-            return signal, other, tuple(other.shape[1:] if other.ndim == signal.ndim else other.shape)
+            shape = tuple(other.shape[1:] if other.ndim == signal.ndim else other.shape)
+            return _read(signal, (other, AffineForm(shape, factor)))
     return None
 
 
-def _broadcasts(shape: Pair, over: Pair) -> bool:
+def _broadcasts(shape: Sizes, over: Sizes) -> bool:
     """Whether a shape is broadcast over a larger one, and over its first axis in any case."""
     if len(shape) > len(over) or (len(shape) == len(over) and shape[0] != 1):
         return False
     return all(size in (1, full) for size, full in zip(reversed(shape), reversed(over), strict=False))
 
 
-@_reads(torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__)
-def _add(*args: Any, **options: Any) -> Read | None:
-    found = _operands(*args, **options)
-    return None if found is None else _read(found[0], (found[1], Affine(found[2])))
-
-
-@_reads(torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__)
-def _mul(*args: Any, **options: Any) -> Read | None:
-    found = _operands(*args, **options)
-    return None if found is None else _read(found[0], (found[1], Affine(found[2], lambda x: x)))
-
+_rule_for(torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__)(
+    partial(_elementwise, None)
+)
+_rule_for(torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__)(partial(_elementwise, lambda x: x))
 
 COMMUTATIVE = frozenset({torch.add, Tensor.add, Tensor.__add__, torch.mul, Tensor.mul, Tensor.__mul__})
 """Operations of the table whose two operands may be read in either order."""
 
 
-def read_call(function: Any, args: Any, kwargs: Any) -> Read | None:
-    """How a call of a torch function reads its arguments, where that is known."""
+def read_call(function: Any, args: Any, kwargs: Any) -> ReadArguments | None:
+    """How a call of a torch function reads its arguments; None without a rule for them."""
     if (rule := RULES.get(function)) is None:
         return None
     try:
@@ -253,11 +253,9 @@ def read_call(function: Any, args: Any, kwargs: Any) -> Read | None:
 
 
 SAME_ORDER = frozenset(
-    {
-        Tensor.reshape, torch.reshape, Tensor.view, Tensor.flatten, torch.flatten, Tensor.unsqueeze, torch.unsqueeze,
-        Tensor.squeeze, torch.squeeze, Tensor.unflatten, Tensor.contiguous, Tensor.view_as, Tensor.reshape_as,
-    }
-)  # fmt: skip
+    {torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze, Tensor.contiguous, Tensor.flatten, Tensor.reshape}
+    | {Tensor.reshape_as, Tensor.squeeze, Tensor.unflatten, Tensor.unsqueeze, Tensor.view, Tensor.view_as}
+)
 """Views that keep a tensor's entries in their order: gradients of the view are those of the tensor."""
 
 TRANSPOSES = frozenset({Tensor.t, torch.t, Tensor.T.__get__, Tensor.mT.__get__})  # type: ignore[attr-defined]

@@ -1,212 +1,200 @@
-"""Tangent kernels tile by tile: what is held for all tiles, what is made for each, and how one tile is computed."""
+r"""A tangent kernel tile by tile: the plan, the features of the examples, and the values of a tile.
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+::
+
+    forward and backward passes,           features of all examples,            a tile: inner products of
+    `run_size` examples at a time    ->    cached if they fit the budget,   ->  the features of its rows
+                                           else computed for each tile          and of its columns
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath._memory import format_memory
-from neuralpath.kernels.tangent.contraction import WORK_BYTES, add_inner_products
-from neuralpath.kernels.tangent.features import Features, features_of, in_sequence
-from neuralpath.kernels.tangent.general import written_gradients
-from neuralpath.kernels.tangent.gradients import Written
-from neuralpath.kernels.tangent.layout import Size, feature_bytes, pair_cost, paired_parameters
-from neuralpath.kernels.tangent.network import Network
+from neuralpath.kernels.tangent.contraction import SCRATCH_BYTES, add_inner_products, feature_bytes
+from neuralpath.kernels.tangent.features import Features
+from neuralpath.kernels.tangent.gradients import ExplicitGradient
 from neuralpath.kernels.tangent.probe import Probe
-from neuralpath.kernels.tiling.plan import BudgetTooSmall, Cost, Plan, Tile, make_plan
-
-RUN_BYTES = 2**29
-"""Values that are held while the network runs on a part of a batch, at most."""
-
-KEPT_GENERAL_BYTES = 2**28
-"""Gradients written out by the general way that may be kept for all examples; beyond, they are made for each tile."""
-
-SMALL_TILE, LARGE_TILE = 256, 4096
-"""Sides of tiles: small ones save half of a symmetric kernel, large ones make gradients less often."""
+from neuralpath.kernels.tiling.plan import BudgetTooSmall, Cost, Tile, make_plan
+from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
 
 RUN_COPIES = 4
-"""Copies of an example's values while the network runs: forward, backward, and what batched transforms hold."""
+"""Copies of an example's intermediate values in a run: forward, backward, and those of batched transforms."""
+
+FeatureSets = tuple[Features, ...]
+"""Features of one batch for one or several functions: a network, or the two parts of its gradient."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kinds:
-    """From a batch to its features, of one or several kinds."""
+class Limits:
+    """How much memory a tangent kernel uses at most, within the budget, and how large its tiles are."""
 
-    count: int
-    make: Callable[[Tensor], tuple[Features, ...]]
+    run_bytes: int = 2**29
+    """Intermediate values while the network runs on a part of a batch."""
+    cached_general_bytes: int = 2**28
+    """Gradients of the general path that may be cached; beyond, they are computed for each tile."""
+    scratch_bytes: int = SCRATCH_BYTES
+    """Intermediate products of inner products."""
+    small_tile: int = 256
+    """Side of a tile where features are cached: small tiles save half of a symmetric kernel."""
+    large_tile: int = 4096
+    """Side of a tile where gradients are computed or written out for each tile: large tiles do this less often."""
 
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Way:
-    """How the gradients of a network's parameters are found, for a kernel of some size."""
-
-    known: tuple[str, ...]
-    general: tuple[str, ...]
-    general_entries: int  # of the parameters that go the general way
-    paired: frozenset[str]
-    outputs: tuple[int, ...]
-    at_once: int  # examples that the network runs on at once
-
-    def features(self, network: Network, x: Tensor) -> Features:
-        """Features of a batch."""
-        found = features_of(network, x, self.known, self.paired, self.outputs)
-        if self.general:
-            found = found.with_written(written_gradients(network, x, self.general, self.outputs, self.at_once))
-        return found
+    def whole_run_bytes(self, budget: int) -> int:
+        """Bytes of intermediate values up to which a batch may run as a whole."""
+        return min(self.run_bytes, budget // 4) // RUN_COPIES
 
 
 @dataclass(eq=False)
-class Store:
-    """Features of the examples of two batches, kept for all of them where memory allows."""
+class FeatureCache:
+    """Features of the examples of two batches; cached for all of them if ``is_kept``, else computed when asked for."""
 
     x1: Tensor
     x2: Tensor | None
-    kinds: Kinds
-    at_once: int
-    keep: bool
-    _kept: dict[bool, tuple[Features, ...]] = field(default_factory=dict)
-    _last: tuple[slice, tuple[Features, ...]] | None = None
+    compute: Callable[[Tensor], FeatureSets]
+    run_size: int
+    is_kept: bool
+    first: FeatureSets | None = None  # of `x1`
+    second: FeatureSets | None = None  # of `x2`
+    _last_rows: tuple[slice, FeatureSets] | None = field(default=None, init=False)
 
-    def rows(self, rows: slice) -> tuple[Features, ...]:
-        """Features of some rows of the kernel, of each kind."""
-        if self.keep:
-            return self._whole(second=False, rows=rows)
-        if self._last is None or self._last[0] != rows:  # tiles come row by row
-            self._last = rows, self.made(self.x1[rows])
-        return self._last[1]
+    def rows(self, rows: slice) -> FeatureSets:
+        """Features of some examples of the first batch."""
+        if self.is_kept:
+            self.first = self.first or self._computed(self.x1)
+            return tuple(features[rows] for features in self.first)
+        if self._last_rows is None or self._last_rows[0] != rows:  # tiles come row by row
+            self._last_rows = rows, self._computed(self.x1[rows])
+        return self._last_rows[1]
 
-    def columns(self, columns: slice) -> tuple[Features, ...]:
-        """Features of some columns of the kernel, of each kind."""
-        if self.keep:
-            return self._whole(second=self.x2 is not None, rows=columns)
-        return self.made((self.x1 if self.x2 is None else self.x2)[columns])
+    def columns(self, columns: slice) -> FeatureSets:
+        """Features of some examples of the second batch, or of the only one."""
+        if self.is_kept and self.x2 is None:
+            return self.rows(columns)
+        x2 = self.x1 if self.x2 is None else self.x2
+        if self.is_kept:
+            self.second = self.second or self._computed(x2)
+            return tuple(features[columns] for features in self.second)
+        return self._computed(x2[columns])
 
-    def _whole(self, *, second: bool, rows: slice) -> tuple[Features, ...]:
-        x = self.x2 if second and self.x2 is not None else self.x1
-        if second not in self._kept:
-            self._kept[second] = self.made(x)
-        return tuple(features[rows] for features in self._kept[second])
-
-    def give(self, features: Features) -> None:
-        """Features of the whole first batch, of the only kind, that are known already."""
-        if self.keep:
-            self._kept[False] = (features,)
-
-    def made(self, x: Tensor) -> tuple[Features, ...]:
-        """Features of any batch, of each kind."""
+    def _computed(self, x: Tensor) -> FeatureSets:
         with torch.inference_mode(False), torch.enable_grad():
-            parts = [self.kinds.make(part) for part in x.split(self.at_once)]
-        return tuple(in_sequence(same) for same in zip(*parts, strict=True))
+            first, *rest = [self.compute(part) for part in x.split(self.run_size)]
+        return tuple(features.joined([part[i] for part in rest]) for i, features in enumerate(first))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Job:
-    """A kernel to be computed: the kinds of features that are multiplied, and the memory that is planned for."""
+class TangentTiles(TiledKernel):
+    """A tangent kernel that is computed tile by tile; iterate to get each tile and its values.
 
-    store: Store
-    plan: Plan  # in examples
+    With all pairs of outputs, a row or column of the kernel is an output of an example, and those of an example are
+    next to each other.
+    """
+
     n_outputs: int
-    joint: bool
-    dtype: torch.dtype
-    work: int  # bytes for what is written out on the way
-    multiplications: float  # of the whole kernel, roughly
-    pairs: tuple[tuple[int, int], ...] = ((0, 0),)  # kinds whose inner products are summed
-
-    def tile(self, tile: Tile) -> Float[Tensor, "rows columns"]:
-        """A part of the kernel: the mean over outputs or, jointly, a row for each example and output."""
-        ways = self.n_outputs if self.joint else 1
-        rows, columns = _examples(tile.rows, ways), _examples(tile.columns, ways)
-        one = self.store.rows(rows)
-        same = self.store.x2 is None and rows == columns
-        kernel = self.products(one, one if same else self.store.columns(columns), rows, columns)
-        if not self.joint:
-            return kernel
-        return kernel[_within(tile.rows, rows, ways), _within(tile.columns, columns, ways)]
-
-    def products(
-        self, one: tuple[Features, ...], two: tuple[Features, ...], rows: slice, columns: slice
-    ) -> Float[Tensor, "rows columns"]:
-        """Inner products of some examples with others."""
-        ways = self.n_outputs if self.joint else 1
-        n1, n2 = rows.stop - rows.start, columns.stop - columns.start
-        with torch.inference_mode(False), torch.no_grad():
-            kernel = torch.zeros(n1 * ways, n2 * ways, dtype=self.dtype, device=self.store.x1.device)
-            for first, second in self.pairs:
-                add_inner_products(kernel, one[first], two[second], joint=self.joint, work=self.work)
-            return kernel if self.joint or self.n_outputs == 1 else kernel.div_(self.n_outputs)
-
-    @property
-    def rows_plan(self) -> Plan:
-        """The plan in rows of the kernel: with all outputs, one for each example and output."""
-        if not self.joint:
-            return self.plan
-        p, ways = self.plan, self.n_outputs
-        return Plan(p.n1 * ways, p.n2 * ways, p.block1 * ways, p.block2 * ways, p.symmetric, p.tile_bytes, p.kept_bytes)
+    """Outputs that are differentiated."""
+    general: tuple[str, ...]
+    """Parameters on the general, slower path, because operations without a rule read them."""
+    cache: FeatureCache
 
 
-def _examples(rows: slice, ways: int) -> slice:
-    """The examples that some rows belong to."""
-    return slice(rows.start // ways, -(-rows.stop // ways))
-
-
-def _within(rows: slice, examples: slice, ways: int) -> slice:
-    return slice(rows.start - examples.start * ways, rows.stop - examples.start * ways)
-
-
-def run_room(budget: int) -> int:
-    """Bytes that all values on the way through a network may take, for all examples that it runs on at once."""
-    return min(RUN_BYTES, budget // 4) // RUN_COPIES
-
-
-def make_way(network: Network, probe: Probe, size: Size, outputs: Sequence[int], budget: int) -> Way:
-    """How the gradients are found: in which form each parameter's, and for how many examples at once."""
-    paired = paired_parameters(probe.terms, size)
-    example = RUN_COPIES * probe.run_bytes + feature_bytes(probe.terms, paired, size.n_outputs)
-    at_once = max(1, min(RUN_BYTES, budget // 4) // max(example, 1))
-    entries = sum(network.parameters[name].numel() for name in probe.general)
-    return Way(probe.known, probe.general, entries, paired, tuple(outputs), at_once)
-
-
-def make_job(
+def make_tiles(
+    parts: Mapping[str, Sequence[tuple[int, int]]],
     probe: Probe,
-    way: Way,
-    size: Size,
     batches: tuple[Tensor, Tensor | None],
-    kinds: Kinds,
+    compute: Callable[[Probe, Tensor], FeatureSets],
     budget: int,
-) -> Job:
-    """Plan a kernel: features are kept for all examples where they take less than half of the budget.
+    limits: Limits,
+) -> dict[str, TangentTiles]:
+    """Plan one or several kernels of the same features; these are cached if they take less than half of the budget.
 
-    Raises: BudgetTooSmall if one pair does not fit.
+    Args:
+        parts: For each kernel, by its name, the pairs of feature sets whose inner products it sums.
+        probe: What is known of the network.
+        batches: The first and the second batch, or None for the same.
+        compute: From the probe and a batch to the feature sets of the batch.
+        budget: Memory in bytes.
+        limits: Memory and tile sizes within the budget.
+
+    Raises:
+        BudgetTooSmall: One pair of examples does not fit.
     """
     x1, x2 = batches
+    n1, n2, n_outputs = len(x1), len(x1 if x2 is None else x2), len(probe.outputs)
+    n_sets = 1 + max(index for pairs in parts.values() for pair in pairs for index in pair)
     itemsize = probe.dtype.itemsize
-    general_bytes = way.general_entries * size.n_outputs * itemsize
-    example = kinds.count * (feature_bytes(probe.terms, way.paired, size.n_outputs) + general_bytes)
-    n_examples = size.n1 + (0 if x2 is None else size.n2)
-    work = min(WORK_BYTES, budget // 8)
-    held = work + way.at_once * RUN_COPIES * probe.run_bytes
-    keep = example * n_examples <= (budget - held) // 2 and general_bytes * n_examples <= KEPT_GENERAL_BYTES
-    kept = held + (example * n_examples if keep else 0)
-    side = SMALL_TILE if keep and not _written_by_rows(probe, way) else LARGE_TILE
-    pair_bytes = 3 * itemsize * (size.n_outputs**2 if size.joint else 1)
-    cost = Cost(pair_bytes, 0 if keep else 2 * example, side**2)
-    if budget - kept < cost.smallest:
-        least = max(8 * (RUN_COPIES * probe.run_bytes + cost.smallest) // 7, 8 * cost.smallest // 5) + 8
+    # Bytes of an example: while the network runs, and of its features.
+    run_bytes = RUN_COPIES * probe.run_bytes
+    layer_bytes = feature_bytes(probe.terms, probe.by_position, n_outputs)
+    general_bytes = probe.general_entries * n_outputs * itemsize
+    example = n_sets * (layer_bytes + general_bytes)
+    n_examples = n1 + (0 if x2 is None else n2)
+    run_size = max(1, min(limits.run_bytes, budget // 4) // max(run_bytes + layer_bytes, 1))
+    scratch = min(limits.scratch_bytes, budget // 8)
+    held = scratch + run_size * run_bytes
+    is_kept = example * n_examples <= (budget - held) // 2
+    is_kept = is_kept and general_bytes * n_examples <= limits.cached_general_bytes
+    held += example * n_examples if is_kept else 0
+    writes_rows = any(
+        name not in probe.by_position and not all(isinstance(use, ExplicitGradient) for use in uses)
+        for name, uses in probe.terms.items()
+    )
+    side = limits.small_tile if is_kept and not writes_rows else limits.large_tile
+    per_example = n_outputs if probe.joint else 1  # rows of the kernel
+    cost = Cost(3 * itemsize * per_example**2, 0 if is_kept else 2 * example, side**2)
+    if budget - held < cost.smallest:
+        least = max(8 * (run_bytes + cost.smallest) // 7, 8 * cost.smallest // 5) + 8
         raise BudgetTooSmall(
             f"one pair of examples with all of its gradients needs {format_memory(least)}, but the memory budget is "
             f"{format_memory(budget)}: give at least memory={least}, or fewer parameters with `params=`."
         )
-    plan = make_plan(size.n1, size.n2, cost, budget, symmetric=x2 is None, kept_bytes=kept)
-    per_pair = pair_cost(probe.terms, way.paired, size) + size.output_pairs * way.general_entries
-    store = Store(x1, x2, kinds, way.at_once, keep)
-    return Job(store, plan, size.n_outputs, size.joint, probe.dtype, work, plan.n_pairs * per_pair)
-
-
-def _written_by_rows(probe: Probe, way: Way) -> bool:
-    return any(
-        name not in way.paired and not all(isinstance(part, Written) for part in parts)
-        for name, parts in probe.terms.items()
+    plan = make_plan(n1, n2, cost, budget, symmetric=x2 is None, kept_bytes=held)
+    plan = replace(  # from examples to rows and columns of the kernel
+        plan,
+        n1=plan.n1 * per_example,
+        n2=plan.n2 * per_example,
+        block1=plan.block1 * per_example,
+        block2=plan.block2 * per_example,
     )
+    first = (probe.features,) if is_kept and probe.features is not None else None
+    probe = replace(probe, terms={}, features=None)  # the tiles need no more of them, and they take memory
+    cache = FeatureCache(x1, x2, partial(compute, probe), run_size, is_kept, first)
+    return {
+        what: TangentTiles(
+            what,
+            plan,
+            partial(_tile_values, cache, probe, pairs, scratch),
+            probe.dtype,
+            x1.device,
+            n_outputs,
+            probe.general,
+            cache,
+        )
+        for what, pairs in parts.items()
+    }
+
+
+def _tile_values(
+    cache: FeatureCache, probe: Probe, pairs: Sequence[tuple[int, int]], scratch: int, tile: Tile
+) -> Float[Tensor, "rows columns"]:
+    """A part of the kernel: the mean over outputs or, for all pairs of outputs, a row for each example and output."""
+    n_outputs = len(probe.outputs)
+    per_example = n_outputs if probe.joint else 1
+    # The examples that the rows and columns belong to; a tile may begin and end inside an example.
+    rows, columns = (slice(s.start // per_example, -(-s.stop // per_example)) for s in (tile.rows, tile.columns))
+    left = cache.rows(rows)
+    right = left if cache.x2 is None and rows == columns else cache.columns(columns)
+    shape = (rows.stop - rows.start) * per_example, (columns.stop - columns.start) * per_example
+    with torch.inference_mode(False), torch.no_grad():
+        kernel = torch.zeros(shape, dtype=probe.dtype, device=cache.x1.device)
+        for i, j in pairs:
+            add_inner_products(kernel, left[i], right[j], joint=probe.joint, scratch=scratch)
+        if not probe.joint:
+            return kernel if n_outputs == 1 else kernel.div_(n_outputs)
+        skipped1, skipped2 = tile.rows.start - rows.start * n_outputs, tile.columns.start - columns.start * n_outputs
+        return kernel[skipped1:, skipped2:][: tile.shape[0], : tile.shape[1]]

@@ -1,7 +1,7 @@
-r"""Convolutions of 3 x 3 with a quarter of the multiplications (Winograd's minimal filtering, F(4 x 4, 3 x 3)).
+r"""3 x 3 convolutions with a quarter of the multiplications (Winograd's minimal filtering, F(4 x 4, 3 x 3)).
 
-Four neighboring results :math:`y_i = \sum_k w_k x_{i+k}` are coefficients of a product of polynomials, and that is
-found from its values at six points: with :math:`V = B^T x`, :math:`U = G w`,
+Four neighboring results :math:`y_i = \sum_k w_k x_{i+k}` are coefficients of a product of polynomials, which is known
+from its values at six points: with :math:`V = B^T x`, :math:`U = G w`,
 
 .. math:: y = A^T (U \odot V), \qquad \partial w = G^T (A \delta \odot V)
 
@@ -15,32 +15,47 @@ results of 64 channels err by 8e-7 of their size (root mean squares), where the 
 1.6e-6 and tiles of 2 x 2 by 2e-7. All entries of :math:`A` and :math:`B` are exact in binary.
 
 Reference: A. Lavin, S. Gray, Fast algorithms for convolutional neural networks, arXiv:1509.09308.
+
+Memory: the points of a block of examples are one array, and a product over channels finds each point in one piece::
+
+    image (batch, channel, y, x)            points (36, image and tile, channel)
+
+    +----+----+---                          point 0:   image 0: tile 0 | tile 1 | ... | image 1: tile 0 | ...
+    |tile|tile|     4 x 4 results each,     point 1:   ...             each tile is a row of d_in numbers
+    +----+----+---  reads 6 x 6 signals     ...
+    |tile|tile|     (they overlap by 2)     point 35:  V[k] (tiles x d_in)  @  U[k] (d_in x d_out)
+
+All 36 products are one ``torch.bmm``. Blocks of examples are small enough that the points stay in the cache between a
+transform and a product, and each thread uses its buffers again for its next block.
 """
 
 from dataclasses import dataclass
 from functools import cache
 from math import ceil
+from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath._loops import POINTS, STEP, from_points, one_thread, side_by_side, to_points, to_windows, use_bits
-from neuralpath.kernels.tangent.geometry import Geometry, Pair
 from neuralpath.kernels.tiling.workspace import large_empty
 
 WINDOW = 3
 DTYPES = (torch.float32, torch.float64)
 
 BLOCK_BYTES = 5 * 2**19
-"""Points of some examples that a thread holds at once: what stays in the caches between a transform and a product."""
+"""Bytes of the points that a thread works on at once: they stay in the cache between a transform and a product."""
 
 TRANSFORM = 32
-"""Multiplications between channels that the transforms of one point of one channel take as long as."""
+"""The transforms of one point of one channel take as long as this many multiplications between channels."""
 
 SLOWER = 1.4
-"""How much longer a multiplication takes in many small products than in torch's own convolution."""
+"""A multiplication in many small products takes this much longer than in torch's own convolution."""
+
+Padding = tuple[int, ...]
 
 _NODES = (0.0, 0.625, -0.625, 1.5, -1.5)
 
@@ -63,7 +78,7 @@ _A, _B, _G = _matrices()
 
 @cache
 def _sparse_rows(name: str, dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """A matrix for the loops: for each row how many entries it has and their columns, and the entries."""
+    """A matrix for the compiled loops: (count, columns of the nonzero entries ...) for each row, and these entries."""
     matrix = {"A": _A, "A.T": _A.T, "B": _B, "G.T": _G.T}[name]
     terms = np.zeros((len(matrix), 6), np.int64)
     factors = np.zeros((len(matrix), 5), torch.empty(0, dtype=dtype).numpy().dtype)
@@ -75,8 +90,8 @@ def _sparse_rows(name: str, dtype: torch.dtype) -> tuple[np.ndarray, np.ndarray]
 
 
 @dataclass(frozen=True, slots=True)
-class _Tiles:
-    """The tiles of a convolution's results."""
+class _TileGrid:
+    """The tiles of 4 x 4 results that cover an image of results."""
 
     height: int
     width: int
@@ -93,155 +108,178 @@ class _Tiles:
     def count(self) -> int:
         return self.down * self.across
 
-    def signals(self, images: Tensor, padding: Pair, room: "_Room") -> Float[Tensor, "point tile channel"]:
-        """V of what went in."""
-        return self._points(images, POINTS, padding, "B", room)
+    def signal_points(self, images: Tensor, padding: Padding, buffer: "_Buffer") -> Float[Tensor, "point tile channel"]:
+        """V: the points of signals. A tile reads 6 x 6 of them, from ``padding`` outside the image on."""
+        return self._points(images, POINTS, padding, "B", buffer)
 
-    def deltas(self, images: Tensor, room: "_Room") -> Float[Tensor, "point tile channel"]:
-        """The points of what came back."""
-        return self._points(images, STEP, (0, 0), "A", room)
+    def delta_points(self, images: Tensor, buffer: "_Buffer") -> Float[Tensor, "point tile channel"]:
+        """The points of deltas, 4 x 4 for each tile."""
+        return self._points(images, STEP, (0, 0), "A", buffer)
 
-    def _points(self, images: Tensor, reach: int, padding: Pair, name: str, room: "_Room") -> Tensor:
-        out = room.shaped(len(images) * self.count, images.shape[1])
-        to_points(
-            out.flatten(1).numpy(), images.numpy(), room.image.numpy(), reach, *padding, self.down, self.across,
-            *_sparse_rows(name, images.dtype),
-        )  # fmt: skip
+    def _points(self, images: Tensor, reach: int, padding: Padding, name: str, buffer: "_Buffer") -> Tensor:
+        out = _shaped(buffer.points, POINTS**2, len(images) * self.count, images.shape[1])
+        matrix = _sparse_rows(name, images.dtype)
+        image = buffer.image.numpy()
+        to_points(out.flatten(1).numpy(), images.numpy(), image, reach, *padding, self.down, self.across, *matrix)
         return out
 
-    def results(self, images: Tensor, points: Float[Tensor, "point tile channel"], room: "_Room") -> None:
-        """Put the results that belong to some points into images."""
-        from_points(
-            images.numpy(), points.flatten(1).numpy(), room.image.numpy(), self.down, self.across,
-            *_sparse_rows("A.T", images.dtype),
-        )  # fmt: skip
+    def write_results(self, images: Tensor, points: Float[Tensor, "point tile channel"], buffer: "_Buffer") -> None:
+        """Write the results that belong to some points into images."""
+        matrix = _sparse_rows("A.T", images.dtype)
+        from_points(images.numpy(), points.flatten(1).numpy(), buffer.image.numpy(), self.down, self.across, *matrix)
 
-    def room(self, n_examples: int, channels: int, like: Tensor) -> "_Room":
-        """Room for so many examples."""
-        image = POINTS + STEP * (self.down - 1), STEP * (self.across + 1) * channels
-        return _Room(
-            like.new_empty(POINTS**2 * n_examples * self.count * channels), like.new_zeros(torch.Size(image).numel())
+    def buffer(self, n_examples: int, channels: int, like: Tensor) -> "_Buffer":
+        """Memory for a transform of some examples."""
+        height, width = POINTS + STEP * (self.down - 1), STEP * (self.across + 1)
+        return _Buffer(
+            like.new_empty(POINTS**2 * n_examples * self.count * channels), like.new_zeros(height * width * channels)
         )
 
-    def at_once(self, channels: int, dtype: torch.dtype, entries: int = 0) -> int:
-        """Examples whose points, with so many channels in all, and points of weights are held at once."""
-        return max(1, BLOCK_BYTES // (POINTS**2 * (self.count * channels + entries) * dtype.itemsize))
+    def block_size(self, block_bytes: int, channels: int, dtype: torch.dtype, weights: int = 0) -> int:
+        """Examples in a block, whose points have this many channels and products of channels in all."""
+        return max(1, block_bytes // (POINTS**2 * (self.count * channels + weights) * dtype.itemsize))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Room:
-    """Memory for one transform: used again and again, since fresh pages cost more than transforms."""
+class _Buffer:
+    """Memory for one transform, reused for each block: fresh pages cost more than the transform."""
 
-    points: Float[Tensor, " number"]  # of some examples
-    image: Float[Tensor, " entry"]  # what all tiles of an image read or give
-
-    def shaped(self, *shape: int) -> Float[Tensor, "point ..."]:
-        """The points of fewer examples too."""
-        return _shaped(self.points, POINTS**2, *shape)
+    points: Float[Tensor, " number"]  # of all examples of a block
+    image: Float[Tensor, " entry"]  # what all tiles of one image read or write
 
 
-def _result_tiles(signal: Tensor, padding: Pair) -> _Tiles:
+def _shaped(memory: Float[Tensor, " number"], *shape: int) -> Tensor:
+    """The front of a buffer in some shape; the last block may have fewer examples than the others."""
+    return memory[: torch.Size(shape).numel()].view(shape)
+
+
+def _result_grid(signal: Tensor, padding: Padding) -> _TileGrid:
     height, width = (size + 2 * pad - WINDOW + 1 for size, pad in zip(signal.shape[2:], padding, strict=True))
-    return _Tiles(height, width)
+    return _TileGrid(height, width)
 
 
-def serves(signal: Tensor, d_out: int, geometry: Geometry) -> bool:
-    """Whether this module takes a convolution, and is expected to be faster than torch.
+def is_faster(signal: Tensor, d_out: int, padding: Padding) -> bool:
+    """Whether this module can compute a 3 x 3 convolution of stride 1, and is expected to be faster than torch.
 
-    Single or double precision in main memory, with numba on; stride, dilation and groups of 1.
+    It takes single and double precision on the CPU, with numba on.
     """
-    g = geometry
-    plain = g.window == (WINDOW, WINDOW) and g.stride == g.dilation == (1, 1) and g.groups == 1
-    if not plain or max(g.padding) >= WINDOW or signal.device.type != "cpu" or signal.dtype not in DTYPES:
+    if max(padding) >= WINDOW or signal.device.type != "cpu" or signal.dtype not in DTYPES:
         return False
-    tiles = _result_tiles(signal, g.padding)
-    return use_bits() and min(tiles.height, tiles.width) >= 1 and _is_cheaper(tiles, signal.shape[1], d_out)
+    grid = _result_grid(signal, padding)
+    return min(grid.height, grid.width) >= 1 and _is_cheaper(grid, signal.shape[1], d_out) and use_bits()
 
 
-def _is_cheaper(tiles: _Tiles, d_in: int, d_out: int) -> bool:
-    plain = WINDOW**2 * tiles.height * tiles.width * d_in * d_out
-    return SLOWER * _cost(tiles.count, d_in, d_out) < plain
+def _is_cheaper(grid: _TileGrid, d_in: int, d_out: int) -> bool:
+    direct = WINDOW**2 * grid.height * grid.width * d_in * d_out
+    return SLOWER * _cost(grid.count, d_in, d_out) < direct
 
 
 def _cost(n_tiles: int, d_in: int, d_out: int) -> int:
-    """Multiplications for an example, or as many as its transforms take as long as."""
+    """Multiplications for an example; the transforms count as the multiplications that take as long."""
     return POINTS**2 * n_tiles * (d_in * d_out + TRANSFORM * (d_in + d_out))
 
 
-def weight_gradient_cost(signal: Tensor, d_out: int, geometry: Geometry) -> int:
+def weight_gradient_cost(signal: Tensor, d_out: int, padding: Padding) -> int:
     """Multiplications of ``weight_gradients`` for one example."""
-    return _cost(_result_tiles(signal, geometry.padding).count, signal.shape[1], d_out)
+    return _cost(_result_grid(signal, padding).count, signal.shape[1], d_out)
+
+
+class _Convolution(torch.autograd.Function):
+    """A convolution with a gradient by its signal, and none by its weight."""
+
+    @staticmethod
+    def forward(ctx: Any, signal: Tensor, weight: Tensor, padding: Padding) -> Tensor:
+        ctx.save_for_backward(weight)
+        ctx.padding = padding
+        return convolved(signal, weight, padding)
+
+    @staticmethod
+    def backward(ctx: Any, delta: Tensor) -> tuple[Tensor, None, None]:
+        (weight,) = ctx.saved_tensors
+        if torch.is_grad_enabled():  # a network that differentiates itself: torch's own can be differentiated again
+            return F.conv_transpose2d(delta, weight, padding=ctx.padding), None, None
+        return signal_gradients(delta, weight, ctx.padding), None, None
+
+
+def convolution(signal: Tensor, weight: Tensor, padding: Padding) -> Tensor:
+    """The convolution of a batch, for autograd, with a gradient by ``signal`` alone."""
+    out: Tensor = _Convolution.apply(signal, weight, padding)
+    return out
 
 
 def convolved(
-    signal: Float[Tensor, "batch d_in _y _x"], weight: Float[Tensor, "d_out d_in 3 3"], padding: Pair
+    signal: Float[Tensor, "batch d_in _y _x"],
+    weight: Float[Tensor, "d_out d_in 3 3"],
+    padding: Padding,
+    *,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Float[Tensor, "batch d_out _v _u"]:
     """The convolution of a batch.
 
     Cost: 9/4 multiplications for each result and input channel, where 4 divides height and width.
     """
-    tiles = _result_tiles(signal, padding)
+    grid = _result_grid(signal, padding)
     d_out, d_in = weight.shape[:2]
     with one_thread():
-        filters = _filters(weight.detach()).to(signal.dtype)
+        filters = _filter_points(weight.detach()).to(signal.dtype)
     images = signal.detach().contiguous()
-    out = large_empty((len(images), d_out, tiles.height, tiles.width), images.dtype, images.device)
-    step = min(len(images), tiles.at_once(d_in + d_out, signal.dtype))
+    out = large_empty((len(images), d_out, grid.height, grid.width), images.dtype, images.device)
+    step = min(len(images), grid.block_size(block_bytes, d_in + d_out, signal.dtype))
 
-    def rooms() -> tuple[_Room, ...]:
-        return tuple(tiles.room(step, channels, images) for channels in (d_in, d_out))
+    def buffers() -> tuple[_Buffer, ...]:
+        return tuple(grid.buffer(step, channels, images) for channels in (d_in, d_out))
 
-    def run(some: slice, into: _Room, back: _Room) -> None:
-        points = tiles.signals(images[some], padding, into)
-        products = back.shaped(points.shape[1], d_out)
+    def run(block: slice, signals: _Buffer, results: _Buffer) -> None:
+        points = grid.signal_points(images[block], padding, signals)
+        products = _shaped(results.points, POINTS**2, points.shape[1], d_out)
         torch.bmm(points, filters, out=products)
-        tiles.results(out[some], products, back)
+        grid.write_results(out[block], products, results)
 
-    side_by_side(run, len(images), step, rooms)
+    side_by_side(run, len(images), step, buffers)
     return out
 
 
-def _filters(weight: Float[Tensor, "d_out d_in 3 3"]) -> Float[Tensor, "point d_in d_out"]:
-    """U, in double precision: what is rounded here would be seen in all results."""
+def _filter_points(weight: Float[Tensor, "d_out d_in 3 3"]) -> Float[Tensor, "point d_in d_out"]:
+    """U, in double precision: an error here would appear in all results."""
     windows = weight.double().permute(2, 3, 1, 0)
     return (torch.from_numpy(np.kron(_G, _G)) @ windows.reshape(WINDOW**2, -1)).unflatten(1, windows.shape[2:])
 
 
 def signal_gradients(
-    delta: Float[Tensor, "batch d_out _v _u"], weight: Float[Tensor, "d_out d_in 3 3"], padding: Pair
+    delta: Float[Tensor, "batch d_out _v _u"], weight: Float[Tensor, "d_out d_in 3 3"], padding: Padding
 ) -> Float[Tensor, "batch d_in _y _x"]:
-    """What comes back through a convolution: another one, with the window turned round."""
-    turned = weight.flip(2, 3).transpose(0, 1)
-    return convolved(delta, turned, tuple(WINDOW - 1 - pad for pad in padding))
+    """The gradient by the signal: another convolution, with the window rotated by 180 degrees."""
+    rotated = weight.flip(2, 3).transpose(0, 1)
+    return convolved(delta, rotated, tuple(WINDOW - 1 - pad for pad in padding))
 
 
 def weight_gradients(
-    signal: Float[Tensor, "batch d_in _y _x"], delta: Float[Tensor, "batch output d_out _v _u"], padding: Pair
+    signal: Float[Tensor, "batch d_in _y _x"],
+    delta: Float[Tensor, "batch output d_out _v _u"],
+    padding: Padding,
+    *,
+    block_bytes: int = BLOCK_BYTES,
 ) -> Float[Tensor, "batch output entry"]:
-    """Each example's gradients by the weight, for what went in and what came back; entries by (window, out, in)."""
+    """Each example's gradients by the weight, with the entries in the order (window, d_out, d_in)."""
     n, n_outputs, d_out = delta.shape[:3]
-    tiles, d_in = _Tiles(*delta.shape[3:]), signal.shape[1]
+    grid, d_in = _TileGrid(*delta.shape[3:]), signal.shape[1]
     out = large_empty((n_outputs, n, WINDOW**2, d_out * d_in), delta.dtype, delta.device)
-    step = min(n, tiles.at_once(d_in + d_out, signal.dtype, d_in * d_out))
+    step = min(n, grid.block_size(block_bytes, d_in + d_out, signal.dtype, d_in * d_out))
     images = signal.detach().contiguous()
 
-    def rooms() -> tuple[_Room, _Room, Tensor]:
-        signals, deltas = (tiles.room(step, channels, images) for channels in (d_in, d_out))
+    def buffers() -> tuple[_Buffer, _Buffer, Tensor]:
+        signals, deltas = (grid.buffer(step, channels, images) for channels in (d_in, d_out))
         return signals, deltas, images.new_empty(POINTS**2 * step * d_out * d_in)
 
-    def run(some: slice, signals: _Room, deltas: _Room, product_room: Tensor) -> None:
-        into = tiles.signals(images[some], padding, signals).view(-1, tiles.count, d_in)
-        products = _shaped(product_room, len(into), d_out, d_in)
+    def run(block: slice, signals: _Buffer, deltas: _Buffer, memory: Tensor) -> None:
+        # A product for each point and example, (36 * example, d_out, d_in): a weight's gradient sums over tiles.
+        v = grid.signal_points(images[block], padding, signals).view(-1, grid.count, d_in)
+        products = _shaped(memory, len(v), d_out, d_in)
         for o in range(n_outputs):
-            back = tiles.deltas(delta[some, o].contiguous(), deltas).view(-1, tiles.count, d_out)
-            torch.bmm(back.mT, into, out=products)
+            points = grid.delta_points(delta[block, o].contiguous(), deltas).view(-1, grid.count, d_out)
+            torch.bmm(points.mT, v, out=products)
             by_point = products.view(POINTS**2, -1, d_out * d_in)
-            to_windows(out[o, some].numpy(), by_point.numpy(), *_sparse_rows("G.T", signal.dtype))
+            to_windows(out[o, block].numpy(), by_point.numpy(), *_sparse_rows("G.T", signal.dtype))
 
-    side_by_side(run, n, step, rooms)
+    side_by_side(run, n, step, buffers)
     return out.transpose(0, 1).flatten(2)
-
-
-def _shaped(memory: Float[Tensor, " number"], *shape: int) -> Tensor:
-    """The front of a run of memory in some shape."""
-    return memory[: torch.Size(shape).numel()].view(shape)
