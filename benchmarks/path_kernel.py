@@ -171,22 +171,22 @@ MEMORY = {
     "dense chain, 20,000 x 784, tiles": """
 x = torch.rand(20000, 784)
 graph = npath.trace(npath.nets.FC(784, 128, 6), x[:1])
-tiles = npath.path_kernel_tiles
+kernel = npath.PathKernel(graph)
 """,
     "image chain, GCONV 32x32, 64 images": """
 x = torch.rand(64, 3, 32, 32)
 graph = npath.trace(npath.nets.GCONV((3, 32, 32), 10), x[:1])
-tiles = npath.path_kernel_tiles
+kernel = npath.PathKernel(graph)
 """,
     "any graph, GCONV 32x32 with biases, 8 images": """
 conv = lambda i, o: torch.nn.Sequential(torch.nn.Conv2d(i, o, 3, padding=1), torch.nn.ReLU())
 head = [torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), torch.nn.Linear(64, 10)]
 x = torch.rand(8, 3, 32, 32)
 graph = npath.trace(torch.nn.Sequential(conv(3, 64), conv(64, 64), conv(64, 64), *head), x[:1])
-tiles = npath.expected_tangent_kernel_tiles
+kernel = npath.ExpectedTangentKernel(graph)
 """,
 }
-MEMORY_WARM_UP = "for _ in tiles(graph, x[:2]): pass"
+MEMORY_WARM_UP = "for _ in kernel.tiles(x[:2]): pass"
 
 
 def memory() -> dict:
@@ -194,7 +194,7 @@ def memory() -> dict:
     rows = []
     for what, setup in MEMORY.items():
         for budget in (2**27, 2**28):
-            work = f"for _ in tiles(graph, x, memory={budget}): pass"
+            work = f"for _ in kernel.tiles(x, memory={budget}): pass"
             used = measure.peak_memory(setup + MEMORY_WARM_UP, work)
             rows.append({"what": what, "budget": budget, "peak": used})
             print(f"{what}: budget {budget / 2**20:.0f} MiB, peak {used / 2**20:.0f} MiB")
@@ -208,7 +208,7 @@ def mnist(folder: str, budget: int = 8 * 2**30) -> dict:
     graph = npath.trace(npath.nets.FC((1, 28, 28), 128, 6, generator=generator), x[:1])
     begun = time.perf_counter()
     trace = total = 0.0
-    for tile, values in npath.path_kernel_tiles(graph, x, normalize=True, memory=budget):
+    for tile, values in npath.PathKernel(graph, normalize=True).tiles(x, memory=budget):
         same = tile.rows == tile.columns
         trace += values.diagonal().double().sum().item() if same else 0.0
         total += values.double().sum().item() * (1 if same else 2)

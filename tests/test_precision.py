@@ -68,7 +68,7 @@ def test_autocast_changes_no_number(quantity, network):
 def test_tiles_are_exact_whenever_they_are_asked_for():
     x = torch.randn(9, 5)
     graph = npath.trace(nets.FC(5, width=16, depth=3), x[:1])
-    tiles = npath.path_kernel_tiles(graph, x)
+    tiles = npath.PathKernel(graph).tiles(x)
     expected = torch.cat([values for _, values in tiles])
     with torch.autocast("cpu", torch.bfloat16):
         assert torch.equal(torch.cat([values for _, values in tiles]), expected)

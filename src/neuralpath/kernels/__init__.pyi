@@ -15,6 +15,7 @@ from .diagnostics import (
     spectrum as spectrum,
 )
 from .dynamics import KernelDynamics as KernelDynamics, Steps as Steps
+from .kernel import Kernel as Kernel, LinearKernel as LinearKernel
 from .limit.limit_kernel import (
     limit_output_kernel as limit_output_kernel,
     limit_output_kernel_tiles as limit_output_kernel_tiles,
@@ -31,10 +32,10 @@ from .limit.limit_parts import (
 from .limit.quadrature import ByQuadrature as ByQuadrature
 from .named_kernels import named_tiles as named_tiles
 from .path.path_kernel import (
+    ExpectedTangentKernel as ExpectedTangentKernel,
+    PathKernel as PathKernel,
     expected_tangent_kernel as expected_tangent_kernel,
-    expected_tangent_kernel_tiles as expected_tangent_kernel_tiles,
     path_kernel as path_kernel,
-    path_kernel_tiles as path_kernel_tiles,
 )
 from .path.variances import FanVariance as FanVariance
 from .random_values import random_weights as random_weights, value_kernel as value_kernel

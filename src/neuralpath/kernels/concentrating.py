@@ -131,7 +131,7 @@ def printed_variance_bound(input_size: int, width: int, depth: int, weight_varia
     .. math:: d_{in}^2 \sigma^{4(d-1)} \max\{d^2 w^{2(d-2)+1}, d^3 w^{2(d-2)}\}
 
     Symbols: :math:`d_{in}, w, d, \sigma^2` are ``input_size``, ``width``, ``depth`` and ``weight_variance``. For open
-    gates and inputs of squared norm :math:`d_{in}` it is :math:`\max\{1/w, d/w^2\}` times the square of the expectation.
+    gates and inputs of squared norm :math:`d_{in}` it is :math:`\max\{1/w, d/w^2\}` times the squared expectation.
 
     **It is no bound**: its dependence on the depth is wrong (erratum E13), since the relative variance grows as
     :math:`d / w`. It is here to be shown beside what is measured.

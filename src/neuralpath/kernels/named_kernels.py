@@ -7,29 +7,23 @@ from typing import Literal, get_args
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralpath._checks import check_batch, describe
-from neuralpath._memory import memory_budget
+from neuralpath._checks import describe
 from neuralpath.graph import PathGraph, trace
+from neuralpath.kernels.kernel import LinearKernel
 from neuralpath.kernels.limit.limit_kernel import (
     limit_output_kernel_tiles,
     limit_path_kernel_tiles,
     limit_tangent_kernel_tiles,
 )
-from neuralpath.kernels.path.path_kernel import expected_tangent_kernel_tiles, path_kernel_tiles
+from neuralpath.kernels.path.path_kernel import ExpectedTangentKernel, PathKernel
 from neuralpath.kernels.tangent.tangent_kernel import TangentKernel
-from neuralpath.kernels.tiling.plan import Cost, Tile, make_plan
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
 
 KernelName = Literal["path", "expected-tangent", "tangent", "limit-tangent", "limit-output", "limit-path", "linear"]
 
 KERNEL_NAMES: tuple[str, ...] = get_args(KernelName)
 
-GRAM_SIDE = 1024
-"""Rows of a tile of the linear kernel: the product of matrices runs at full speed."""
-
 _OF_A_GRAPH: dict[str, Callable[..., TiledKernel]] = {
-    "path": path_kernel_tiles,
-    "expected-tangent": expected_tangent_kernel_tiles,
     "limit-tangent": limit_tangent_kernel_tiles,
     "limit-output": limit_output_kernel_tiles,
     "limit-path": limit_path_kernel_tiles,
@@ -62,7 +56,7 @@ def named_tiles(
     """
     check_kernel_name(name, normalize=normalize)
     if name == "linear":
-        return linear_kernel_tiles(x1, x2, memory=memory)
+        return LinearKernel().tiles(x1, x2, memory=memory)
     if name == "tangent":
         if not isinstance(model, nn.Module):
             raise TypeError(f"the kernel 'tangent' differentiates a model: give an nn.Module, got {describe(model)}.")
@@ -71,7 +65,9 @@ def named_tiles(
         raise TypeError(f"the kernel {name!r} is that of an nn.Module or a PathGraph, got {describe(model)}.")
     graph = model if isinstance(model, PathGraph) else trace(model, x1[:1])
     if name == "path":
-        return path_kernel_tiles(graph, x1, x2, memory=memory, normalize=normalize)
+        return PathKernel(graph, normalize=normalize).tiles(x1, x2, memory=memory)
+    if name == "expected-tangent":
+        return ExpectedTangentKernel(graph).tiles(x1, x2, memory=memory)
     return _OF_A_GRAPH[name](graph, x1, x2, memory=memory)
 
 
@@ -83,27 +79,3 @@ def check_kernel_name(name: object, *, normalize: bool = False) -> None:
         raise ValueError(f"no kernel is called {name!r}; there are {', '.join(KERNEL_NAMES)}.{hint}")
     if normalize and name != "path":
         raise ValueError(f"normalizing is for the kernel 'path'; the kernel {name!r} has a scale of its own.")
-
-
-def linear_kernel_tiles(
-    x1: Float[Tensor, "batch1 *shape"], x2: Float[Tensor, "batch2 *shape"] | None = None, *, memory: int | None = None
-) -> TiledKernel:
-    """Inner products of the flattened inputs, as tiles; with ``x2=None`` only those on and above the diagonal."""
-    shape = tuple(x1.shape[1:]) if isinstance(x1, Tensor) else ()
-    check_batch("x1", x1, shape)
-    if x2 is not None:
-        check_batch("x2", x2, shape)
-        if x2.dtype != x1.dtype or x2.device != x1.device:
-            raise ValueError(
-                f"`x1` and `x2` must have one dtype and device, got {x1.dtype} on {x1.device} and "
-                f"{x2.dtype} on {x2.device}."
-            )
-    first = x1.detach().flatten(1) if x1.ndim > 1 else x1.detach()[:, None]
-    second = first if x2 is None else x2.detach().reshape(len(x2), -1)
-
-    def tile_of(tile: Tile) -> Float[Tensor, "rows columns"]:
-        return first[tile.rows] @ second[tile.columns].T
-
-    cost = Cost(2 * x1.element_size(), 0, GRAM_SIDE**2)
-    plan = make_plan(len(first), len(second), cost, memory_budget(memory), symmetric=x2 is None)
-    return TiledKernel("linear kernel", plan, tile_of, x1.dtype, x1.device)

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from neuralpath._loops import overlaps
 from neuralpath._memory import memory_budget
 from neuralpath.graph import PathGraph, as_graph, check_input, chosen_output
-from neuralpath.kernels import Cost, Plan, Tile, dense_chain, make_plan, path_kernel_tiles, refuse_overflow
+from neuralpath.kernels import Cost, PathKernel, Plan, Tile, dense_chain, make_plan, refuse_overflow
 from neuralpath.paths.counts import log_active_paths, log_shared_paths
 
 By = Literal["kernel", "gates", "paths", "input"]
 
-SELF_BLOCK = {True: 32, False: 4}
-"""Examples whose kernel with themselves is computed at once: more of a dense chain, where a call costs most."""
+SELF_BLOCK = 4
+"""Examples whose counts with themselves are computed together."""
 
 PAIRS = 2**20
 """Pairs of a tile, at most."""
@@ -122,25 +122,13 @@ def _largest(tiles: Scores, n_queries: int, k: int) -> tuple[Int64[Tensor, "quer
 
 
 def _cosines(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalize: bool, budget: int) -> Scores:
-    lengths1, lengths2 = (_lengths(graph, x, normalize, budget) for x in (x_query, x_train))
-    for tile, values in path_kernel_tiles(graph, x_query, x_train, normalize=normalize, memory=budget):
+    kernel = PathKernel(graph, normalize=normalize)
+    lengths1, lengths2 = (kernel.diagonal(x, memory=budget).clamp(min=0).sqrt() for x in (x_query, x_train))
+    for tile, values in kernel.tiles(x_query, x_train, memory=budget):
         refuse_overflow(values, "path kernel", "use `normalize=True`, or give the inputs in float64")
         # One after the other: a product of lengths may pass the range of the dtype.
         scores = values / lengths1[tile.rows, None] / lengths2[None, tile.columns]
         yield tile, torch.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0)
-
-
-def _lengths(graph: PathGraph, x: Tensor, normalize: bool, budget: int) -> Float[Tensor, " batch"]:
-    """The length of each example's path features."""
-    tiles = path_kernel_tiles(graph, x, normalize=normalize, memory=budget)
-    side = min(SELF_BLOCK[dense_chain(graph) is not None], tiles.plan.block1)
-    parts = []
-    for start in range(0, len(x), side):
-        some = slice(start, min(start + side, len(x)))
-        parts.append(tiles.values(Tile(some, some)).diagonal().clone())
-    squares = torch.cat(parts)
-    refuse_overflow(squares[None], "path kernel", "use `normalize=True`, or give the inputs in float64")
-    return squares.clamp(min=0).sqrt()
 
 
 def _shared(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalized: bool, output: int, budget: int) -> Scores:
@@ -172,8 +160,8 @@ def _own_counts(
         return total
     if is_hard:
         return log_active_paths(graph, x, outputs=output).double()
-    side = SELF_BLOCK[False]
-    return torch.cat([log_shared_paths(graph, some, outputs=output).diagonal() for some in x.split(side)]).double()
+    parts = [log_shared_paths(graph, part, outputs=output).diagonal() for part in x.split(SELF_BLOCK)]
+    return torch.cat(parts).double()
 
 
 def _chain_counts(

@@ -8,7 +8,8 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath._loops import PackedLayers, Words, multiply_by_overlaps, use_bits
-from neuralpath.graph import Gates, PathGraph, nodes as n
+from neuralpath.graph import CHUNK_BYTES, PathGraph, nodes as n
+from neuralpath.kernels.path.reading import Batch
 from neuralpath.kernels.tiling.plan import Cost, Tile
 
 EXAMPLES = 4096
@@ -26,33 +27,26 @@ class DenseChain:
     linear_nodes: tuple[n.LinearNode, ...]
     gates: tuple[n.GateNode, ...]
 
-    def prepared(
-        self,
-        x1: Tensor,
-        x2: Tensor | None,
-        gates1: Gates | None,
-        gates2: Gates | None,
-        variances: Mapping[str, float],
-    ) -> "ChainJob | None":
-        """The work packed for a kernel, or ``None`` where bits cannot be used (other gates, dtype or device)."""
-        if x1.dtype not in (torch.float32, torch.float64):
+    def packed(self, batch1: Batch, batch2: Batch | None, variances: Mapping[str, float]) -> "PackedChain | None":
+        """The inputs and packed gates of both batches; None where bits cannot be used (other gates, dtype, device)."""
+        if batch1.x.dtype not in (torch.float32, torch.float64):
             return None
-        rows = self._packed(x1, gates1)
-        columns = rows if x2 is None else self._packed(x2, gates2)
+        rows = self._packed_gates(batch1)
+        columns = rows if batch2 is None else self._packed_gates(batch2)
         if rows is None or columns is None:
             return None
         # The first variance scales the Gram matrix, each other one the overlap in front of its layer.
         first, *others = (variances[linear.name] for linear in self.linear_nodes)
-        inputs = x1.flatten(1)
-        return ChainJob(inputs, inputs if x2 is None else x2.flatten(1), rows, columns, first, tuple(others))
+        x1 = batch1.x.flatten(1)
+        x2 = x1 if batch2 is None else batch2.x.flatten(1)
+        return PackedChain(x1, x2, rows, columns, first, tuple(others))
 
-    def _packed(self, x: Tensor, gates: Gates | None) -> PackedLayers | None:
+    def _packed_gates(self, batch: Batch) -> PackedLayers | None:
         """Gates computed and packed some examples at a time: unpacked they need far more memory."""
         parts = []
-        for start in range(0, len(x), EXAMPLES):
-            some = slice(start, start + EXAMPLES)
-            part = self.graph.gates(x[some]) if gates is None else gates.batch(some)
-            layers = tuple(part.layers.values())
+        for start in range(0, len(batch.x), EXAMPLES):
+            rows = slice(start, start + EXAMPLES)
+            layers = tuple(batch.part(rows, self.graph, CHUNK_BYTES).gates.layers.values())
             if not use_bits(*layers):
                 return None
             parts.append(PackedLayers.of(layers))
@@ -60,7 +54,7 @@ class DenseChain:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ChainJob:
+class PackedChain:
     """Inputs and packed gates of a fully connected network, ready for tiles."""
 
     x1: Float[Tensor, "batch1 d_in"]

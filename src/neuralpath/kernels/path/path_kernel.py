@@ -1,21 +1,189 @@
-"""The neural path kernel and the expected tangent kernel of any graph."""
+"""The neural path kernel (NPK) and the expected tangent kernel of any network."""
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
+from dataclasses import KW_ONLY, dataclass
 
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralpath._checks import check_number
 from neuralpath._memory import memory_budget
-from neuralpath.graph import Gates, PathGraph, nodes as n, refuse_tied
-from neuralpath.kernels.path.path_tiles import make_job, tiled
+from neuralpath._precision import without_autocast
+from neuralpath.graph import Gates, PathGraph, check_gates, check_input, nodes as n, refuse_tied
+from neuralpath.kernels.kernel import GraphKernel, check_same_kind
+from neuralpath.kernels.path.pair_tiles import pair_tiles
+from neuralpath.kernels.path.reading import Batch, WeightMoments
 from neuralpath.kernels.path.variances import FanVariance, Variance, weight_variances
-from neuralpath.kernels.tiling.tiled_kernel import TiledKernel, refuse_overflow
+from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
+
+
+class GatedPairKernel(GraphKernel):
+    """A kernel of a network with fixed gates, which may replace the gates of the inputs."""
+
+    @abstractmethod
+    def _tiles(self, graph: PathGraph, batch1: Batch, batch2: Batch | None, budget: int) -> TiledKernel:
+        """The tiles, for arguments that are checked."""
+
+    @without_autocast()
+    def tiles(
+        self,
+        x1: Float[Tensor, "batch1 *shape"],
+        x2: Float[Tensor, "batch2 *shape"] | None = None,
+        *,
+        gates1: Gates | None = None,
+        gates2: Gates | None = None,
+        memory: int | None = None,
+    ) -> TiledKernel:
+        """The kernel matrix as tiles that are computed on demand, for kernels beyond memory.
+
+        Args:
+            x1: Examples of the rows.
+            x2: Examples of the columns; None: the same batch, and only tiles on and above the diagonal.
+            gates1: Gates that replace those of `x1`.
+            gates2: Gates that replace those of `x2`.
+            memory: Budget in bytes for the computation; None: half of the free memory.
+
+        """
+        graph, budget = self.graph(x1), memory_budget(memory)
+        check_input("x1", x1, graph)
+        if x2 is not None:
+            check_input("x2", x2, graph)
+            check_same_kind(x1, x2)
+            if (gates1 is None) != (gates2 is None):
+                raise ValueError("`gates1` and `gates2` replace the gates of `x1` and `x2`: give both or neither.")
+        elif gates2 is not None:
+            raise ValueError("`gates2` are the gates of `x2`, which is missing.")
+        if gates1 is not None:
+            check_gates("gates1", gates1, graph, len(x1))
+        if gates2 is not None and x2 is not None:
+            check_gates("gates2", gates2, graph, len(x2))
+        batch2 = None if x2 is None else Batch(x2.detach(), gates2)
+        return self._tiles(graph, Batch(x1.detach(), gates1), batch2, budget)
+
+    def __call__(
+        self,
+        x1: Float[Tensor, "batch1 *shape"],
+        x2: Float[Tensor, "batch2 *shape"] | None = None,
+        *,
+        gates1: Gates | None = None,
+        gates2: Gates | None = None,
+        memory: int | None = None,
+        progress: bool | None = None,
+    ) -> Float[Tensor, "batch1 batch2"]:
+        """The kernel matrix of two batches, or of one batch with itself.
+
+        Args:
+            x1: Examples of the rows.
+            x2: Examples of the columns; None: the same batch.
+            gates1: Gates that replace those of `x1`.
+            gates2: Gates that replace those of `x2`.
+            memory: Budget in bytes for the computation; None: half of the free memory.
+            progress: Whether to show a progress bar; None: on a terminal, for long computations.
+
+        """
+        return self.tiles(x1, x2, gates1=gates1, gates2=gates2, memory=memory).filled(progress)
+
+
+@dataclass(frozen=True, eq=False)
+class PathKernel(GatedPairKernel):
+    r"""The neural path kernel (NPK) of a network: inner products of path features, without enumerating paths.
+
+    .. math:: H(x, x') = \langle \phi_x, \phi_{x'} \rangle = E[\hat y(x) \hat y(x')]
+
+    The first form sums over bundles of paths with the same weights. The second form, with every weight and bias an
+    independent random sign and the gates fixed, holds for every network. For several outputs it is their mean. For a
+    bias-free fully connected network it is :math:`\langle x, x' \rangle \prod_l \langle G_l, G_l' \rangle`.
+
+    Reference: P1 lemma 2.1, P2 lemmas 4.1 to 4.3; Theory, "The neural path kernel". Constants are part of the features.
+    Cost: for a fully connected network, one population count of each pair's gates; for convolutions, a few matrices
+    over pairs of positions for each pair of examples, in tiles within the memory budget.
+
+    Args:
+        network: A module, or its graph from `trace`. A module is traced on the first example.
+        normalize: Divide every linear node by its fan-in. This keeps the kernels of deep networks in range.
+        unit_scales: Set all scale factors, such as those of batch norm, to 1.
+
+    Raises:
+        ValueError: Inputs or gates do not fit the network, weights are tied, or activations are not gates.
+
+    >>> import torch, neuralpath as npath
+    >>> x = torch.randn(5, 3)
+    >>> kernel = npath.PathKernel(npath.nets.FC(3, width=8, depth=3))
+    >>> [tuple(values.shape) for tile, values in kernel.tiles(x)]
+    [(5, 5)]
+
+    """
+
+    network: nn.Module | PathGraph
+    _: KW_ONLY
+    normalize: bool = False
+    unit_scales: bool = False
+
+    def _tiles(self, graph: PathGraph, batch1: Batch, batch2: Batch | None, budget: int) -> TiledKernel:
+        refuse_tied(graph, "the path kernel")
+        variances = weight_variances(graph, FanVariance(1.0) if self.normalize else 1.0)
+        weights = WeightMoments(variances, bias_variance=1.0, unit_scales=self.unit_scales)
+        hint = "give the inputs in float64"
+        hint = hint if self.normalize else f"use `normalize=True`, or {hint}"
+        return pair_tiles("path kernel", graph, batch1, batch2, weights, budget, overflow_hint=hint)
+
+
+@dataclass(frozen=True, eq=False)
+class ExpectedTangentKernel(GatedPairKernel):
+    r"""The expectation of the value tangent kernel over random value weights, exact at every width.
+
+    .. math:: E[K^V] = \sum_m \frac{\partial N}{\partial \sigma_m^2} + \sum_b \frac{\partial N}{\partial \sigma_b^2},
+        \quad N(\sigma^2) = E[\hat y(x) \hat y(x')]
+
+    The gates are fixed. The value weights are independent of the gates and between nodes; within a node they are
+    uncorrelated, with mean 0 and one variance, of any distribution. The theorems of the papers are special cases:
+    :math:`d \sigma^{2(d-1)} H` for a fully connected network (P1 theorem 5.1), and the convolutional and residual forms
+    of P2 theorem 5.1. Batch-norm gains and PReLU slopes count as constants. All other weights count as trained, also
+    those that are frozen or detached.
+
+    Cost: that of the path kernel for a chain without biases, about twice as much with biases or skip connections.
+
+    Args:
+        network: A module, or its graph from `trace`. A module is traced on the first example.
+        weight_variance: Variance of the weights: one number for all linear nodes, a rule such as `FanVariance(2.0)`
+            (2 / fan-in), or a number for each linear node by its name.
+        bias_variance: Variance of the biases, whose gradient counts even at 0.
+
+    Raises:
+        ValueError: A variance is not positive, or as for `PathKernel`.
+        TypeError: A variance is not a number.
+
+    >>> import torch, neuralpath as npath
+    >>> x = torch.randn(3, 4, dtype=torch.float64)
+    >>> network = npath.nets.FC(4, width=8, depth=3).double()
+    >>> expected = npath.ExpectedTangentKernel(network, weight_variance=0.25)(x)
+    >>> bool(torch.allclose(expected, 3 * 0.25**2 * npath.PathKernel(network)(x)))  # d * variance^(d - 1) * H
+    True
+
+    """
+
+    network: nn.Module | PathGraph
+    _: KW_ONLY
+    weight_variance: Variance = FanVariance(2.0)  # noqa: RUF009  (frozen)
+    bias_variance: float = 0.0
+
+    def _tiles(self, graph: PathGraph, batch1: Batch, batch2: Batch | None, budget: int) -> TiledKernel:
+        refuse_tied(graph, "the expected tangent kernel")
+        bias_variance = check_number("bias_variance", self.bias_variance, or_zero=True)
+        variances = weight_variances(graph, self.weight_variance)
+        degree = _sum_of_log_derivatives(graph, variances)
+        weights = WeightMoments(variances, bias_variance, unit_scales=False)
+        hint = "use smaller variances, or give the inputs in float64"
+        return pair_tiles(
+            "expected tangent kernel", graph, batch1, batch2, weights, budget,
+            overflow_hint=hint, derivative=degree is None, factor=1.0 if degree is None else degree,
+        )  # fmt: skip
 
 
 def path_kernel(
-    graph: PathGraph,
+    network: nn.Module | PathGraph,
     x1: Float[Tensor, "batch1 *shape"],
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
@@ -26,27 +194,18 @@ def path_kernel(
     memory: int | None = None,
     progress: bool | None = None,
 ) -> Float[Tensor, "batch1 batch2"]:
-    r"""The neural path kernel: inner products of the path features of two batches, exactly, without listing a path.
+    r"""The neural path kernel (NPK) of a network, as a matrix; `PathKernel` has its definition, cost and errors.
 
-    .. math:: H(x, x') = \langle \phi_x, \phi_{x'} \rangle = E[\hat y(x) \hat y(x')]
-
-    over bundles of paths with the same weights; the second form, with every weight and bias an independent random
-    sign and the gates held fixed, holds for every graph. For several outputs their mean (behind a dense layer all
-    are equal). For a bias-free fully connected network it is :math:`\langle x, x' \rangle \prod_l \langle G_l, G_l'
-    \rangle`.
-
-    ``gates1``, ``gates2`` replace the gates that the inputs open, so that any input, such as all ones, can be combined
-    with any gates. ``normalize`` divides every linear node by its fan-in, and so keeps deep networks in range.
-    ``unit_scales`` sets all scales to 1. ``memory`` is a budget in bytes (default: half of what is free);
-    ``progress`` shows a bar, or not (default: on a terminal, for long work).
-
-    Reference: P1 lemma 2.1, P2 lemmas 4.1 to 4.3; Theory, "The neural path kernel". Constants are counted in
-    the features.
-    Cost: for a fully connected network a population count of each pair's gates; with space, a few matrices over
-    pairs of positions for each pair of inputs, in tiles under the budget.
-    Raises: ValueError for inputs or gates that do not fit, tied weights or activations that are not gates;
-    OverflowError where the result passes the range of the dtype; BudgetTooSmall where one pair needs more than the
-    budget.
+    Args:
+        network: A module, or its graph from `trace`. A module is traced on the first example.
+        x1: Examples of the rows.
+        x2: Examples of the columns; None: the same batch.
+        gates1: Gates that replace those of `x1`. Any input, such as all ones, can be combined with any gates.
+        gates2: Gates that replace those of `x2`.
+        normalize: Divide every linear node by its fan-in. This keeps the kernels of deep networks in range.
+        unit_scales: Set all scale factors, such as those of batch norm, to 1.
+        memory: Budget in bytes for the computation; None: half of the free memory.
+        progress: Whether to show a progress bar; None: on a terminal, for long computations.
 
     >>> import torch, neuralpath as npath
     >>> x = torch.tensor([[1.0, 2.0], [-1.0, 0.5]])
@@ -54,18 +213,14 @@ def path_kernel(
     >>> gates = graph.gates(x)[0].float()
     >>> bool(torch.equal(npath.path_kernel(graph, x), (x @ x.T) * (gates @ gates.T)))
     True
+
     """
-    tiles = path_kernel_tiles(
-        graph, x1, x2, gates1=gates1, gates2=gates2, normalize=normalize, unit_scales=unit_scales, memory=memory
-    )
-    kernel = tiles.filled(progress)
-    way_out = "give the inputs in float64"
-    refuse_overflow(kernel, tiles.what, way_out if normalize else f"use `normalize=True`, or {way_out}")
-    return kernel
+    kernel = PathKernel(network, normalize=normalize, unit_scales=unit_scales)
+    return kernel(x1, x2, gates1=gates1, gates2=gates2, memory=memory, progress=progress)
 
 
 def expected_tangent_kernel(
-    graph: PathGraph,
+    network: nn.Module | PathGraph,
     x1: Float[Tensor, "batch1 *shape"],
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
@@ -76,22 +231,19 @@ def expected_tangent_kernel(
     memory: int | None = None,
     progress: bool | None = None,
 ) -> Float[Tensor, "batch1 batch2"]:
-    r"""Expectation of the value tangent kernel over random value weights, exact at every width.
+    r"""The expectation of the value tangent kernel over random value weights; see `ExpectedTangentKernel`.
 
-    .. math:: E[K^V] = \sum_m \frac{\partial N}{\partial \sigma_m^2} + \sum_b \frac{\partial N}{\partial \sigma_b^2},
-        \quad N(\sigma^2) = E[\hat y(x) \hat y(x')]
-
-    for gates held fixed and value weights that are independent of them and between nodes, and within a node
-    uncorrelated with mean 0 and one variance (any distribution). ``weight_variance`` is one number for all linear
-    nodes, a rule such as ``FanVariance(2.0)`` (2 / fan-in, the default), or a number for each linear node by its name;
-    ``bias_variance`` is that of the biases, whose gradient counts even at 0.
-    Its special cases are the theorems of the papers: :math:`d \sigma^{2(d-1)} H` for a fully connected network (P1
-    theorem 5.1), the convolutional and residual forms of P2 theorem 5.1.
-    Batch-norm gains and PReLU slopes are constants here: where they are trained, their share is left out. All other
-    weights count as trained, also those that are frozen or behind a ``detach``.
-
-    Cost: that of ``path_kernel`` for a chain without biases, about twice as much with biases or
-    skips. Raises: as ``path_kernel``; ValueError for variances that are not positive, TypeError for what is none.
+    Args:
+        network: A module, or its graph from `trace`. A module is traced on the first example.
+        x1: Examples of the rows.
+        x2: Examples of the columns; None: the same batch.
+        weight_variance: Variance of the weights: one number for all linear nodes, a rule such as `FanVariance(2.0)`
+            (2 / fan-in), or a number for each linear node by its name.
+        bias_variance: Variance of the biases, whose gradient counts even at 0.
+        gates1: Gates that replace those of `x1`.
+        gates2: Gates that replace those of `x2`.
+        memory: Budget in bytes for the computation; None: half of the free memory.
+        progress: Whether to show a progress bar; None: on a terminal, for long computations.
 
     >>> import torch, neuralpath as npath
     >>> x = torch.randn(3, 4, dtype=torch.float64)
@@ -99,79 +251,14 @@ def expected_tangent_kernel(
     >>> expected = npath.expected_tangent_kernel(graph, x, weight_variance=0.25)
     >>> bool(torch.allclose(expected, 3 * 0.25**2 * npath.path_kernel(graph, x)))  # d * variance^(d - 1) * H
     True
+
     """
-    tiles = expected_tangent_kernel_tiles(
-        graph,
-        x1,
-        x2,
-        weight_variance=weight_variance,
-        bias_variance=bias_variance,
-        gates1=gates1,
-        gates2=gates2,
-        memory=memory,
-    )
-    kernel = tiles.filled(progress)
-    refuse_overflow(kernel, tiles.what, "use smaller variances, or give the inputs in float64")
-    return kernel
-
-
-def expected_tangent_kernel_tiles(
-    graph: PathGraph,
-    x1: Float[Tensor, "batch1 *shape"],
-    x2: Float[Tensor, "batch2 *shape"] | None = None,
-    *,
-    weight_variance: Variance = FanVariance(2.0),  # noqa: B008  (frozen)
-    bias_variance: float = 0.0,
-    gates1: Gates | None = None,
-    gates2: Gates | None = None,
-    memory: int | None = None,
-) -> TiledKernel:
-    """The expected tangent kernel as tiles, as ``path_kernel_tiles``; arguments as ``expected_tangent_kernel``.
-
-    >>> import torch, neuralpath as npath
-    >>> x = torch.randn(5, 3)
-    >>> tiles = npath.expected_tangent_kernel_tiles(npath.trace(npath.nets.FC(3, 8, 3), x[:1]), x)
-    >>> [tuple(values.shape) for tile, values in tiles]
-    [(5, 5)]
-    """
-    refuse_tied(graph, "the expected tangent kernel")
-    bias_variance = check_number("bias_variance", bias_variance, or_zero=True)
-    variances = weight_variances(graph, weight_variance)
-    degree = _sum_of_log_derivatives(graph, variances)
-    job = make_job(graph, x1, x2, gates1, gates2, variances, bias_variance, 2 if degree is None else 1, False)
-    kernel = tiled("expected tangent kernel", job, memory_budget(memory))
-    return kernel if degree is None else kernel.times(degree)
-
-
-def path_kernel_tiles(
-    graph: PathGraph,
-    x1: Float[Tensor, "batch1 *shape"],
-    x2: Float[Tensor, "batch2 *shape"] | None = None,
-    *,
-    gates1: Gates | None = None,
-    gates2: Gates | None = None,
-    normalize: bool = False,
-    unit_scales: bool = False,
-    memory: int | None = None,
-) -> TiledKernel:
-    """The path kernel as a plan and tiles that are computed when they are asked for, for kernels beyond memory.
-
-    Arguments as for ``path_kernel``. With ``x2=None`` only tiles on and above the diagonal are there.
-
-    >>> import torch, neuralpath as npath
-    >>> x = torch.randn(5, 3)
-    >>> tiles = npath.path_kernel_tiles(npath.trace(npath.nets.FC(3, 8, 3), x[:1]), x)
-    >>> [tuple(values.shape) for tile, values in tiles]
-    [(5, 5)]
-    """
-    refuse_tied(graph, "the path kernel")
-    variances = weight_variances(graph, FanVariance(1.0) if normalize else 1.0)
-    job = make_job(graph, x1, x2, gates1, gates2, variances, 1.0, 1, unit_scales)
-    return tiled("path kernel", job, memory_budget(memory))
+    kernel = ExpectedTangentKernel(network, weight_variance=weight_variance, bias_variance=bias_variance)
+    return kernel(x1, x2, gates1=gates1, gates2=gates2, memory=memory, progress=progress)
 
 
 def _sum_of_log_derivatives(graph: PathGraph, variances: Mapping[str, float]) -> float | None:
-    """E[K^V] / N where every path passes every linear node: N is then linear in each variance. ``None`` elsewhere."""
+    """E[K^V] / N where every path passes every linear node, since N is linear in each variance there; else None."""
     first, *others = graph.nodes
     starts_once = isinstance(first, n.InputNode) and not any(isinstance(node, n.BiasNode) for node in others)
     if not starts_once or any(len(node.inputs) != 1 for node in others):

@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath.graph import Gates, State, no_paths_through, nodes as n
+from neuralpath.graph import Gates, PathGraph, State, no_paths_through, nodes as n
 from neuralpath.kernels.path.contraction import Frame, contracted_units
 from neuralpath.kernels.path.convolution import convolved, pooled
 from neuralpath.kernels.path.entries import SIGNAL, Entry, Side, merged
@@ -42,6 +42,32 @@ class Inputs:
     gates: Gates
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Batch:
+    """Examples, and the gates that replace their own, if any."""
+
+    x: Float[Tensor, "batch *shape"]
+    gates: Gates | None
+
+    def with_gates(self, graph: PathGraph, memory: int) -> "Batch":
+        """The batch with the gates of all examples computed."""
+        return self if self.gates is not None else Batch(self.x, graph.gates(self.x, memory=memory))
+
+    def part(self, rows: slice, graph: PathGraph, memory: int) -> Inputs:
+        """Consecutive examples with their gates."""
+        x = self.x[rows]
+        return Inputs(x, graph.gates(x, memory=memory) if self.gates is None else self.gates.batch(rows))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightMoments:
+    """Second moments of the random weights and biases, and whether scale factors count as 1."""
+
+    variances: Mapping[str, float]  # by linear node
+    bias_variance: float
+    unit_scales: bool
+
+
 class PairReading:
     """Second moments of the units under random weights, for all pairs of two batches.
 
@@ -55,17 +81,14 @@ class PairReading:
         sides: tuple[Inputs, Inputs],
         state: State,
         frame: Frame,
-        variances: Mapping[str, float],
-        bias_variance: float = 1.0,
-        *,
-        unit_scales: bool = False,
+        weights: WeightMoments,
     ) -> None:
         self._sides = sides
         self._state = state
         self._frame = frame
-        self._variances = variances
-        self._bias_variance = bias_variance
-        self._unit_scales = unit_scales
+        self._variances = weights.variances
+        self._bias_variance = weights.bias_variance
+        self._unit_scales = weights.unit_scales
 
     def _known(self, source: str, shape: n.Shape, masks: tuple[Tensor | None, Tensor | None], constant: float,
                derivative: float) -> Entry:  # fmt: skip

@@ -39,6 +39,10 @@ class TiledKernel:
     """Writes the whole kernel into a given tensor, where that is better than putting tiles together."""
     kernels: tuple[int, ...] = field(default=(), kw_only=True)
     """Sizes of the axes in front."""
+    diagonal_block: int = field(default=16, kw_only=True)
+    """Examples whose kernel is computed together for their diagonal entries: fewer calls against unused pairs."""
+    overflow_hint: str | None = field(default=None, kw_only=True)
+    """Advice for a matrix that exceeds the range of its dtype; None: the caller checks."""
 
     def __iter__(self) -> Iterator[tuple[Tile, Float[Tensor, "*kernels _rows _columns"]]]:
         for tile in self.plan.tiles():
@@ -51,6 +55,17 @@ class TiledKernel:
         if self.plan.symmetric and tile.rows == tile.columns:
             return torch.triu(values) + torch.triu(values, 1).mT
         return values
+
+    @without_autocast()
+    def diagonal(self) -> Float[Tensor, "*kernels batch"]:
+        """The diagonal of a symmetric kernel, from small blocks on it."""
+        step = min(self.diagonal_block, self.plan.block1)
+        blocks = (slice(start, min(start + step, self.plan.n1)) for start in range(0, self.plan.n1, step))
+        parts = [self.compute(Tile(block, block)).diagonal(dim1=-2, dim2=-1).clone() for block in blocks]
+        entries = torch.cat(parts, dim=-1)
+        if self.overflow_hint is not None:
+            refuse_overflow(entries[..., None], self.what, self.overflow_hint)
+        return entries
 
     def times(self, gain: float) -> "TiledKernel":
         """The same kernel with every entry multiplied."""
@@ -81,6 +96,8 @@ class TiledKernel:
         else:
             with progress_bar(self.plan.n_pairs, self.what, progress) as step:
                 self.write(out, step)
+        if self.overflow_hint is not None:
+            refuse_overflow(out, self.what, self.overflow_hint)
         return out
 
     @property
