@@ -16,7 +16,7 @@ from neuralpath._checks import check_batch, describe
 from neuralpath._cluster import connect
 from neuralpath._hashing import repr_without_addresses, tensor_digest, text_digest
 from neuralpath._memory import memory_budget
-from neuralpath.graph import PathGraph, trace
+from neuralpath.graph import PathGraph, as_graph
 from neuralpath.kernels.storage.cluster_tiles import Cluster
 from neuralpath.kernels.storage.fingerprint import Fingerprint, Parts
 from neuralpath.kernels.storage.store import StoredKernel, open_kernel
@@ -231,14 +231,10 @@ class GraphKernel(Kernel):
         """
         if isinstance(self.network, PathGraph):
             return self.network
-        if not isinstance(x, Tensor):
-            raise TypeError(f"`x1` must be a tensor of examples, got {describe(x)}.")
-        if x.ndim == 0 or len(x) == 0:
-            raise ValueError(f"`x1` must be a batch of at least one example, got {describe(x)}.")
         traced: dict[Any, PathGraph] = self.__dict__.setdefault("_traced", {})
-        key = (tuple(x.shape[1:]), x.dtype, x.device)
+        key = (tuple(x.shape[1:]), x.dtype, x.device) if isinstance(x, Tensor) else None
         if key not in traced:
-            traced[key] = trace(self.network, x[:1])
+            traced[key] = as_graph(self.network, x, "x1")
         return traced[key]
 
     def __getstate__(self) -> dict[str, Any]:
