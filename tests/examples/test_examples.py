@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "examples"
 ON_A_CLUSTER = "sweep_on_dask"
 PICTURE_OF_THE_README = "readme_picture"
+ON_MNIST = "mnist_kernels"
 
 
 def run_example(name, folder, monkeypatch):
@@ -43,7 +44,7 @@ def is_share(value):
 
 def test_all_examples_are_tested_here_and_listed():
     scripts = {path.stem for path in FOLDER.glob("*.py")}
-    assert scripts == {*CHECKS, ON_A_CLUSTER, PICTURE_OF_THE_README}
+    assert scripts == {*CHECKS, ON_A_CLUSTER, ON_MNIST, PICTURE_OF_THE_README}
     listed = (FOLDER / "README.md").read_text()
     assert all(f"({name}.py)" in listed for name in scripts)
 
@@ -114,6 +115,13 @@ def test_example(name, tmp_path, monkeypatch):
     assert f"picture: {name}.png" in printed
     assert [path.name for path in tmp_path.iterdir()] == [f"{name}.png"]
     assert is_picture(tmp_path / f"{name}.png")
+
+
+def test_kernels_of_mnist(tmp_path, monkeypatch):
+    names, printed = run_example(ON_MNIST, tmp_path, monkeypatch)
+    assert set(names["accuracies"]) == {*names["kernels"], "all", "million"}
+    assert min(names["accuracies"].values()) > 0.3  # chance is 0.1
+    assert "all 1,437" in printed
 
 
 def test_the_readmes_picture_is_drawn_for_both_pages(tmp_path, monkeypatch):
