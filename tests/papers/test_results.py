@@ -4,11 +4,11 @@ import shlex
 from pathlib import Path
 
 import pytest
-
 from neuralpath.papers.claims.analyses import ANALYSES, analysis
 from neuralpath.papers.claims.costs import Costs
 from neuralpath.papers.claims.evidence import gather
 from neuralpath.papers.claims.judging import judge_all
+
 from neuralpath.papers.claims.markdown import claims_markdown
 from neuralpath.papers.experiments import NAMES, read_sweeps
 from neuralpath.papers.runs import Store, archives, read_archive, with_dependencies, write_archive

@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from neuralpath.papers.claims.claim_verdict import VERDICTS, ClaimVerdict
+
 from neuralpath.papers.experiments import Sweep
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.statistics import Spread

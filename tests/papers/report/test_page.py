@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 from pathlib import Path, PurePath
 
 import pytest
+from neuralpath.papers.claims.claim_verdict import VERDICTS, ClaimVerdict
 
 import neuralpath.papers.report
 from neuralpath.cli import main
-from neuralpath.papers.claims.claim_verdict import VERDICTS, ClaimVerdict
 from neuralpath.papers.experiments import regimes, seed_means
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.summary_items import Table

@@ -24,22 +24,22 @@ class ClaimsCommand:
     def run(self) -> int:
         """Write the table and print the number of claims for each verdict."""
         from neuralpath._files import write_atomically
-        from neuralpath.papers.claims import ANALYSES, Costs, claims_markdown, gather, judge_all, summary
+        from neuralpath.papers.claims import ANALYSES, check_claims, claims_markdown, read_records, verdict_counts
         from neuralpath.papers.runs import RunError, with_dependencies
 
         store, sweeps = open_store(self.folder, self.records), read_folder(self.folder)
         page = self.out or self.folder / "CLAIMS.md"
         print_damage(with_dependencies(tuple(task for sweep in sweeps for task in sweep.tasks)), store)
         try:
-            evidence = gather(sweeps, store, Costs.read(self.folder))
-            judged = judge_all(evidence)
+            records = read_records(sweeps, store)
+            rows = check_claims(records, self.folder / ANALYSES)
         except RunError as error:
             raise UserError(str(error)) from error
         try:
-            write_atomically(page, claims_markdown(judged, evidence, self.folder / ANALYSES).encode())
+            write_atomically(page, claims_markdown(rows, records).encode())
         except OSError as error:
             raise UserError(f"{page} cannot be written: {error.strerror}.") from error
-        print(f"{page}: {summary(judged)}")
+        print(f"{page}: {verdict_counts(rows)}")
         return 0
 
 
@@ -65,8 +65,8 @@ class ReportCommand:
         if self.no_figures and self.figures is not None:
             raise UserError("--figures and --no-figures exclude each other; give one of them.")
         store = open_store(self.folder, self.records, self.data_dir)
-        from neuralpath.papers.claims import ClaimVerdict, claim_verdicts
-        from neuralpath.papers.experiments import MisfitResults
+        from neuralpath.papers.claims import ANALYSES, ClaimRow, check_claims, read_records
+        from neuralpath.papers.experiments import MisfitResults, read_sweeps
         from neuralpath.papers.report import MissingExtra, plural, write_report
         from neuralpath.papers.runs import RunError
 
@@ -77,10 +77,12 @@ class ReportCommand:
         if figures is not None and figures.exists() and not figures.is_dir():
             raise UserError(f"the figures cannot be written: {figures} is a file, not a folder.")
         try:
-            claims: tuple[ClaimVerdict, ...] = ()
+            claims: tuple[ClaimRow, ...] = ()
             problems: tuple[str, ...] = ()
             try:
-                claims = claim_verdicts(store)
+                records = read_records(read_sweeps(self.folder)[0], store)
+                if records.sweeps:  # smoke runs are compared with no claim
+                    claims = check_claims(records, self.folder / ANALYSES)
             except MisfitResults as error:  # records of another version; the page says so and has no verdicts
                 problems = (str(error),)
             written = write_report(store, page, figures=figures, claims=claims, problems=problems)

@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 from neuralpath import __version__
 from neuralpath._files import write_atomically
-from neuralpath.papers.claims import ClaimVerdict
+from neuralpath.papers.claims import ClaimRow
 from neuralpath.papers.experiments import HeatMaps, Table
 from neuralpath.papers.report import assets
 from neuralpath.papers.report.contents import Contents, SweepContents, read_contents
@@ -54,7 +54,7 @@ class Written:
 
 
 def write_report(
-    store: Store, page: Path, *, figures: Path | None = None, claims: Sequence[ClaimVerdict] = (),
+    store: Store, page: Path, *, figures: Path | None = None, claims: Sequence[ClaimRow] = (),
     problems: Sequence[str] = (), title: str = "", kernel: HeatMaps | None = None, summary: Sequence[Table] = (),
 ) -> Written:  # fmt: skip
     """Write the page for the runs of a store, and every figure as PDF and PNG into the folder ``figures``.
@@ -93,7 +93,7 @@ def write_report(
 
 def page_html(
     contents: Contents, network: ExplorerNetwork | NoNetwork, plotly: str, *, files: Files | None = None,
-    claims: Sequence[ClaimVerdict] = (), title: str = "", kernel: HeatMaps | None = None,
+    claims: Sequence[ClaimRow] = (), title: str = "", kernel: HeatMaps | None = None,
     summary: Sequence[Table] = (),
 ) -> str:  # fmt: skip
     """The page's text; ``plotly`` is the source of plotly.js.
@@ -155,7 +155,7 @@ def _kernel(kernel: HeatMaps, files: Files) -> str:
 
 
 def _navigation(
-    contents: Contents, claims: Sequence[ClaimVerdict], kernel: HeatMaps | None, has_network: bool
+    contents: Contents, claims: Sequence[ClaimRow], kernel: HeatMaps | None, has_network: bool
 ) -> str:  # fmt: skip
     """Links to all sections, in their order."""
     explorer = ("explorer", "Gate explorer")

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from neuralpath.papers.claims import VERDICTS, ClaimVerdict
+from neuralpath.papers.claims import VERDICTS, ClaimRow
 from neuralpath.papers.experiments import HeatMaps, SummaryItem, Table
 from neuralpath.papers.report.analyses import analysis_html
 from neuralpath.papers.report.contents import Contents, RunState, SweepContents, settings_of, versions_of
@@ -55,7 +55,7 @@ def notices_html(contents: Contents) -> str:
     return f'<section class="notices" aria-label="Notices"><h2>To keep in mind</h2><ul>{items}</ul></section>'
 
 
-def claims_html(claims: Sequence[ClaimVerdict]) -> str:
+def claims_html(claims: Sequence[ClaimRow]) -> str:
     """Every claim with the papers' figure, ours and the verdict; nothing where none was judged."""
     if not claims:
         return ""
@@ -66,7 +66,7 @@ def claims_html(claims: Sequence[ClaimVerdict]) -> str:
     )
 
 
-def _verdict_html(verdict: str, claims: Sequence[ClaimVerdict]) -> str:
+def _verdict_html(verdict: str, claims: Sequence[ClaimRow]) -> str:
     """How many claims have a verdict, and which: their numbers lead to them."""
     numbers = " ".join(
         f'<a href="#{_claim_anchor(claim)}" title="{text(claim.claim)}">{text(claim.number)}</a>' for claim in claims
@@ -74,11 +74,11 @@ def _verdict_html(verdict: str, claims: Sequence[ClaimVerdict]) -> str:
     return f"<li>{_badge(verdict)} <b>{len(claims)}</b> <span>{numbers}</span></li>"
 
 
-def _claim_anchor(claim: ClaimVerdict) -> str:
+def _claim_anchor(claim: ClaimRow) -> str:
     return f"claim-{slug(claim.number)}"
 
 
-def _claim_html(claim: ClaimVerdict) -> str:
+def _claim_html(claim: ClaimRow) -> str:
     """Our figure and the papers' stay in sight; the reason opens."""
     told = (("paper", claim.paper), ("ours", claim.ours), ("difference", claim.difference))
     known = ((name, value) for name, value in told if value not in ("", "-"))

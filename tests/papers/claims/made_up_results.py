@@ -4,8 +4,7 @@ import math
 from dataclasses import replace
 from functools import cache
 
-from neuralpath.papers.claims.costs import Costs
-from neuralpath.papers.claims.evidence import Evidence, Found
+from neuralpath.papers.claims.sweep_records import Records, SweepRecords
 from neuralpath.papers.experiments import Sweep, label_noise
 from neuralpath.papers.experiments.kernel_draws import ApproachLimits, DrawKernels, TrainLazily
 from neuralpath.papers.experiments.kernel_fits import FitKernel
@@ -22,24 +21,24 @@ ACCURACIES = {"ReLU": 80.0, "DL": 78.5, "FL": 79.6, "FR-II": 67.0, "FR-DI": 67.1
               "random-pixels": 61.0, "DLGN": 78.0}  # fmt: skip
 
 
-def evidence(name, made, *, config=None, keep=lambda task: True):
+def records(name, made, *, config=None, keep=lambda task: True):
     """A sweep of an experiment at its cpu preset, with the result that ``made`` gives for each run that is kept."""
     experiment = get(name)
     config = experiment.presets["cpu"] if config is None else config
     sweep = Sweep(experiment, config, "cpu", f"neuralpath papers run {name} --preset cpu --out runs")
-    tasks = works_of(name, config)
+    tasks = tasks_of(name, config)
     results = {task: made(task) for task in tasks if keep(task)}
-    found = Found(sweep, {task: result for task, result in results.items() if result is not None}, tasks)
-    return Evidence({name: (found,)}, {}, Costs())
+    finished = {task: result for task, result in results.items() if result is not None}
+    return Records({name: (SweepRecords(sweep, finished, tasks),)})
 
 
 @cache
-def works_of(name, config):
+def tasks_of(name, config):
     return with_dependencies(get(name).tasks(config))
 
 
 def together(*several):
-    return Evidence({name: found for one in several for name, found in one.found.items()}, {}, Costs())
+    return Records({name: sweeps for one in several for name, sweeps in one.sweeps.items()})
 
 
 def wobble(task):
@@ -194,7 +193,7 @@ def overlapping(off, last=0.47):
     return made
 
 
-def memorised(steps, diagonal=1.0, suppression=lambda depth: 0.9**depth, ratio=1.0, losses=(1.8, 0.0), diverged=False):
+def memorized(steps, diagonal=1.0, suppression=lambda depth: 0.9**depth, ratio=1.0, losses=(1.8, 0.0), diverged=False):
     """Of `memorization`: steps to a tenth of the error as a function of width and depth, None for never.
 
     The errors that are left differ by depth, but only as rounding does.
