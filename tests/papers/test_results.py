@@ -4,12 +4,8 @@ import shlex
 from pathlib import Path
 
 import pytest
-from neuralpath.papers.claims.analyses import ANALYSES, analysis
-from neuralpath.papers.claims.costs import Costs
-from neuralpath.papers.claims.evidence import gather
-from neuralpath.papers.claims.judging import judge_all
 
-from neuralpath.papers.claims.markdown import claims_markdown
+from neuralpath.papers.claims import ANALYSES, check_claims, claims_markdown, read_records
 from neuralpath.papers.experiments import NAMES, read_sweeps
 from neuralpath.papers.runs import Store, archives, read_archive, with_dependencies, write_archive
 
@@ -35,8 +31,13 @@ def contents():
 
 
 @pytest.fixture(scope="module")
-def evidence(sweeps):
-    return gather(sweeps, Store(RESULTS), Costs.read(RESULTS))
+def records(sweeps):
+    return read_records(sweeps, Store(RESULTS))
+
+
+@pytest.fixture(scope="module")
+def rows(records):
+    return check_claims(records, RESULTS / ANALYSES)
 
 
 def test_the_results_are_few_and_small():
@@ -78,12 +79,11 @@ def test_no_file_names_a_folder_of_one_machine(contents):
             assert not [value for value in values if value.startswith(("/", "~", ".."))]
 
 
-def test_the_table_of_claims_is_what_the_records_give(evidence):
-    page = claims_markdown(judge_all(evidence), evidence, RESULTS / ANALYSES)
+def test_the_table_of_claims_is_what_the_records_give(records, rows):
+    page = claims_markdown(rows, records)
     assert (RESULTS / "CLAIMS.md").read_text() == page, "`neuralpath papers claims results` writes it again"
 
 
-def test_where_ours_differs_there_is_an_analysis(evidence):
-    for judged in judge_all(evidence):
-        if judged.differs:
-            assert analysis(judged.claim.number, RESULTS / ANALYSES), f"{ANALYSES}/{judged.claim.number}.md is missing"
+def test_where_ours_differs_there_is_an_analysis(rows):
+    missing = [row.number for row in rows if row.differs and not row.analysis]
+    assert not missing, f"{ANALYSES}/ has no text for {missing}"

@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from neuralpath.papers.claims.claim_verdict import VERDICTS, ClaimVerdict
-
+from neuralpath.papers.claims.rows import VERDICTS, ClaimRow
 from neuralpath.papers.experiments import Sweep
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.statistics import Spread
@@ -90,6 +89,6 @@ def contents_of_every_kind(n_finished=1):
 
 def some_claims():
     return [
-        ClaimVerdict(f"C{number}", f"claim {number}", "97.1", "96.9", "-0.2", verdict, "three seeds")
+        ClaimRow(f"C{number}", f"claim {number}", "97.1", "96.9", "-0.2", verdict, "three seeds")
         for number, verdict in enumerate(VERDICTS, start=1)
     ]

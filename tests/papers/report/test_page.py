@@ -9,10 +9,10 @@ from html.parser import HTMLParser
 from pathlib import Path, PurePath
 
 import pytest
-from neuralpath.papers.claims.claim_verdict import VERDICTS, ClaimVerdict
 
 import neuralpath.papers.report
 from neuralpath.cli import main
+from neuralpath.papers.claims.rows import VERDICTS, ClaimRow
 from neuralpath.papers.experiments import regimes, seed_means
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.summary_items import Table
@@ -209,7 +209,7 @@ def test_claims_have_their_verdicts_and_their_number(without_type_checks):
     assert all(verdict in text for verdict in VERDICTS)
     assert "Claims and verdicts" not in Page(page_of(contents_of_every_kind())).text
     with pytest.raises(ValueError, match="`verdict` of C1 must be one of holds, holds in part"):
-        ClaimVerdict("C1", "", "", "", "", "perhaps", "")
+        ClaimRow("C1", "", "", "", "", "perhaps", "")
 
 
 def test_claims_are_reached_from_their_verdicts():
@@ -221,7 +221,7 @@ def test_claims_are_reached_from_their_verdicts():
 
 
 def test_every_part_of_a_claim_has_a_line_of_its_own():
-    claim = ClaimVerdict("C1", "two parts", "P0", "first: 1\nsecond: 2", "-", "holds", "")
+    claim = ClaimRow("C1", "two parts", "P0", "first: 1\nsecond: 2", "-", "holds", "")
     source = page_of(contents_of_every_kind(), claims=[claim])
     assert "<dt>ours</dt><dd>first: 1</dd><dd>second: 2</dd>" in source
     assert "<dt>difference</dt>" not in source
