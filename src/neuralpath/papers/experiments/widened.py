@@ -115,7 +115,7 @@ class WidenValue(Task):
             return Gates(dict(zip(graph.gate_names, layers, strict=True)))
 
         gates, gates_test = of_feature(train), of_feature(test)
-        options: dict[str, Any] = {"variance": 2 / self.net.width, "progress": False}
+        options: dict[str, Any] = {"weight_variance": 2 / self.net.width, "progress": False}
         own = expected_tangent_kernel(graph, x, gates1=gates, **options)
         return own, expected_tangent_kernel(graph, x_test, x, gates1=gates_test, gates2=gates, **options)
 
