@@ -22,7 +22,7 @@ SHOWN_BY = {
     "Neighbors": "nearest",
     "RidgePath": "KernelRegressor",
     "SolveReport": "KernelRegressor",
-    "Steps": "KernelDynamics",
+    "GradientSteps": "KernelDynamics",
     "StoredKernel": "store_kernel",
     "SupportReport": "supported",
     "TangentParts": "tangent_parts",

@@ -13,7 +13,7 @@ import strategies
 import tiny
 from closeness import assert_kernel_close
 from neuralpath import nets
-from neuralpath.kernels.concentrating import concentration, fitted_power, printed_variance_bound, spectrum_ratio
+from neuralpath.kernels.kernel_spread import concentration, fitted_power, printed_variance_bound, spectrum_ratio
 from neuralpath.kernels.random_values import (
     gaussian,
     own_weights,

@@ -11,7 +11,7 @@ from torch import nn
 
 import neuralpath as npath
 from neuralpath import nets
-from neuralpath.kernels.dynamics import KernelDynamics, Steps
+from neuralpath.kernels.dynamics import GradientSteps, KernelDynamics
 
 F64 = torch.float64
 
@@ -64,7 +64,7 @@ def test_one_example_by_hand():
     # f' = k / K times the movement of the training output.
     cross = torch.tensor([[1.0]], dtype=F64)
     torch.testing.assert_close(dynamics.test(cross, y, times, initial=1.0, initial_test=5.0), 5 + (exact - 1) / 2)
-    torch.testing.assert_close(dynamics.train(y, Steps(3, 0.125), initial=1.0), 3 - 2 * y.new_tensor([0.75**3]))
+    torch.testing.assert_close(dynamics.train(y, GradientSteps(3, 0.125), initial=1.0), 3 - 2 * y.new_tensor([0.75**3]))
     assert dynamics.largest_rate == 1.0
 
 
@@ -104,7 +104,7 @@ def test_zero_kernel_learns_nothing():
     dynamics = KernelDynamics(torch.zeros(2, 2, dtype=F64))
     y = torch.ones(2, dtype=F64)
     assert (dynamics.rank, dynamics.largest_rate) == (0, math.inf)
-    for when in (3.0, math.inf, Steps(5, 2.0)):
+    for when in (3.0, math.inf, GradientSteps(5, 2.0)):
         assert dynamics.train(y, when, initial=0.25).tolist() == [0.25, 0.25]
     # A test input that the training set moves linearly in time: the limit of (1 - exp(-l t)) / l.
     assert dynamics.test(torch.ones(1, 2, dtype=F64), y, 3.0).tolist() == [6.0]
@@ -114,7 +114,7 @@ def test_tiny_eigenvalues_lose_no_digits():
     kernel = torch.diag(torch.tensor([1.0, 1e-9, 1e-14, 1e-200], dtype=F64))
     y, cross = torch.ones(4, dtype=F64), torch.eye(4, dtype=F64)
     dynamics = KernelDynamics(kernel)
-    for when, time in ((1e-3, 1e-3), (Steps(10, 1e-4), 1e-3)):
+    for when, time in ((1e-3, 1e-3), (GradientSteps(10, 1e-4), 1e-3)):
         gained = dynamics.test(cross, y, when)
         torch.testing.assert_close(gained[1:], torch.full((3,), time, dtype=F64), rtol=1e-11, atol=0)
 
@@ -130,8 +130,8 @@ def test_steps_agree_with_a_loop(seed, n, count, share):
         error = train - y
         train, test = train - 1.4 * rate * kernel @ error, test - 1.4 * rate * cross @ error
     scale = 1e-10 * (1 + 1.4**count) * float(1 + y.abs().max() + f0.abs().max())
-    assert (dynamics.train(y, Steps(count, rate), initial=f0) - train).abs().max() <= scale
-    predicted = dynamics.test(cross, y, Steps(count, rate), initial=f0, initial_test=f0_test)
+    assert (dynamics.train(y, GradientSteps(count, rate), initial=f0) - train).abs().max() <= scale
+    predicted = dynamics.test(cross, y, GradientSteps(count, rate), initial=f0, initial_test=f0_test)
     size = 1 + float(cross.abs().max() / torch.linalg.eigvalsh(kernel)[0])
     assert (predicted - test).abs().max() <= scale * size
 
@@ -141,7 +141,7 @@ def test_many_small_steps_are_the_flow():
     y = _targets(9, 5)
     dynamics = KernelDynamics(kernel)
     counts = torch.tensor([0, 100_000, 200_000])
-    steps = Steps(counts, 1e-5)
+    steps = GradientSteps(counts, 1e-5)
     torch.testing.assert_close(dynamics.train(y, steps), dynamics.train(y, counts * 1e-5), rtol=0, atol=1e-4)
     flow = dynamics.test(cross, y, counts * 1e-5)
     torch.testing.assert_close(dynamics.test(cross, y, steps), flow, rtol=0, atol=1e-4)
@@ -151,12 +151,12 @@ def test_largest_rate_is_where_descent_stops_converging():
     kernel, _ = _kernels(10, 4, 1)
     y = _targets(11, 4)
     dynamics = KernelDynamics(kernel, loss_scale=1 / 4)
-    below = dynamics.train(y, Steps(100_000, 0.99 * dynamics.largest_rate))
+    below = dynamics.train(y, GradientSteps(100_000, 0.99 * dynamics.largest_rate))
     torch.testing.assert_close(below, y)
-    beyond = dynamics.train(y, Steps(200, 1.05 * dynamics.largest_rate))
+    beyond = dynamics.train(y, GradientSteps(200, 1.05 * dynamics.largest_rate))
     assert (beyond - y).norm() > 1000 * y.norm()
     with pytest.raises(OverflowError, match="rate below the `largest_rate`"):
-        dynamics.train(y, Steps(10**6, 1.5 * dynamics.largest_rate))
+        dynamics.train(y, GradientSteps(10**6, 1.5 * dynamics.largest_rate))
 
 
 def test_torch_loss_and_optimizer_on_a_linear_model():
@@ -172,7 +172,7 @@ def test_torch_loss_and_optimizer_on_a_linear_model():
         nn.functional.mse_loss(model(x), y).backward()
         optimizer.step()
     dynamics = KernelDynamics(x @ x.T, loss_scale=1 / y.numel())
-    when = Steps(25, 0.2)
+    when = GradientSteps(25, 0.2)
     torch.testing.assert_close(dynamics.train(y, when, initial=f0), model(x).detach())
     predicted = dynamics.test(x_test @ x.T, y, when, initial=f0, initial_test=f0_test)
     torch.testing.assert_close(predicted, model(x_test).detach())
@@ -201,7 +201,7 @@ def _departure(width, seed, factor=1.0):
         optimizer.zero_grad()
         (0.5 * (model(x[:6]) - y).square().sum()).backward()
         optimizer.step()
-    kernel, when = kernel * factor, Steps(count, rate)
+    kernel, when = kernel * factor, GradientSteps(count, rate)
     dynamics = KernelDynamics(kernel[:6, :6])
     train = dynamics.train(y, when, initial=f0[:6])
     test = dynamics.test(kernel[6:, :6], y, when, initial=f0[:6], initial_test=f0[6:])
@@ -253,9 +253,9 @@ def test_float32_follows_the_kernel():
         (lambda d, y: d.test([[1.0]], y, 1.0), TypeError, "`cross` must be a kernel"),
         (lambda d, y: d.test(torch.full((1, 3), math.nan), y, 1.0), ValueError, "`cross` has NaN"),
         (lambda d, y: d.test(torch.eye(3), y, 1.0, initial_test=y[:1]), ValueError, "`initial_test` must be"),
-        (lambda d, y: Steps(-1, 0.1), ValueError, "`count` must be a number of steps"),
-        (lambda d, y: Steps(1.5, 0.1), ValueError, "`count` must be a number of steps"),
-        (lambda d, y: Steps(1, 0.0), ValueError, "`rate` must be a positive"),
+        (lambda d, y: GradientSteps(-1, 0.1), ValueError, "`count` must be a number of steps"),
+        (lambda d, y: GradientSteps(1.5, 0.1), ValueError, "`count` must be a number of steps"),
+        (lambda d, y: GradientSteps(1, 0.0), ValueError, "`rate` must be a positive"),
     ],
 )
 def test_refusals(action, error, message):

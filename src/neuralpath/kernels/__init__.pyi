@@ -1,10 +1,3 @@
-from .concentrating import (
-    Concentration as Concentration,
-    concentration as concentration,
-    fitted_power as fitted_power,
-    printed_variance_bound as printed_variance_bound,
-    spectrum_ratio as spectrum_ratio,
-)
 from .diagnostics import (
     LabelEnergySplit as LabelEnergySplit,
     alignment as alignment,
@@ -14,8 +7,15 @@ from .diagnostics import (
     label_energy_by_eigenvector as label_energy_by_eigenvector,
     spectrum as spectrum,
 )
-from .dynamics import KernelDynamics as KernelDynamics, Steps as Steps
+from .dynamics import GradientSteps as GradientSteps, KernelDynamics as KernelDynamics
 from .kernel import Kernel as Kernel, LinearKernel as LinearKernel
+from .kernel_spread import (
+    Concentration as Concentration,
+    concentration as concentration,
+    fitted_power as fitted_power,
+    printed_variance_bound as printed_variance_bound,
+    spectrum_ratio as spectrum_ratio,
+)
 from .limit.limit_kernel import (
     limit_output_kernel as limit_output_kernel,
     limit_output_kernel_tiles as limit_output_kernel_tiles,

@@ -1,22 +1,33 @@
-"""Diagnostics that act on any kernel matrix: label energy, spectrum, condition number, alignments.
+"""Diagnostics of any kernel matrix: label energy, spectrum, condition number, alignments.
 
-All compute in float64 and return the kernel's dtype. They measure and are not differentiated: no gradient flows.
-A kernel is a symmetric matrix of float32 or float64, or a stored one that fits into memory; symmetric means to
-``ROUNDING``, relative to its largest entry, and what is used is its symmetric part. An eigenvalue below ``n * eps``
-times the largest, with ``eps`` that of the kernel's own dtype, cannot be told from 0: the kernel is then singular to
-working precision.
+They compute in float64 and return the kernel's dtype, without gradients. A kernel is a symmetric matrix of float32 or
+float64. Symmetric means up to ``ROUNDING``, relative to the largest entry; the symmetric part is used. An eigenvalue
+below ``n * eps`` times the largest, with ``eps`` that of the kernel's own dtype, is indistinguishable from 0, and the
+kernel is singular to working precision.
 """
 
 from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float64, Real
 from torch import Tensor
 
 from neuralpath._checks import describe
-from neuralpath.kernels.storage.store import StoredKernel
 
-KernelMatrix = Float[Tensor, "n n"] | StoredKernel
+
+@runtime_checkable
+class FillableMatrix(Protocol):
+    """A kernel matrix that is stored or computed elsewhere: a stored kernel, or the tiles of a kernel."""
+
+    def filled(self) -> Tensor:
+        """The whole matrix in memory."""
+        ...
+
+
+KernelValues = Float[Tensor, "n n"] | Float[np.ndarray, "n n"] | FillableMatrix
+Labels = Real[Tensor, "n *columns"] | Real[np.ndarray, "n *columns"]
 
 ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-12}
 """By how much a kernel of each dtype may differ from its transpose, relative to its largest entry."""
@@ -24,15 +35,14 @@ ROUNDING = {torch.float32: 1e-5, torch.float64: 1e-12}
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LabelEnergySplit:
-    """The label energy by eigenvectors, largest eigenvalue first; a column for each column of the labels.
-
-    ``contributions`` are ``projections / eigenvalues``, where ``projections`` are the squared inner products of the
-    labels with the eigenvectors.
-    """
+    """The label energy by eigenvectors, largest eigenvalue first; a column for each column of the labels."""
 
     eigenvalues: Float[Tensor, " n"]
+    """Eigenvalues of the kernel of trace 1."""
     projections: Float[Tensor, "n *columns"]
+    """Squared inner products of the labels with the eigenvectors."""
     contributions: Float[Tensor, "n *columns"]
+    """``projections / eigenvalues``; their sum is the label energy."""
 
     def __post_init__(self) -> None:
         if self.projections.shape != self.contributions.shape or len(self.projections) != len(self.eigenvalues):
@@ -47,36 +57,41 @@ class LabelEnergySplit:
         return self.contributions.sum(0)
 
 
-def label_energy(
-    kernel: KernelMatrix, y: Real[Tensor, "n *columns"], *, jitter: float = 0.0
-) -> Float[Tensor, "*columns"]:
+def label_energy(kernel: KernelValues, y: Labels, *, jitter: float = 0.0) -> Float[Tensor, "*columns"]:
     r"""Energy of the labels in the inverse of a kernel of trace 1: small where the kernel suits the labels.
 
     .. math:: \nu = y^\top \hat H^{-1} y = \sum_i (u_i^\top y)^2 / \hat\rho_i, \qquad \hat H = H / \mathrm{trace}(H)
 
     Symbols: :math:`H` is ``kernel``, of any scale; :math:`\hat\rho_i, u_i` are the eigenvalues, which sum to 1, and
-    the orthonormal eigenvectors of :math:`\hat H`. For labels with several columns, such as one-hot classes, one
-    value for each column. ``jitter`` adds that share of the mean eigenvalue, 1/n, to every eigenvalue of
-    :math:`\hat H`; the trace is that of ``kernel`` as it was given.
+    the orthonormal eigenvectors of :math:`\hat H`.
 
     Reference: P1 section 6, "NPK during training"; P0 figure 3.
     Assumes: a positive definite kernel to working precision: no eigenvalue, after jitter, below n * eps times the
     largest, with eps that of the kernel's dtype. Relative error: about eps times the condition number.
     Cost: one eigendecomposition, O(n^3).
-    Raises: ValueError if the kernel is not square, symmetric and finite, is zero, has an eigenvalue that is negative
-    beyond rounding, or is singular to working precision (the message names the jitter that would do), or if the labels
-    do not fit; TypeError for other dtypes.
+
+    Args:
+        kernel: A square kernel matrix as a tensor, an array, or an object with ``filled()``, such as a stored kernel.
+        y: Labels, one for each example, or several columns of them, such as one-hot classes.
+        jitter: Adds this share of the mean eigenvalue, 1/n, to every eigenvalue of :math:`\hat H`. The trace is that of
+            ``kernel`` without jitter.
+
+    Returns:
+        The energy, or one value for each column of ``y``.
+
+    Raises:
+        ValueError: The kernel is not square, symmetric and finite, is zero, has an eigenvalue that is negative beyond
+            rounding, or is singular to working precision (the message suggests a jitter); or the labels do not fit.
+        TypeError: Another dtype.
 
     >>> label_energy(torch.eye(3), torch.tensor([1.0, -1.0, 1.0]))
     tensor(9.)
     """
-    matrix, labels = checked_kernel("kernel", kernel), checked_labels("y", y, kernel)
-    return _split(matrix, labels, kernel.dtype, jitter).total.to(kernel.dtype)
+    matrix, dtype = checked_kernel("kernel", kernel)
+    return _split(matrix, checked_labels("y", y, matrix), dtype, jitter).total.to(dtype)
 
 
-def label_energy_by_eigenvector(
-    kernel: KernelMatrix, y: Real[Tensor, "n *columns"], *, jitter: float = 0.0
-) -> LabelEnergySplit:
+def label_energy_by_eigenvector(kernel: KernelValues, y: Labels, *, jitter: float = 0.0) -> LabelEnergySplit:
     r"""The label energy split over the eigenvectors of the kernel, largest eigenvalue first.
 
     .. math:: \nu = \sum_i (u_i^\top y)^2 / \hat\rho_i
@@ -84,153 +99,193 @@ def label_energy_by_eigenvector(
     Symbols: as in ``label_energy``; :math:`\hat\rho_i` are ``eigenvalues``, :math:`(u_i^\top y)^2` are ``projections``,
     their quotients ``contributions``. Where eigenvalues coincide, only the sums of projections over equal ones have
     a meaning.
-    Reference: P1 section 6. Cost, Raises: as ``label_energy``.
+    Reference: P1 section 6. Cost: as ``label_energy``.
+
+    Args:
+        kernel: A square kernel matrix as a tensor, an array, or an object with ``filled()``.
+        y: Labels, one for each example, or several columns of them.
+        jitter: As for ``label_energy``.
+
+    Raises:
+        ValueError, TypeError: As ``label_energy``.
 
     >>> split = label_energy_by_eigenvector(torch.diag(torch.tensor([1.0, 3.0])), torch.tensor([1.0, 2.0]))
     >>> split.eigenvalues.tolist(), split.projections.tolist()
     ([0.75, 0.25], [4.0, 1.0])
     """
-    matrix, labels = checked_kernel("kernel", kernel), checked_labels("y", y, kernel)
-    split = _split(matrix, labels, kernel.dtype, jitter)
-    return LabelEnergySplit(*(t.to(kernel.dtype) for t in (split.eigenvalues, split.projections, split.contributions)))
+    matrix, dtype = checked_kernel("kernel", kernel)
+    split = _split(matrix, checked_labels("y", y, matrix), dtype, jitter)
+    return LabelEnergySplit(*(t.to(dtype) for t in (split.eigenvalues, split.projections, split.contributions)))
 
 
-def spectrum(kernel: KernelMatrix) -> Float[Tensor, " n"]:
+def spectrum(kernel: KernelValues) -> Float[Tensor, " n"]:
     """Eigenvalues of a kernel, largest first.
 
-    Those of a singular kernel come out as rounding leaves them, slightly negative at times.
-    Cost: O(n^3). Raises: ValueError if the kernel is not square, symmetric and finite; TypeError for other dtypes.
+    Eigenvalues of a singular kernel are subject to rounding and may be slightly negative. Cost: O(n^3).
+
+    Args:
+        kernel: A square kernel matrix as a tensor, an array, or an object with ``filled()``.
+
+    Raises:
+        ValueError: The kernel is not square, symmetric and finite.
+        TypeError: Another dtype.
 
     >>> spectrum(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
     tensor([3., 1.])
     """
-    matrix = checked_kernel("kernel", kernel, zero_allowed=True)
+    matrix, dtype = checked_kernel("kernel", kernel, zero_allowed=True)
     size = _size(matrix)
-    return (_eigenvalues(matrix / size) * size).to(kernel.dtype)
+    return (_eigenvalues(matrix / size) * size).to(dtype)
 
 
-def condition_number(kernel: KernelMatrix) -> Float[Tensor, ""]:
+def condition_number(kernel: KernelValues) -> Float[Tensor, ""]:
     r"""Ratio of the largest to the smallest eigenvalue of a kernel.
 
     .. math:: \rho_{max}(H) / \rho_{min}(H)
 
     Infinite where the smallest eigenvalue is below n * eps times the largest, with eps that of the kernel's dtype: the
-    kernel is then singular to working precision, and a finite number would be noise.
-    Cost: O(n^3). Raises: as ``spectrum``; ValueError for a zero kernel, or for one with an eigenvalue that is negative
-    beyond rounding.
+    kernel is then singular to working precision, and a finite number would be noise. Cost: O(n^3).
+
+    Args:
+        kernel: A square kernel matrix as a tensor, an array, or an object with ``filled()``.
+
+    Raises:
+        ValueError: As ``spectrum``; the kernel is zero, or has an eigenvalue that is negative beyond rounding.
+        TypeError: Another dtype.
 
     >>> condition_number(torch.tensor([[2.0, 1.0], [1.0, 2.0]]))
     tensor(3.)
     """
-    matrix = checked_kernel("kernel", kernel)
+    matrix, dtype = checked_kernel("kernel", kernel)
     values = _eigenvalues(matrix / _size(matrix))
-    refuse_indefinite(values, kernel.dtype)
-    floor = len(values) * torch.finfo(kernel.dtype).eps * values[0]
+    refuse_indefinite(values, dtype)
+    floor = len(values) * torch.finfo(dtype).eps * values[0]
     ratio = values[0] / values[-1] if values[-1] >= floor else values.new_tensor(torch.inf)
-    return ratio.to(kernel.dtype)
+    return ratio.to(dtype)
 
 
-def alignment(kernel: KernelMatrix, other: Real[Tensor, "n *columns"] | StoredKernel) -> Float[Tensor, ""]:
+def alignment(kernel: KernelValues, other: Labels | KernelValues) -> Float[Tensor, ""]:
     r"""Alignment of a kernel with labels or with a second kernel: the cosine between them as vectors.
 
     .. math:: \frac{\langle K, L \rangle_F}{\|K\|_F \|L\|_F}, \qquad L = Y Y^\top \text{ for labels } Y
 
-    ``other`` is a label vector, a label matrix with a column for each class (one-hot), or a kernel. A square matrix is
-    taken for a kernel: give as many label columns as examples as their product, ``labels @ labels.T``.
     Reference: Cristianini et al., "On kernel-target alignment", 2001. Not centered: a constant kernel aligns with every
     kernel of non-negative entries; see ``centered_alignment``.
     Cost: O(n^2), times the number of label columns.
-    Raises: ValueError if a kernel is not square, symmetric and finite, does not fit, or if either is zero; TypeError
-    for other dtypes.
+
+    Args:
+        kernel: A square kernel matrix as a tensor, an array, or an object with ``filled()``.
+        other: A label vector, a label matrix with a column for each class (one-hot), or a kernel. A square matrix is a
+            kernel: give as many label columns as examples as their product, ``labels @ labels.T``.
+
+    Raises:
+        ValueError: A kernel is not square, symmetric and finite, does not fit the other, or one of them is zero.
+        TypeError: Another dtype.
 
     >>> y = torch.tensor([1.0, -1.0, 1.0])
     >>> alignment(torch.outer(y, y), y), alignment(torch.eye(2), torch.ones(2, 2))
     (tensor(1.), tensor(0.7071))
     """
-    matrix = _unit(checked_kernel("kernel", kernel))
-    if isinstance(other, StoredKernel) or (isinstance(other, Tensor) and other.shape == kernel.shape):
-        second = _unit(checked_kernel("other", other)).to(matrix)
-        return (matrix * second).sum().to(kernel.dtype)
-    labels = checked_labels("other", other, kernel).reshape(len(kernel), -1)
+    matrix, dtype = checked_kernel("kernel", kernel)
+    matrix = _unit(matrix)
+    is_kernel = isinstance(other, FillableMatrix) or getattr(other, "shape", None) == matrix.shape
+    if is_kernel:
+        second, _ = checked_kernel("other", other)
+        return (matrix * _unit(second).to(matrix)).sum().to(dtype)
+    labels = checked_labels("other", other, matrix).reshape(len(matrix), -1)
     if not bool(labels.any()):
         raise ValueError("`other` is zero: nothing aligns with labels that are all 0.")
     labels = labels / _size(labels)
-    return ((labels * (matrix @ labels)).sum() / torch.linalg.matrix_norm(labels.T @ labels)).to(kernel.dtype)
+    return ((labels * (matrix @ labels)).sum() / torch.linalg.matrix_norm(labels.T @ labels)).to(dtype)
 
 
-def centered_alignment(kernel1: KernelMatrix, kernel2: KernelMatrix) -> Float[Tensor, ""]:
-    r"""Centered alignment of two kernels on the same examples (CKA): 1 for equal ones up to scale, 0 for unrelated.
+def centered_alignment(kernel1: KernelValues, kernel2: KernelValues) -> Float[Tensor, ""]:
+    r"""Centered kernel alignment (CKA) of two kernels on the same examples: 1 if equal up to scale, 0 if unrelated.
 
     .. math:: \frac{\langle CKC, CLC \rangle_F}{\|CKC\|_F \|CLC\|_F}, \qquad C = I - \tfrac1n 1 1^\top
 
     Symbols: :math:`K, L` are ``kernel1`` and ``kernel2``. Scaling either, or adding a constant to all its entries,
     changes nothing.
-    Reference: Cortes, Mohri and Rostamizadeh 2012, definition 4; Kornblith et al. 2019, section 3.
-    Cost: O(n^2). The result has the dtype of ``kernel1``.
-    Raises: ValueError if a kernel is not square, symmetric and finite, if they differ in size, or if one is constant
-    after centering, to rounding; TypeError for other dtypes.
+    Reference: Cortes, Mohri and Rostamizadeh 2012, definition 4; Kornblith et al. 2019, section 3. Cost: O(n^2).
+
+    Args:
+        kernel1: A square kernel matrix as a tensor, an array, or an object with ``filled()``. The result has its dtype.
+        kernel2: A second kernel matrix.
+
+    Raises:
+        ValueError: A kernel is not square, symmetric and finite, they differ in size, or one is constant up to
+            rounding.
+        TypeError: Another dtype.
 
     >>> x = torch.tensor([[0.0], [1.0], [3.0]])
     >>> centered_alignment(x @ x.T, 2 * (x + 5) @ (x + 5).T)
     tensor(1.)
     """
-    first, second = checked_kernel("kernel1", kernel1), checked_kernel("kernel2", kernel2)
-    if len(first) != len(second):
+    (matrix1, dtype1), (matrix2, dtype2) = checked_kernel("kernel1", kernel1), checked_kernel("kernel2", kernel2)
+    if len(matrix1) != len(matrix2):
         raise ValueError(
-            f"`kernel1` and `kernel2` must be of the same examples, got {len(first)} and {len(second)} of them."
+            f"`kernel1` and `kernel2` must be of the same examples, got {len(matrix1)} and {len(matrix2)} of them."
         )
-    one = _centered("kernel1", first, kernel1.dtype)
-    two = _centered("kernel2", second, kernel2.dtype)
-    return (one * two.to(one)).sum().to(kernel1.dtype)
+    centered1, centered2 = _centered("kernel1", matrix1, dtype1), _centered("kernel2", matrix2, dtype2)
+    return (centered1 * centered2.to(centered1)).sum().to(dtype1)
+
+
+def as_tensor(kernel: object) -> object:
+    """A matrix as a tensor, if it is an array or can be filled; anything else as it is."""
+    if isinstance(kernel, np.ndarray):
+        return torch.from_numpy(kernel)
+    return kernel.filled() if isinstance(kernel, FillableMatrix) else kernel
 
 
 @torch.no_grad()
-def checked_kernel(name: str, kernel: KernelMatrix, *, zero_allowed: bool = False) -> Float64[Tensor, "n n"]:
-    """The symmetric part of a kernel in float64; refuses what is not a kernel matrix."""
-    if isinstance(kernel, StoredKernel):
-        kernel = kernel.filled()
-    if not isinstance(kernel, Tensor) or kernel.dtype not in ROUNDING:
-        raise TypeError(f"`{name}` must be a float32 or float64 matrix, got {describe(kernel)}.")
-    if kernel.ndim != 2 or kernel.shape[0] != kernel.shape[1] or kernel.shape[0] == 0:
-        raise ValueError(f"`{name}` must be a square matrix, got {describe(kernel)}.")
-    finite = torch.isfinite(kernel)
+def checked_kernel(
+    name: str, kernel: KernelValues, *, zero_allowed: bool = False
+) -> tuple[Float64[Tensor, "n n"], torch.dtype]:
+    """The symmetric part of a kernel in float64, and the kernel's own dtype; refuses what is no kernel matrix."""
+    values = as_tensor(kernel)
+    if not isinstance(values, Tensor) or values.dtype not in ROUNDING:
+        raise TypeError(f"`{name}` must be a float32 or float64 matrix, got {describe(values)}.")
+    if values.ndim != 2 or values.shape[0] != values.shape[1] or values.shape[0] == 0:
+        raise ValueError(f"`{name}` must be a square matrix, got {describe(values)}.")
+    finite = torch.isfinite(values)
     if not bool(finite.all()):
         row, column = torch.nonzero(~finite)[0].tolist()
         raise ValueError(
             f"`{name}` has NaN or infinity in {int((~finite).sum())} of its entries, the first at row {row}, column "
             f"{column}."
         )
-    matrix = kernel.detach().double()
+    matrix = values.detach().double()
     size, gap = float(matrix.abs().max()), float((0.5 * matrix - 0.5 * matrix.T).abs().max()) * 2
-    if gap > ROUNDING[kernel.dtype] * size:
+    if gap > ROUNDING[values.dtype] * size:
         raise ValueError(
             f"`{name}` is not symmetric: entries differ from those across the diagonal by up to {gap / size:.1e} of "
-            f"the largest, more than {ROUNDING[kernel.dtype]:.0e}. Give a kernel of one batch, not between two."
+            f"the largest, more than {ROUNDING[values.dtype]:.0e}. Give a kernel of one batch, not between two."
         )
     if size == 0 and not zero_allowed:
         raise ValueError(f"`{name}` is zero: every entry is 0.")
-    return 0.5 * matrix + 0.5 * matrix.T
+    return 0.5 * matrix + 0.5 * matrix.T, values.dtype
 
 
 @torch.no_grad()
-def checked_labels(name: str, y: Real[Tensor, "n *columns"], kernel: KernelMatrix) -> Float64[Tensor, "..."]:
-    """Labels in float64 on the kernel's device; refuses those that do not fit it."""
-    if not isinstance(y, Tensor) or y.dtype == torch.bool or y.is_complex():
-        raise TypeError(f"`{name}` must be a tensor of numbers, got {describe(y)}.")
-    n = len(kernel)
-    if y.ndim not in (1, 2) or y.shape[0] != n:
+def checked_labels(name: str, y: object, matrix: Float64[Tensor, "n n"]) -> Float64[Tensor, "..."]:
+    """Labels in float64 on the matrix's device; refuses those that do not fit it."""
+    labels = as_tensor(y)
+    if not isinstance(labels, Tensor) or labels.dtype == torch.bool or labels.is_complex():
+        raise TypeError(f"`{name}` must be a tensor of numbers, got {describe(labels)}.")
+    n = len(matrix)
+    if labels.ndim not in (1, 2) or labels.shape[0] != n:
         raise ValueError(
             f"`{name}` must have a label for each of the {n} examples of the kernel, with shape ({n},) or ({n}, "
-            f"columns), got {describe(y)}."
+            f"columns), got {describe(labels)}."
         )
-    finite = torch.isfinite(y).reshape(n, -1).all(1)
+    finite = torch.isfinite(labels).reshape(n, -1).all(1)
     if not bool(finite.all()):
         raise ValueError(f"`{name}` has NaN or infinity, first at index {int(torch.nonzero(~finite)[0, 0])}.")
-    return y.detach().to(kernel.device, torch.float64)
+    return labels.detach().to(matrix.device, torch.float64)
 
 
 def _size(matrix: Float64[Tensor, "rows columns"]) -> Float64[Tensor, ""]:
-    """The largest absolute entry, or 1; dividing by it keeps products of huge kernels in range."""
+    """The largest absolute entry, or 1; division by it keeps products of huge kernels in range."""
     size = matrix.abs().max()
     return torch.where(size > 0, size, torch.ones_like(size))
 
@@ -242,11 +297,11 @@ def _unit(matrix: Float64[Tensor, "n n"]) -> Float64[Tensor, "n n"]:
 
 
 def _centered(name: str, matrix: Float64[Tensor, "n n"], dtype: torch.dtype) -> Float64[Tensor, "n n"]:
-    """A kernel with the means of rows and columns taken off, of Frobenius norm 1."""
+    """A kernel minus the means of its rows and columns, of Frobenius norm 1."""
     matrix = matrix / _size(matrix)
     centered = matrix - matrix.mean(0, keepdim=True)
     centered = centered - centered.mean(1, keepdim=True)
-    # Taking means off leaves the rounding of the entries themselves.
+    # The rounding of the entries themselves remains.
     rounding = torch.finfo(dtype).eps * torch.linalg.matrix_norm(matrix)
     if torch.linalg.matrix_norm(centered) <= 4 * rounding:
         raise ValueError(

@@ -1,6 +1,6 @@
-r"""What a model with a fixed kernel does while it trains on the squared loss.
+r"""Training of a model with a fixed kernel on the squared loss.
 
-The loss is :math:`L = c \sum_s \|f(x_s) - y_s\|^2`, with :math:`c` the ``loss_scale``. For a kernel that stays as it is
+The loss is :math:`L = c \sum_s \|f(x_s) - y_s\|^2`, with :math:`c` the ``loss_scale``. For a constant kernel
 (the tangent kernel of a wide network, an expected or limit kernel, a path kernel times its constant) the error
 :math:`e = f - y` on the training set obeys
 
@@ -16,21 +16,31 @@ A step of rate :math:`\eta` is a time of :math:`\eta`: t steps of a small rate a
 from dataclasses import dataclass, field
 from math import inf
 
+import numpy as np
 import torch
 from jaxtyping import Float, Float64, Int, Real
 from torch import Tensor
 
 from neuralpath._checks import describe
-from neuralpath.kernels.diagnostics import KernelMatrix, checked_kernel, checked_labels, refuse_indefinite
-from neuralpath.kernels.storage.store import StoredKernel
+from neuralpath.kernels.diagnostics import (
+    FillableMatrix,
+    KernelValues,
+    Labels,
+    as_tensor,
+    checked_kernel,
+    checked_labels,
+    refuse_indefinite,
+)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steps:
-    """So many steps of gradient descent with one learning rate: a number, or a vector of several moments."""
+class GradientSteps:
+    """A number of steps of gradient descent with one learning rate."""
 
     count: int | Int[Tensor, " moments"]
+    """GradientSteps from the beginning of training; a vector for several moments."""
     rate: float
+    """The learning rate."""
 
     def __post_init__(self) -> None:
         counts = torch.as_tensor(self.count)
@@ -42,8 +52,8 @@ class Steps:
             raise ValueError(f"`rate` must be a positive finite number, got {self.rate}.")
 
 
-When = float | Real[Tensor, " moments"] | Steps
-"""A moment of training: a time of gradient flow (``math.inf`` for its end), a vector of them, or ``Steps``."""
+When = float | Real[Tensor, " moments"] | GradientSteps
+"""A moment of training: a time of gradient flow (``math.inf`` for the end), a vector of times, or steps."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,70 +68,87 @@ class KernelDynamics:
     :math:`2ct`.
 
     **The end of training** (``math.inf``) needs a rank. Eigenvalues at or below ``cutoff`` times the largest count as
-    0: what lies along them is never learnt and takes no part in test outputs, so that these are
-    :math:`f_0(x) + K_x K^+ (y - f_0)` with the pseudo-inverse. ``rank`` says how many are above. Without a ``cutoff``
-    it is n * eps, with eps that of the kernel's dtype: the rounding of the eigenvalues. At finite times nothing is cut
-    off; past the time ``1 / (2 * loss_scale * cutoff * largest eigenvalue)`` rounding shows in the test outputs of a
-    singular kernel.
+    0. The components of the error along them are never learned and take no part in test outputs, which are
+    :math:`f_0(x) + K_x K^+ (y - f_0)` with the pseudo-inverse. ``rank`` is the number of eigenvalues above. At finite
+    times nothing is cut off. After the time ``1 / (2 * loss_scale * cutoff * largest eigenvalue)`` rounding appears in
+    the test outputs of a singular kernel.
 
     Targets and outputs are one column, or several that share the kernel. For outputs that do not share it, give the
     kernel of all pairs of (example, output) as one matrix and the targets as one column in the same order.
 
     Reference: P1 proposition 1.1; P0 equations 1 and 6.
     Cost: O(n^3) once, then O(n^2) for each moment and column. Computes in float64, returns the kernel's dtype.
-    Raises: ValueError if the kernel is not square, symmetric, finite and positive semi-definite up to rounding;
-    TypeError for other dtypes.
+
+    Args:
+        kernel: The kernel of the training set: a tensor, an array, or an object with ``filled()``.
+        loss_scale: :math:`c`; see the formulas at the top of this module.
+        cutoff: The share of the largest eigenvalue that counts as 0. None for n * eps, with eps that of the kernel's
+            dtype: the rounding of the eigenvalues.
+
+    Raises:
+        ValueError: The kernel is not square, symmetric, finite and positive semi-definite up to rounding.
+        TypeError: Another dtype.
 
     >>> dynamics = KernelDynamics(torch.diag(torch.tensor([1.0, 2.0])))
     >>> dynamics.train(torch.tensor([1.0, 1.0]), 1.0)  # 1 - e^-1 and 1 - e^-2
     tensor([0.6321, 0.8647])
-    >>> dynamics.train(torch.tensor([1.0, 1.0]), Steps(2, rate=0.5))
+    >>> dynamics.train(torch.tensor([1.0, 1.0]), GradientSteps(2, rate=0.5))
     tensor([0.7500, 1.0000])
     """
 
-    kernel: KernelMatrix = field(repr=False)
+    kernel: KernelValues = field(repr=False)
     loss_scale: float = 0.5
     cutoff: float | None = None
+    dtype: torch.dtype = field(init=False)
     eigenvalues: Float64[Tensor, " n"] = field(init=False, repr=False)  # smallest first
     eigenvectors: Float64[Tensor, "n n"] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        matrix = checked_kernel("kernel", self.kernel, zero_allowed=True)
+        matrix, dtype = checked_kernel("kernel", self.kernel, zero_allowed=True)
         if not 0 < self.loss_scale < inf:
             raise ValueError(f"`loss_scale` must be a positive finite number, got {self.loss_scale}.")
         if self.cutoff is not None and not 0 <= self.cutoff < 1:
             raise ValueError(f"`cutoff` must be a share of the largest eigenvalue, from 0 to 1, got {self.cutoff}.")
         values, vectors = torch.linalg.eigh(matrix)
         if bool(matrix.any()):
-            refuse_indefinite(values.flip(0), self.kernel.dtype)
+            refuse_indefinite(values.flip(0), dtype)
+        object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "eigenvalues", values.clamp(min=0))
         object.__setattr__(self, "eigenvectors", vectors)
 
     @property
     def rank(self) -> int:
-        """Number of eigenvalues above the cut-off: the directions that are learnt in the end."""
+        """Number of eigenvalues above the cutoff: the directions that are learned in the end."""
         return int(self._learnable().sum())
 
     @property
     def largest_rate(self) -> float:
         r"""The largest stable learning rate, :math:`1 / (c \lambda_{max})`: gradient descent converges below it.
 
-        At it one direction changes its sign for ever; beyond it the error grows. Infinite for a zero kernel.
+        At this rate one direction oscillates forever; beyond it the error grows. Infinite for a zero kernel.
         """
         largest = float(self.eigenvalues[-1])
         return 1 / (self.loss_scale * largest) if largest > 0 else inf
 
     @torch.no_grad()
     def train(
-        self, y: Real[Tensor, "n *columns"], when: When, *, initial: Real[Tensor, "n *columns"] | float = 0.0
+        self, y: Labels, when: When, *, initial: Real[Tensor, "n *columns"] | float = 0.0
     ) -> Float[Tensor, "..."]:
-        """Outputs on the training set at a moment of training; several moments stand along a new first axis.
+        """Outputs on the training set at a moment of training.
 
-        ``initial`` are the outputs before training, 0 by default.
-        Raises: ValueError if targets or initial outputs do not fit the kernel, or for a negative time; OverflowError
-        where gradient descent with too large a rate has left the range.
+        Args:
+            y: Targets of the training set.
+            when: A time of gradient flow, ``math.inf`` for the end, a vector of times, or ``GradientSteps``.
+            initial: Outputs before training.
+
+        Returns:
+            The outputs; several moments are on a new first axis.
+
+        Raises:
+            ValueError: Targets or initial outputs do not fit the kernel, or a time is negative.
+            OverflowError: Gradient descent with too large a rate has exceeded the range.
         """
-        targets = checked_labels("y", y, self.kernel)
+        targets = checked_labels("y", y, self.eigenvectors)
         missing = self._missing(targets, initial)
         remains, _ = self._after(when)
         left = self.eigenvectors @ (remains.unsqueeze(-1) * missing)
@@ -130,44 +157,54 @@ class KernelDynamics:
     @torch.no_grad()
     def test(
         self,
-        cross: Float[Tensor, "test n"] | StoredKernel,
-        y: Real[Tensor, "n *columns"],
+        cross: Float[Tensor, "test n"] | Float[np.ndarray, "test n"] | FillableMatrix,
+        y: Labels,
         when: When,
         *,
         initial: Real[Tensor, "n *columns"] | float = 0.0,
         initial_test: Real[Tensor, "test *columns"] | float = 0.0,
     ) -> Float[Tensor, "..."]:
-        """Outputs on other inputs at a moment of training; several moments stand along a new first axis.
+        """Outputs on other inputs at a moment of training.
 
-        ``cross`` is the kernel between these inputs and the training set, in that order and of the scale of ``kernel``.
-        ``initial`` and ``initial_test`` are the outputs before training on the training set and on these inputs.
-        Raises: as ``train``; ValueError if ``cross`` or ``initial_test`` does not fit.
+        Args:
+            cross: The kernel between these inputs and the training set, in that order and of the scale of ``kernel``.
+            y: Targets of the training set.
+            when: As for ``train``.
+            initial: Outputs before training on the training set.
+            initial_test: Outputs before training on these inputs.
+
+        Returns:
+            The outputs; several moments are on a new first axis.
+
+        Raises:
+            ValueError, OverflowError: As ``train``; or ``cross`` or ``initial_test`` does not fit.
         """
-        targets = checked_labels("y", y, self.kernel)
-        cross = cross.filled() if isinstance(cross, StoredKernel) else cross
-        self._check_cross(cross)
-        shape = (len(cross), *targets.shape[1:])
+        targets = checked_labels("y", y, self.eigenvectors)
+        matrix = self._checked_cross(cross)
+        shape = (len(matrix), *targets.shape[1:])
         before = _outputs("initial_test", initial_test, shape, targets)
         missing = self._missing(targets, initial)
         _, gained = self._after(when)
-        step = (cross.to(targets) @ self.eigenvectors) @ (gained.unsqueeze(-1) * missing)
+        step = (matrix.to(targets) @ self.eigenvectors) @ (gained.unsqueeze(-1) * missing)
         return self._result(before + step.reshape(*gained.shape[:-1], *shape))
 
     def _missing(
         self, targets: Float64[Tensor, "n *columns"], initial: Real[Tensor, "n *columns"] | float
     ) -> Float64[Tensor, "n column"]:
-        """What is to be learnt, y - f_0, in the basis of eigenvectors."""
+        """The initial error with its sign changed, y - f_0, in the basis of eigenvectors."""
         start = _outputs("initial", initial, tuple(targets.shape), targets)
         return self.eigenvectors.T @ (targets - start).reshape(len(targets), -1)
 
     def _learnable(self) -> Tensor:
-        cutoff = len(self.kernel) * torch.finfo(self.kernel.dtype).eps if self.cutoff is None else self.cutoff
+        cutoff = len(self.eigenvalues) * torch.finfo(self.dtype).eps if self.cutoff is None else self.cutoff
         return self.eigenvalues > cutoff * self.eigenvalues[-1]
 
     def _after(self, when: When) -> tuple[Float64[Tensor, "*moments n"], Float64[Tensor, "*moments n"]]:
         """For each eigenvalue l the factor r that remains of the error at a moment, and (1 - r) / l."""
         speeds = 2 * self.loss_scale * self.eigenvalues
-        remains, gained = _after_steps(speeds, when) if isinstance(when, Steps) else self._after_time(speeds, when)
+        remains, gained = (
+            _after_steps(speeds, when) if isinstance(when, GradientSteps) else self._after_time(speeds, when)
+        )
         return remains, 2 * self.loss_scale * gained
 
     def _after_time(
@@ -182,29 +219,30 @@ class KernelDynamics:
         in_the_end = torch.where(learnable, 1 / speeds, 0)
         return torch.where(ended, (~learnable).to(speeds), remains), torch.where(ended, in_the_end, gained)
 
-    def _check_cross(self, cross: Float[Tensor, "test n"]) -> None:
-        n = len(self.kernel)
-        if not isinstance(cross, Tensor) or not cross.is_floating_point():
-            raise TypeError(f"`cross` must be a kernel between test inputs and training set, got {describe(cross)}.")
-        if cross.ndim != 2 or cross.shape[1] != n:
+    def _checked_cross(self, cross: object) -> Float[Tensor, "test n"]:
+        n, matrix = len(self.eigenvalues), as_tensor(cross)
+        if not isinstance(matrix, Tensor) or not matrix.is_floating_point():
+            raise TypeError(f"`cross` must be a kernel between test inputs and training set, got {describe(matrix)}.")
+        if matrix.ndim != 2 or matrix.shape[1] != n:
             raise ValueError(
                 f"`cross` must have a row for each test input and {n} columns, one for each training example, got "
-                f"{describe(cross)}."
+                f"{describe(matrix)}."
             )
-        if not bool(torch.isfinite(cross).all()):
+        if not bool(torch.isfinite(matrix).all()):
             raise ValueError("`cross` has NaN or infinity.")
+        return matrix
 
     def _result(self, outputs: Float64[Tensor, "..."]) -> Float[Tensor, "..."]:
         if not bool(torch.isfinite(outputs).all()):
             raise OverflowError(
-                "the outputs have left the range: gradient descent diverges. Take a rate below the `largest_rate`, "
+                "the outputs exceed the range: gradient descent diverges. Use a rate below the `largest_rate`, "
                 f"{self.largest_rate:.3g}, or fewer steps."
             )
-        return outputs.to(self.kernel.dtype)
+        return outputs.to(self.dtype)
 
 
 def _after_steps(
-    speeds: Float64[Tensor, " n"], steps: Steps
+    speeds: Float64[Tensor, " n"], steps: GradientSteps
 ) -> tuple[Float64[Tensor, "*moments n"], Float64[Tensor, "*moments n"]]:
     counts = torch.as_tensor(steps.count).to(speeds).unsqueeze(-1)
     shrink = steps.rate * speeds

@@ -1,7 +1,7 @@
-r"""The value tangent kernel of a graph: gradients by the weights of paths, with gates and weights given.
+r"""The value tangent kernel of a network, for given gates and weights, and random weights for it.
 
-The gradients stay in the factors that they are made of, what goes into each linear node and what comes back from the
-output; ``neuralpath.kernels.tangent`` makes inner products of them.
+The gradients are stored in factors, the input of each linear node and the gradient by its result;
+``neuralpath.kernels.tangent`` computes their inner products.
 """
 
 from collections.abc import Callable, Mapping
@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralpath._checks import describe
 from neuralpath._precision import without_autocast
@@ -17,6 +17,7 @@ from neuralpath.graph import (
     Forward,
     Gates,
     PathGraph,
+    as_graph,
     check_gates,
     check_input,
     linear_maps,
@@ -37,7 +38,7 @@ from neuralpath.kernels.tangent.gradients import (
 )
 
 Draw = Callable[[n.Shape, torch.Generator], Tensor]
-"""Makes a tensor of the given shape of uncorrelated entries of mean 0 and variance 1."""
+"""From a shape and a generator to a tensor of uncorrelated entries of mean 0 and variance 1."""
 
 
 def gaussian(shape: n.Shape, generator: torch.Generator) -> Float[Tensor, "..."]:
@@ -65,9 +66,17 @@ def random_weights(
 ) -> dict[str, Float[Tensor, "..."]]:
     """Random value weights of a graph: a tensor for each linear and bias node, in the graph's dtype and on its device.
 
-    ``weight_variance`` and ``bias_variance`` are as in ``expected_tangent_kernel``; ``draw`` is the distribution,
-    ``gaussian`` or ``random_signs``, or any function of a shape and a generator.
-    Raises: ValueError for variances that are not positive.
+    Args:
+        graph: The path graph.
+        generator: The source of randomness.
+        weight_variance: Variance of the weights: one number, a number for each linear node by its name, or
+            ``FanVariance``.
+        bias_variance: Variance of the biases.
+        draw: The distribution: ``gaussian``, ``random_signs``, or a function of a shape and a generator that returns
+            entries of mean 0 and variance 1.
+
+    Raises:
+        ValueError: A variance is not positive.
 
     >>> import neuralpath as npath
     >>> graph = npath.trace(npath.nets.FC(3, width=4, depth=2), torch.ones(1, 3))
@@ -100,7 +109,7 @@ def own_weights(graph: PathGraph) -> dict[str, Float[Tensor, "..."]]:
 
 @without_autocast()
 def value_kernel(
-    graph: PathGraph,
+    network: PathGraph | nn.Module,
     x1: Float[Tensor, "batch1 *shape"],
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
@@ -114,30 +123,39 @@ def value_kernel(
         \psi^V_x = \nabla_\Theta \langle \phi_x, v_\Theta \rangle \text{ with } \phi_x \text{ held fixed}
 
     The gradient is by the weights of all linear nodes and by all biases; gains and slopes are constants, as in
-    ``expected_tangent_kernel``, which is its mean over random ``weights``. For several outputs their mean.
-    ``weights`` has a tensor for each linear node and bias node, as ``random_weights`` makes them; by default they are
-    the network's own. ``gates1`` and ``gates2`` replace the gates that the inputs open in the network. With neither,
-    and hard gates, it is the tangent kernel of a ReLU network without trained gains.
+    ``expected_tangent_kernel``, which is its mean over random ``weights``. For several outputs it is their mean. With
+    the network's own weights and hard gates it is the tangent kernel of a ReLU network without trained gains.
 
     Reference: P0 section 2.4, P1 equation 3; Theory, "The tangent kernel and its parts".
     Cost: a forward pass and, for each output, a backward pass; then for each dense layer two products of batches, for
     each convolution the cheaper of per-example gradients and pairs of positions. Memory for the hidden values of both
     batches, so it is meant for some hundreds of examples.
-    Raises: ValueError for inputs, gates or weights that do not fit, tied weights, and activations that are not gates.
 
-    >>> import neuralpath as npath
+    Args:
+        network: A path graph, or a module, which is traced on the first example.
+        x1: A batch of examples.
+        x2: A second batch, or None for the same.
+        weights: A tensor for each linear node and bias node, by its name, as ``random_weights`` returns them. None for
+            the network's own.
+        gates1: Gates for ``x1``; None for those that it opens in the network.
+        gates2: Gates for ``x2``; None for those that it opens in the network.
+
+    Raises:
+        ValueError: Inputs, gates or weights do not fit, weights are tied, or an activation is not a gate.
+
     >>> model, x = torch.nn.Linear(3, 1, bias=False), torch.randn(4, 3)
-    >>> bool(torch.allclose(value_kernel(npath.trace(model, x[:1]), x), x @ x.T))
+    >>> bool(torch.allclose(value_kernel(model, x), x @ x.T))
     True
     """
+    graph = as_graph(network, x1, "x1")
     refuse_tied(graph, "the value tangent kernel")
     if not any(True for _ in graph.weights()):
         raise ValueError("the network has no weights, so there is nothing to take gradients by.")
     if x2 is None and gates2 is not None:
         raise ValueError("`gates2` are the gates of `x2`, which is not given.")
-    given = own_weights(graph) if weights is None else _checked_weights(graph, weights)
-    first = _gradients(graph, x1, gates1, "1", given)
-    second = first if x2 is None else _gradients(graph, x2, gates2, "2", given)
+    tensors = own_weights(graph) if weights is None else _checked_weights(graph, weights)
+    first = _gradients(graph, x1, gates1, "1", tensors)
+    second = first if x2 is None else _gradients(graph, x2, gates2, "2", tensors)
     n1, n2 = len(x1), len(x1 if x2 is None else x2)
     by_position = cheaper_by_position(first, n1, n2, graph.n_outputs, joint=False)
     left = assemble(first, by_position)
@@ -149,7 +167,7 @@ def value_kernel(
 
 
 class _Tape(Forward):
-    """The forward pass with given gates and weights; keeps what the gradients of the weights need."""
+    """The forward pass with given gates and weights, which records what the gradients of the weights need."""
 
     def __init__(self, x: Tensor, graph: PathGraph, gates: Gates, weights: Mapping[str, Tensor]) -> None:
         super().__init__(x, graph.state, gates)
@@ -158,8 +176,8 @@ class _Tape(Forward):
         self.probes: dict[str, Tensor] = {}
 
     def _with_probe(self, node: n.Node, values: Tensor) -> Tensor:
-        # A zero that is added: the gradient by it is that of each example's own output, also where nothing behind the
-        # node asks for gradients.
+        # The gradient by an added zero is the gradient by the node's result, even if no parameter before the node
+        # requires gradients.
         probe = self.probes[node.name] = torch.zeros_like(values, requires_grad=True)
         return values + probe
 
@@ -182,7 +200,7 @@ def _gradients(
     if gates is not None:
         check_gates(f"gates{which}", gates, graph, len(x))
     gates = graph.gates(x) if gates is None else gates
-    # The caller may have switched gradients off, which are needed here all the same.
+    # The caller may have turned gradients off.
     with torch.inference_mode(False), torch.enable_grad():
         tape = _Tape(x.detach(), graph, gates, weights)
         outputs = walk(graph, tape).reshape(len(x), -1)
@@ -202,7 +220,7 @@ def _gradients(
 
 
 def _gradient(node: n.Node, signal: Tensor | None, delta: Float[Tensor, "batch output ..."]) -> LayerGradient:
-    """The gradients by the weight of one node, from what went in and what came back."""
+    """The gradients by the weight of one node, from its input and the gradient by its result."""
     if isinstance(node, n.BiasNode):  # summed where one weight is added to several units
         shape = (1,) * (len(node.shape) - len(node.value_shape)) + node.value_shape
         return ExplicitGradient(delta.sum_to_size(*delta.shape[:2], *shape).flatten(2))
@@ -221,7 +239,7 @@ def _checked_weights(graph: PathGraph, weights: Mapping[str, Tensor]) -> Mapping
     if set(weights) != set(nodes):
         raise ValueError(
             f"`weights` must have a tensor for each linear node and bias node ({', '.join(nodes)}), got "
-            f"{', '.join(weights) or 'none'}; `random_weights` makes them."
+            f"{', '.join(weights) or 'none'}; `random_weights` returns such."
         )
     for name, node in nodes.items():
         tensor, expected, dtype = weights[name], weight_shape(node), graph.dtype

@@ -191,7 +191,7 @@ class TrainLazily(Task):
 
 def _trained(model: "nn.Module", graph: "PathGraph", x: "Tensor", y: "Tensor", n_steps: int) -> dict[str, float]:
     """Shares: of gates that differ in the end, of the kernel that changed, of the prediction of the fixed kernel."""
-    from neuralpath.kernels import KernelDynamics, Steps, value_kernel
+    from neuralpath.kernels import GradientSteps, KernelDynamics, value_kernel
     from neuralpath.paths import SwitchRecorder
 
     recorder = SwitchRecorder()
@@ -201,7 +201,7 @@ def _trained(model: "nn.Module", graph: "PathGraph", x: "Tensor", y: "Tensor", n
     rate = RATE * dynamics.largest_rate
     _descend(model, x, y, n_steps, rate)
     recorder.feed(graph.gates(x))
-    last, predicted = model(x).detach(), dynamics.train(y, Steps(n_steps, rate), initial=first)
+    last, predicted = model(x).detach(), dynamics.train(y, GradientSteps(n_steps, rate), initial=first)
     return {
         "flips": float(recorder.switches().fraction.mean()),
         "kernel": float((value_kernel(graph, x) - kernel).norm() / kernel.norm()),

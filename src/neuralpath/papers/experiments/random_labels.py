@@ -173,10 +173,10 @@ def _predicted(kernel: "Tensor", y: "Tensor", first: "Tensor", moments: list[int
     """The share of the first error that a fixed kernel leaves; None where it says that the steps are too large."""
     import torch
 
-    from neuralpath.kernels import KernelDynamics, Steps
+    from neuralpath.kernels import GradientSteps, KernelDynamics
 
     try:
-        left = KernelDynamics(kernel).train(y, Steps(torch.tensor(moments), size), initial=first + y) - y
+        left = KernelDynamics(kernel).train(y, GradientSteps(torch.tensor(moments), size), initial=first + y) - y
     except OverflowError:
         return None
     return [float(f"{value:.6g}") for value in (left.flatten(1).norm(dim=1) / first.double().norm()).tolist()]

@@ -72,7 +72,7 @@ class WidenValue(Task):
         """As `Task.run`."""
         import torch
 
-        from neuralpath.kernels import KernelDynamics, Steps
+        from neuralpath.kernels import GradientSteps, KernelDynamics
 
         examples = self.data.load(directory.data_dir)
         train, test = examples.train, examples.test
@@ -87,7 +87,7 @@ class WidenValue(Task):
         if not bool(learnt.isfinite().all()):
             # One draw of a narrow network's kernel may be far above its expectation, and the rate too large for it.
             return {"diverged": True}
-        told = dynamics.test(cross, targets, Steps(self.n_steps_trained, rate)).to(learnt)
+        told = dynamics.test(cross, targets, GradientSteps(self.n_steps_trained, rate)).to(learnt)
 
         def accuracy(outputs: "Tensor") -> float:
             return float((outputs.argmax(1) == test.labels).double().mean())

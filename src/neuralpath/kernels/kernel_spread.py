@@ -1,8 +1,8 @@
-r"""How far one draw of the value tangent kernel is from its expectation.
+r"""The spread of the value tangent kernel around its expectation, over random weights.
 
-For given gates and random value weights, :math:`E[K^V]` is known exactly (``expected_tangent_kernel``). One draw
-differs from it, the less the wider the network: the relative distance falls as :math:`1/\sqrt w`, and its square grows
-about as :math:`d / w` with the depth :math:`d`.
+For given gates and random value weights, :math:`E[K^V]` is known exactly (``expected_tangent_kernel``). The relative
+distance of one draw from it falls with the width w as :math:`1/\sqrt w`. Its square grows about as :math:`d / w` with
+the depth d.
 """
 
 import math
@@ -11,31 +11,29 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Float64
-from torch import Tensor
+from torch import Tensor, nn
 
-from neuralpath._checks import describe
-from neuralpath.graph import Gates, PathGraph, check_graph
-from neuralpath.kernels.diagnostics import KernelMatrix, spectrum
+from neuralpath.graph import Gates, PathGraph, as_graph
+from neuralpath.kernels.diagnostics import KernelValues, spectrum
 from neuralpath.kernels.path.path_kernel import expected_tangent_kernel
 from neuralpath.kernels.path.variances import FanVariance, Variance
 from neuralpath.kernels.random_values import Draw, gaussian, random_weights, value_kernel
-from neuralpath.kernels.storage.store import StoredKernel
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Concentration:
-    """Draws of a value tangent kernel against its expectation, in float64.
-
-    ``mean`` and ``variance`` are those of each entry over the draws (the variance without bias). ``distances`` are
-    the Frobenius distances of each draw from the expectation, relative to its norm. ``spectrum_ratios`` are, for each
-    draw, its eigenvalues divided by those of the expectation, both largest first.
-    """
+    """Draws of a value tangent kernel compared with its expectation, in float64."""
 
     expected: Float64[Tensor, "batch batch"]
+    """The expectation."""
     mean: Float64[Tensor, "batch batch"]
+    """The mean of each entry over the draws."""
     variance: Float64[Tensor, "batch batch"]
+    """The unbiased variance of each entry over the draws."""
     distances: Float64[Tensor, " draw"]
+    """The Frobenius distance of each draw from the expectation, relative to its norm."""
     spectrum_ratios: Float64[Tensor, "draw eigenvalue"]
+    """The eigenvalues of each draw divided by those of the expectation, both largest first."""
 
     @property
     def standard_error(self) -> Float64[Tensor, "batch batch"]:
@@ -49,7 +47,7 @@ class Concentration:
 
 
 def concentration(
-    graph: PathGraph,
+    network: PathGraph | nn.Module,
     x: Float[Tensor, "batch *shape"],
     n_draws: int,
     *,
@@ -59,32 +57,42 @@ def concentration(
     bias_variance: float = 0.0,
     draw: Draw = gaussian,
 ) -> Concentration:
-    r"""Mean and spread of the value tangent kernel over random value weights, beside its exact expectation.
+    r"""Mean and spread of the value tangent kernel over random value weights, and its exact expectation.
 
-    The gates stay as they are: those that ``x`` opens in the network, or ``gates``. The weights are drawn
-    ``n_draws`` times, independently of them, as ``random_weights`` does; ``weight_variance``, ``bias_variance`` and
-    ``draw`` are as there.
+    The gates are fixed. The weights are drawn independently of them, as ``random_weights`` does.
 
     Reference: P0 theorem 4.1, P1 theorem 5.1, P2 theorem 5.1.
     Cost: ``n_draws`` times that of ``value_kernel``, once that of ``expected_tangent_kernel``.
-    Raises: ValueError for fewer than two draws; otherwise as those two.
+
+    Args:
+        network: A path graph, or a module, which is traced on the first example.
+        x: A batch of examples.
+        n_draws: Number of draws of the weights, 2 or more.
+        generator: The source of randomness.
+        gates: The gates; None for those that ``x`` opens in the network.
+        weight_variance: As for ``random_weights``.
+        bias_variance: As for ``random_weights``.
+        draw: As for ``random_weights``.
+
+    Raises:
+        ValueError: Fewer than two draws; or as ``value_kernel`` and ``expected_tangent_kernel``.
 
     >>> import neuralpath as npath
     >>> x = torch.randn(3, 4, dtype=torch.float64)
-    >>> graph = npath.trace(npath.nets.FC(4, width=64, depth=3).double(), x[:1])
-    >>> drawn = concentration(graph, x, 50, generator=torch.Generator().manual_seed(0))
-    >>> bool(((drawn.mean - drawn.expected).abs() <= 5 * drawn.standard_error).all())
+    >>> model = npath.nets.FC(4, width=64, depth=3).double()
+    >>> draws = concentration(model, x, 50, generator=torch.Generator().manual_seed(0))
+    >>> bool(((draws.mean - draws.expected).abs() <= 5 * draws.standard_error).all())
     True
     """
     if n_draws < 2:
         raise ValueError(f"`n_draws` must be 2 or more, got {n_draws}.")
-    check_graph(graph)
+    graph = as_graph(network, x)
     gates = graph.gates(x) if gates is None else gates
     expected = expected_tangent_kernel(
         graph, x, gates1=gates, weight_variance=weight_variance, bias_variance=bias_variance, progress=False
     ).double()
     norm = torch.linalg.matrix_norm(expected)
-    # Sums are of differences from the expectation, so that the variance is not a difference of large numbers.
+    # Sums of differences from the expectation, so that the variance is not a difference of large numbers.
     total, squares = torch.zeros_like(expected), torch.zeros_like(expected)
     distances, ratios = [], []
     for _ in range(n_draws):
@@ -92,37 +100,42 @@ def concentration(
             graph, generator=generator, weight_variance=weight_variance, bias_variance=bias_variance, draw=draw
         )
         kernel = value_kernel(graph, x, weights=weights, gates1=gates).double()
-        off = kernel - expected
-        total += off
-        squares += off.square()
-        distances.append(torch.linalg.matrix_norm(off) / norm)
+        deviation = kernel - expected
+        total += deviation
+        squares += deviation.square()
+        distances.append(torch.linalg.matrix_norm(deviation) / norm)
         ratios.append(spectrum_ratio(kernel, expected))
     mean = total / n_draws
-    spread = ((squares - n_draws * mean.square()) / (n_draws - 1)).clamp(min=0)
-    return Concentration(expected, expected + mean, spread, torch.stack(distances), torch.stack(ratios))
+    variance = ((squares - n_draws * mean.square()) / (n_draws - 1)).clamp(min=0)
+    return Concentration(expected, expected + mean, variance, torch.stack(distances), torch.stack(ratios))
 
 
-def spectrum_ratio(kernel: KernelMatrix, expected: KernelMatrix) -> Float[Tensor, " eigenvalue"]:
+def spectrum_ratio(kernel: KernelValues, expected: KernelValues) -> Float[Tensor, " eigenvalue"]:
     r"""Eigenvalues of a kernel divided by those of another, both largest first.
 
     .. math:: \rho_i(K) / \rho_i(\bar K)
 
     Only for eigenvalues of ``expected`` above n * eps times the largest, with eps that of ``expected``: the others are
-    rounding.
-    Cost: O(n^3). Raises: ValueError if a kernel is not square, symmetric and finite, if ``expected`` is zero, or if the
-    sizes differ; TypeError for other dtypes.
+    rounding. Cost: O(n^3).
+
+    Args:
+        kernel: A square kernel matrix as a tensor, an array, or an object with ``filled()``.
+        expected: A kernel matrix of the same size.
+
+    Raises:
+        ValueError: A kernel is not square, symmetric and finite, ``expected`` is zero, or the sizes differ.
+        TypeError: Another dtype.
 
     >>> spectrum_ratio(torch.diag(torch.tensor([2.0, 3.0])), torch.eye(2))
     tensor([3., 2.])
     """
-    sized = isinstance(kernel, Tensor | StoredKernel) and isinstance(expected, Tensor | StoredKernel)
-    if sized and kernel.shape != expected.shape:
-        raise ValueError(f"`kernel` and `expected` must have one size, got {describe(kernel)}, {describe(expected)}.")
     values, reference = spectrum(kernel), spectrum(expected)
+    if len(values) != len(reference):
+        raise ValueError(f"`kernel` and `expected` must have one size, got {len(values)} and {len(reference)} rows.")
     if not float(reference[0]) > 0:
         raise ValueError("`expected` has no positive eigenvalue, so there is nothing to divide by.")
-    kept = reference > len(reference) * torch.finfo(expected.dtype).eps * reference[0]
-    return values[kept] / reference[kept].to(values.dtype)
+    is_positive = reference > len(reference) * torch.finfo(reference.dtype).eps * reference[0]
+    return values[is_positive] / reference[is_positive].to(values.dtype)
 
 
 def printed_variance_bound(input_size: int, width: int, depth: int, weight_variance: float) -> float:
@@ -130,13 +143,19 @@ def printed_variance_bound(input_size: int, width: int, depth: int, weight_varia
 
     .. math:: d_{in}^2 \sigma^{4(d-1)} \max\{d^2 w^{2(d-2)+1}, d^3 w^{2(d-2)}\}
 
-    Symbols: :math:`d_{in}, w, d, \sigma^2` are ``input_size``, ``width``, ``depth`` and ``weight_variance``. For open
-    gates and inputs of squared norm :math:`d_{in}` it is :math:`\max\{1/w, d/w^2\}` times the squared expectation.
+    For open gates and inputs of squared norm :math:`d_{in}` it is :math:`\max\{1/w, d/w^2\}` times the square of the
+    expectation. **It is no bound**: its dependence on the depth is wrong (erratum E13), since the relative variance
+    grows as :math:`d / w`. It is here for comparison with measured variances.
 
-    **It is no bound**: its dependence on the depth is wrong (erratum E13), since the relative variance grows as
-    :math:`d / w`. It is here to be shown beside what is measured.
-    Raises: ValueError for sizes that are not positive, a depth below 2, or outside the theorem's
-    :math:`4 d / w^2 < 1`.
+    Args:
+        input_size: :math:`d_{in}`, the number of inputs.
+        width: w, the units of a hidden layer.
+        depth: d, the number of weight layers.
+        weight_variance: :math:`\sigma^2`.
+
+    Raises:
+        ValueError: A size is not positive, the depth is below 2, or :math:`4 d / w^2 < 1`, which the theorem assumes,
+            does not hold.
 
     >>> expectation = 4 * 0.01**3 * 100**3
     >>> round(printed_variance_bound(1, 100, 4, 0.01) / expectation**2, 6)
@@ -155,19 +174,28 @@ def printed_variance_bound(input_size: int, width: int, depth: int, weight_varia
 
 @dataclass(frozen=True)
 class PowerLaw:
-    """A fitted ``factor * size**exponent`` and the standard error of the exponent."""
+    """A fitted ``factor * size**exponent``."""
 
     exponent: float
+    """The exponent."""
     standard_error: float
+    """The standard error of the exponent."""
     factor: float
+    """The factor."""
 
 
 def fitted_power(sizes: Sequence[float], samples: Sequence[Float[Tensor, " _sample"]]) -> PowerLaw:
-    r"""The power of a size with which the mean of a positive quantity grows, from samples of it at each size.
+    r"""A power law for the mean of a positive quantity, from samples of the quantity at each size.
 
     Least squares of the logarithm of the mean at each size against the logarithm of the size, each size with the same
-    weight. The standard error comes from the spread of the samples at each size: it knows nothing of a wrong law.
-    Raises: ValueError for fewer than two sizes, fewer than two samples of a size, or values that are not positive.
+    weight. The standard error comes from the spread of the samples at each size, and not from the fit of the law.
+
+    Args:
+        sizes: The sizes, such as widths; two or more.
+        samples: For each size, two or more positive values.
+
+    Raises:
+        ValueError: Fewer than two sizes, fewer than two samples of a size, or values that are not positive.
 
     >>> law = fitted_power([1, 10, 100], [torch.tensor([4.0, 6.0]) / size for size in (1, 10, 100)])
     >>> round(law.exponent, 4), round(law.factor, 4)
