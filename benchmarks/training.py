@@ -25,7 +25,7 @@ from neuralpath.data import Split
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.regimes import decouple
 from neuralpath.training import Adam, TrainingConfig, train
-from neuralpath.training.seeds import derive_seed
+from neuralpath.training.batches import derive_seed
 
 BATCH, RATE = 32, 3e-4
 

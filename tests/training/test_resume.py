@@ -13,12 +13,10 @@ from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 from neuralpath.training import (
     SGD,
     Adam,
-    CheckpointWarning,
     Constant,
     Cosine,
     PiecewiseLinear,
     RMSprop,
-    SaveEvery,
     StepDecay,
     Terminated,
     train,
@@ -48,7 +46,7 @@ def test_every_optimizer_resumes_exactly(optimizer, net, data, config, tmp_path,
     config = dataclasses.replace(config, optimizer=OPTIMIZERS[optimizer])
     whole = net("dropout-and-batch-norm")
     expected = train(whole, *data, config, augment=interrupt_at(-1))
-    for call in random.Random(optimizer).sample(range(N_STEPS // 2), 2):
+    for call in random.Random(optimizer).sample(range(7, 14), 2):
         with pytest.raises(KeyboardInterrupt):
             train(net("dropout-and-batch-norm"), *data, config, folder=tmp_path, augment=interrupt_at(call))
     model = net("dropout-and-batch-norm", 1)  # weights of its own, which must all be replaced
@@ -82,22 +80,17 @@ def test_the_schedules_and_optimizers_of_these_tests_differ(net, data, config):
 
 
 @pytest.mark.parametrize(("kind", "number"), [("fc", signal.SIGINT), ("tied", signal.SIGTERM)])
-def test_interrupted_at_every_batch(kind, number, net, data, config, tmp_path, interrupt_at, same_state, capsys):
-    """One life for each step, so that every batch and every end of an epoch is an end once."""
+def test_interrupted_at_every_batch(kind, number, net, data, config, tmp_path, interrupt_at, same_state):
+    """Also at the first and last batch of an epoch."""
     whole = net(kind)
     expected = train(whole, *data, config, augment=interrupt_at(-1))
-    model = net(kind)
-    with pytest.raises((KeyboardInterrupt, Terminated)):
-        train(model, *data, config, folder=tmp_path, augment=interrupt_at(0, number))
-    for _ in range(N_STEPS - 1):
-        with pytest.raises((KeyboardInterrupt, Terminated)):
-            train(net(kind, 3), *data, config, folder=tmp_path, augment=interrupt_at(0, number))
-    last = net(kind, 4)
-    result = train(last, *data, config, folder=tmp_path, augment=interrupt_at(-1))
-    same_state(last, whole)
-    assert result == expected
-    if number == signal.SIGTERM:
-        assert "training was interrupted after step 1; the last good checkpoint" in capsys.readouterr().err
+    for call in range(N_STEPS):
+        folder = tmp_path / str(call)
+        with pytest.raises((KeyboardInterrupt, Terminated), match=f"after step {call};"):
+            train(net(kind), *data, config, folder=folder, augment=interrupt_at(call, number))
+        model = net(kind, 3 if call >= 7 else 0)  # before the first checkpoint the weights are the model's own
+        assert train(model, *data, config, folder=folder, augment=interrupt_at(-1)) == expected
+        same_state(model, whole)
 
 
 def test_double_precision_resumes_exactly(net, blobs, config, tmp_path, interrupt_at, same_state):
@@ -111,8 +104,9 @@ def test_double_precision_resumes_exactly(net, blobs, config, tmp_path, interrup
     same_state(model, whole)
 
 
-def test_interruption_while_test_data_is_measured(net, data, config, tmp_path, same_state):
-    """The epoch's steps are done but not its measurement; that alone is done again."""
+@pytest.mark.parametrize("where", ["measurement", "hook"])
+def test_interruption_between_the_steps_and_the_checkpoint(where, net, data, config, tmp_path, same_state):
+    """The epoch is repeated, and hooks are called again for it."""
 
     class Interrupting(nn.Module):
         def __init__(self, inner, after):
@@ -126,29 +120,19 @@ def test_interruption_while_test_data_is_measured(net, data, config, tmp_path, s
                     signal.raise_signal(signal.SIGINT)
             return self.inner(x)
 
-    whole = Interrupting(net("dropout-and-batch-norm"), 0)
-    expected = train(whole, *data, config)
-    with pytest.raises(KeyboardInterrupt, match="interrupted after step 7"):
-        train(Interrupting(net("dropout-and-batch-norm"), 1), *data, config, folder=tmp_path)
-    model = Interrupting(net("dropout-and-batch-norm", 2), 0)
-    assert train(model, *data, config, folder=tmp_path) == expected
-    same_state(model, whole)
-
-
-def test_interruption_in_a_hook(net, data, config, tmp_path, same_state):
-    whole = net("dropout-and-batch-norm")
-    expected = train(whole, *data, config)
-
     def hook(moment):
-        if moment.epoch == 2:
+        if moment.epoch == 2 and where == "hook":
             signal.raise_signal(signal.SIGINT)
 
-    with pytest.raises(KeyboardInterrupt, match="interrupted after step 14"):
-        train(net("dropout-and-batch-norm"), *data, config, folder=tmp_path, hooks=[hook])
+    whole = Interrupting(net("dropout-and-batch-norm"), 0)
+    expected = train(whole, *data, config)
+    stopped = Interrupting(net("dropout-and-batch-norm"), 4 if where == "measurement" else 0)
+    with pytest.raises(KeyboardInterrupt, match=r"interrupted after step 14; .*epoch 1"):
+        train(stopped, *data, config, folder=tmp_path, hooks=[hook])
     seen = []
-    model = net("dropout-and-batch-norm", 2)
+    model = Interrupting(net("dropout-and-batch-norm", 2), 0)
     result = train(model, *data, config, folder=tmp_path, hooks=[lambda moment: seen.append(moment.epoch)])
-    assert seen == [3]
+    assert seen == [2, 3]
     assert result == expected
     same_state(model, whole)
 
@@ -287,38 +271,14 @@ def test_a_run_goes_on_with_the_threads_it_began_with(net, data, config, tmp_pat
     try:
         torch.set_num_threads(1)
         with pytest.raises(KeyboardInterrupt):
-            train(net("fc"), *data, config, folder=tmp_path, augment=interrupt_at(3))
+            train(net("fc"), *data, config, folder=tmp_path, augment=interrupt_at(9))
         torch.set_num_threads(2)
         seen = []
         with warnings.catch_warnings():
-            warnings.simplefilter(
-                "error"
-            )  # the run goes on with the threads it began with, so there is nothing to tell
-            train(net("fc"), *data, config, folder=tmp_path, augment=interrupt_at(-1),
-                  hooks=[lambda moment: seen.append(torch.get_num_threads())])  # fmt: skip
+            warnings.simplefilter("error")
+            hooks = [lambda moment: seen.append(torch.get_num_threads())]
+            train(net("fc"), *data, config, folder=tmp_path, augment=interrupt_at(-1), hooks=hooks)
         assert set(seen) == {1}
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-
-
-def test_another_version_of_torch_is_told(net, data, config, tmp_path, interrupt_at, monkeypatch):
-    with pytest.raises(KeyboardInterrupt):
-        train(net("fc"), *data, config, folder=tmp_path, augment=interrupt_at(3))
-    monkeypatch.setattr("neuralpath.training.snapshot.versions", lambda: {"torch": "99.0"})
-    with pytest.warns(CheckpointWarning, match=r"may differ in rounding: .*torch is .* there and '99.0' here"):
-        train(net("fc"), *data, config, folder=tmp_path, augment=interrupt_at(-1))
-
-
-def test_checkpoints_by_steps_and_by_seconds(net, data, config, tmp_path, monkeypatch):
-    written = []
-    write = "neuralpath.training.checkpoints.CheckpointFolder.write"
-    monkeypatch.setattr(write, lambda self, checkpoint: written.append(checkpoint.values["step"]))
-    train(net("fc"), *data, config, folder=tmp_path, save_every=SaveEvery(seconds=None, steps=5))
-    assert written == [5, 10, 15, 20, 21]
-    written.clear()
-    train(net("fc"), *data, config, folder=tmp_path, save_every=SaveEvery(seconds=1e-9))
-    assert written == [*range(1, N_STEPS + 1), N_STEPS]
-    written.clear()
-    train(net("fc"), *data, config, folder=tmp_path, save_every=SaveEvery(seconds=None))
-    assert written == [N_STEPS]

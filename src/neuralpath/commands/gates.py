@@ -125,7 +125,8 @@ class GatesCommand:
 
     def _train(self, model: "nn.Module", loaded: "Dataset", config: "TrainingConfig") -> None:
         """Train the model itself, as the new weights are trained."""
-        from neuralpath.training import train, weights_digest
+        from neuralpath._hashing import weights_digest
+        from neuralpath.training import train
 
         assert self.train is not None
         folder = None if self.folder is None else self.folder / "model"

@@ -1,11 +1,15 @@
-from .checkpoints import CheckpointError as CheckpointError, CheckpointWarning as CheckpointWarning
+from .checkpoints import (
+    CheckpointError as CheckpointError,
+    CheckpointWarning as CheckpointWarning,
+    load_weights as load_weights,
+)
 from .config import SGD as SGD, Adam as Adam, RMSprop as RMSprop, TrainingConfig as TrainingConfig
 from .information import GatingInformation as GatingInformation, gating_information as gating_information
 from .interrupts import Terminated as Terminated
 from .loop import train as train
-from .metrics import EpochMetrics as EpochMetrics, Measurement as Measurement
-from .records import (
-    SaveEvery as SaveEvery,
+from .metrics import (
+    EpochMetrics as EpochMetrics,
+    Measurement as Measurement,
     TrainingDiverged as TrainingDiverged,
     TrainingMoment as TrainingMoment,
     TrainingResult as TrainingResult,
@@ -16,13 +20,11 @@ from .schedules import (
     PiecewiseLinear as PiecewiseLinear,
     StepDecay as StepDecay,
 )
-from .snapshot import load_weights as load_weights
 
 # isort: split
 # Used by other folders of the package; not public.
+from .batches import derive_seed as derive_seed
 from .config import Precision as Precision
-from .identity import weights_digest as weights_digest
+from .context import torch_threads as torch_threads
 from .label_energies import ENERGY_JITTER as ENERGY_JITTER, gates_energy as gates_energy
-from .records import Hook as Hook
-from .seeds import derive_seed as derive_seed
-from .surroundings import threads_kept as threads_kept
+from .metrics import Hook as Hook

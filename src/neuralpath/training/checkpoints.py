@@ -1,30 +1,42 @@
-"""Checkpoints on disk: written whole or not at all, checked when read, and the one before the last always kept.
+"""Checkpoints of a training run, one at the end of an epoch, and resuming from them.
 
-A checkpoint is two files, ``checkpoint-000007.safetensors`` with the tensors and ``checkpoint-000007.json`` with
-everything else. Each is written beside its place, flushed to the disk and renamed; the JSON comes last and holds the
-SHA-256 of both, so that a checkpoint exists when its JSON does, and is good when the sums agree.
+A checkpoint is two files: ``checkpoint-000007.safetensors`` has the tensors of the model and the optimizer after 7
+epochs, and ``checkpoint-000007.json`` has everything else and the checksums of both. Each file appears whole or not at
+all. The JSON is written last, so a checkpoint exists once its JSON does. The checkpoint before is removed only then:
+a process that is killed at any instant loses at most the epoch that it was in.
 """
 
-import fcntl
-import hashlib
 import json
-import os
+import platform
 import re
 import warnings
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, field
+from importlib.metadata import version
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
+import torch
+from jaxtyping import Shaped
 from safetensors import SafetensorError
 from safetensors.torch import load, save
-from torch import Tensor
+from torch import Tensor, nn
 
+from neuralpath._configs import to_json
 from neuralpath._files import write_atomically
+from neuralpath._hashing import json_digest, repr_without_addresses, sha256, tensors_digest
+from neuralpath._locks import AlreadyLocked, exclusive_lock
+from neuralpath.data import Split
+from neuralpath.gating import drawn_late
+from neuralpath.training.batches import Augment
+from neuralpath.training.config import TrainingConfig
+from neuralpath.training.metrics import EpochMetrics, Measurement
+from neuralpath.training.task import Data, Task
 
-FORMAT = 1
+FORMAT = 2
 _NAME = re.compile(r"checkpoint-(\d+)\.json")
+_MODEL, _BUFFER, _OPTIMIZER = "model.", "buffer.", "optimizer."
 
 
 class CheckpointError(ValueError):
@@ -32,159 +44,328 @@ class CheckpointError(ValueError):
 
 
 class CheckpointWarning(UserWarning):
-    """A checkpoint is damaged, or was made by other versions; the run goes on."""
+    """A checkpoint was written with other versions, or a stored result is damaged; the run continues."""
 
 
-class _Damaged(Exception):
-    pass
+@dataclass
+class TrainingState:
+    """Everything that changes during a run."""
 
-
-@dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """Tensors by name, and plain JSON values."""
-
-    tensors: Mapping[str, Tensor]
-    values: Mapping[str, Any]
+    model: nn.Module
+    optimizer: torch.optim.Optimizer
+    epoch: int = 0
+    """Number of finished epochs."""
+    step: int = 0
+    """Number of finished steps."""
+    history: list[EpochMetrics] = field(default_factory=list)
+    stopped_early: bool = False
+    has_packed_gates: dict[str, bool] | None = None
+    """Whether the fixed gates of each part of the data are stored; None before that is known."""
+    threads: int | None = None
+    """Threads of torch at the last checkpoint; None before."""
 
 
 class CheckpointFolder:
-    """The checkpoints of one run. While it is entered no other process can use the folder."""
+    """The checkpoints of one run in a folder; without a folder nothing is stored."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._good: int | None = None  # number of the newest checkpoint that is known to be good
-        self._lock: int | None = None
+    def __init__(self, folder: Path | None, description: Mapping[str, Any]) -> None:
+        self._folder = folder
+        self._description = dict(description)
+        self._epoch: int | None = None  # of the newest checkpoint
 
-    def __enter__(self) -> "CheckpointFolder":
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(self.folder, os.O_RDONLY)
-        except OSError as error:
-            raise CheckpointError(f"the folder {self.folder} cannot be used: {error.strerror}.") from error
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # the system lets go of it when the process ends
-        except BlockingIOError as error:
-            os.close(self._lock)
-            raise CheckpointError(f"another process is training in {self.folder}; give each run a folder.") from error
-        return self
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Keep other processes out of the folder, which is created if it does not exist.
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        assert self._lock is not None
-        os.close(self._lock)
-
-    def newest(self) -> Checkpoint | None:
-        """The newest good checkpoint; a warning names each damaged one that is passed over. None if there is none.
-
-        Raises: CheckpointError if there are checkpoints and all of them are damaged.
+        Raises: CheckpointError if the folder cannot be used.
         """
-        numbers = sorted(self._numbers(), reverse=True)
-        problems = []
-        for number in numbers:
+        if self._folder is None:
+            yield
+            return
+        with ExitStack() as stack:
             try:
-                checkpoint = self._read(number)
-            except _Damaged as error:
-                problems.append(str(error))
-                continue
-            if problems:
-                warnings.warn(
-                    f"{'; '.join(problems)}. The run goes on from the checkpoint before, {self._json(number)}.",
-                    CheckpointWarning, stacklevel=2,
-                )  # fmt: skip
-            self._good = number
-            return checkpoint
-        if problems:
-            raise CheckpointError(
-                f"{'; '.join(problems)}. No good checkpoint is left; remove the folder to begin anew."
-            )
-        return None
+                self._folder.mkdir(parents=True, exist_ok=True)
+                stack.enter_context(exclusive_lock(self._folder))
+            except AlreadyLocked as error:
+                raise CheckpointError(
+                    f"another process is training in {self._folder}; give each run its own folder."
+                ) from error
+            except OSError as error:
+                raise CheckpointError(f"the folder {self._folder} cannot be used: {error.strerror}.") from error
+            yield
 
-    def write(self, checkpoint: Checkpoint) -> None:
-        """Add a checkpoint; only the good one before it is kept besides.
+    def restore(self, state: TrainingState) -> None:
+        """Load the newest checkpoint into a state; without a checkpoint the state stays as it is.
 
-        Raises: CheckpointError if it cannot be written; those on disk stay.
+        Raises: CheckpointError if the checkpoint is damaged, belongs to another run, or does not fit the model.
         """
-        try:
-            number = max(self._numbers(), default=0) + 1
-        except OSError as error:
-            raise self._gone(error) from error
-        tensors = save(dict(checkpoint.tensors))
+        numbers = [] if self._folder is None else self._epochs()
+        if not numbers:
+            return
+        tensors, values = self._read(max(numbers))
+        self._check_same_run(values)
+        load_weights(state.model, _with_prefix(_MODEL, tensors))
+        with torch.no_grad():
+            for name, buffer in _unsaved_buffers(state.model).items():
+                buffer.copy_(tensors[_BUFFER + name])
+        device = next(state.model.parameters()).device
+        _load_optimizer_state(
+            state.optimizer,
+            {name: tensor.to(device) for name, tensor in _with_prefix(_OPTIMIZER, tensors).items()},
+            values["optimizer"],
+        )
+        for name in ("epoch", "step", "stopped_early", "has_packed_gates", "threads"):
+            setattr(state, name, values[name])
+        state.history = [_metrics(entry) for entry in values["history"]]
+        self._epoch = state.epoch
+
+    def save(self, state: TrainingState) -> None:
+        """Write a checkpoint of the state, then remove the one before.
+
+        Raises: CheckpointError if it cannot be written; the one before stays.
+        """
+        if self._folder is None:
+            return
+        optimizer_tensors, optimizer_values = _optimizer_state(state.optimizer)
+        tensors = {
+            **_add_prefix(_MODEL, state.model.state_dict()),
+            **_add_prefix(_BUFFER, _unsaved_buffers(state.model)),
+            **_add_prefix(_OPTIMIZER, optimizer_tensors),
+        }
+        # Tied weights have several names, and safetensors refuses shared memory: every entry is a copy.
+        data = save({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()})
         body = {
             "format": FORMAT,
-            "tensors": {"bytes": len(tensors), "sha256": hashlib.sha256(tensors).hexdigest()},
-            "values": dict(checkpoint.values),
+            "tensors": {"bytes": len(data), "sha256": sha256(data)},
+            "values": {
+                "description": self._description,
+                "epoch": state.epoch,
+                "step": state.step,
+                "history": [asdict(metrics) for metrics in state.history],
+                "stopped_early": state.stopped_early,
+                "has_packed_gates": state.has_packed_gates,
+                "optimizer": optimizer_values,
+                "threads": torch.get_num_threads(),
+                "versions": versions(),
+            },
         }
-        record = {"sha256": hashlib.sha256(_canonical(body)).hexdigest(), **body}
+        record = json.dumps({"sha256": json_digest(body), **body}, indent=1, allow_nan=False).encode()
+        paths = self._paths(state.epoch)
         try:
-            write_atomically(self._tensors(number), tensors)
-            write_atomically(self._json(number), json.dumps(record, indent=1, allow_nan=False).encode())
-            self._remove_all_but({number, self._good})
+            write_atomically(paths[1], data)
+            write_atomically(paths[0], record)
+            # Sorted, so that a JSON is removed before its tensors.
+            for path in sorted(self._folder.glob("checkpoint-*")):
+                if path not in paths:
+                    path.unlink(missing_ok=True)
         except OSError as error:
-            if not self.folder.is_dir():
-                raise self._gone(error) from error
-            raise CheckpointError(f"{self._json(number)} cannot be written: {error.strerror}.") from error
-        self._good = number
-
-    def _gone(self, error: OSError) -> CheckpointError:
-        what = "was removed" if not self.folder.is_dir() else f"cannot be read any more ({error.strerror})"
-        return CheckpointError(
-            f"the folder {self.folder} {what} while the run was using it, so that no checkpoint can be written; "
-            "the run was stopped. Begin it again, and leave the folder until it has finished."
-        )
-
-    def _read(self, number: int) -> Checkpoint:
-        path = self._json(number)
-        try:
-            record = json.loads(path.read_bytes())
-            sum_of_body = record.pop("sha256")
-        except OSError as error:
-            raise _Damaged(f"{path} cannot be read ({error.strerror})") from error
-        except (ValueError, KeyError, AttributeError, TypeError) as error:  # no JSON, or JSON of something else
-            raise _Damaged(f"{path} is damaged (it is no checkpoint)") from error
-        if hashlib.sha256(_canonical(record)).hexdigest() != sum_of_body:
-            raise _Damaged(f"{path} is damaged (its checksum is wrong)")
-        if record["format"] != FORMAT:
+            problem = "was removed during the run" if not self._folder.is_dir() else f"fails: {error.strerror}"
             raise CheckpointError(
-                f"{path} has format {record['format']}, this version reads format {FORMAT}; "
-                "go on with the version that wrote it, or begin in a new folder."
+                f"no checkpoint can be written to {self._folder}, which {problem}; the run was stopped."
+            ) from error
+        self._epoch = state.epoch
+
+    def __str__(self) -> str:
+        if self._folder is None:
+            return "no checkpoint was written, because no `folder` was given"
+        if self._epoch is None:
+            return f"no checkpoint had been written to {self._folder} yet"
+        return f"the last checkpoint in {self._folder} is of epoch {self._epoch}"
+
+    def _epochs(self) -> list[int]:
+        assert self._folder is not None
+        return [int(match[1]) for path in self._folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+
+    def _paths(self, epoch: int) -> tuple[Path, Path]:
+        """The JSON file and the safetensors file of a checkpoint."""
+        assert self._folder is not None
+        path = self._folder / f"checkpoint-{epoch:06d}.json"
+        return path, path.with_suffix(".safetensors")
+
+    def _read(self, epoch: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """The tensors and the other values of a checkpoint, verified."""
+        json_path, tensor_path = self._paths(epoch)
+        try:
+            record = json.loads(json_path.read_bytes())
+            digest, is_older = record.pop("sha256"), record["format"] < FORMAT
+        except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            raise self._damaged(json_path, "it cannot be read") from error
+        if json_digest(record) != digest:
+            raise self._damaged(json_path, "its checksum is wrong")
+        if record["format"] != FORMAT:
+            other = "an earlier" if is_older else "a later"
+            raise CheckpointError(
+                f"{json_path} has format {record['format']} of {other} version, this version reads format {FORMAT}; "
+                "finish the run with that version, or start it again in a new folder."
             )
-        return Checkpoint(self._read_tensors(number, record["tensors"]), record["values"])
-
-    def _read_tensors(self, number: int, expected: Mapping[str, Any]) -> dict[str, Tensor]:
-        path = self._tensors(number)
         try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise _Damaged(f"{path} cannot be read ({error.strerror})") from error
-        if len(data) != expected["bytes"]:
-            raise _Damaged(f"{path} is damaged ({len(data)} bytes, expected {expected['bytes']})")
-        if hashlib.sha256(data).hexdigest() != expected["sha256"]:
-            raise _Damaged(f"{path} is damaged (its checksum is wrong)")
-        try:
-            # A copy of each, in memory that torch aligns: vector code may round differently on other alignments.
-            return {name: tensor.clone() for name, tensor in load(data).items()}
-        except SafetensorError as error:
-            raise _Damaged(f"{path} is damaged ({error})") from error
+            data = tensor_path.read_bytes()
+            if (len(data), sha256(data)) != (record["tensors"]["bytes"], record["tensors"]["sha256"]):
+                raise self._damaged(tensor_path, f"{len(data)} bytes with a wrong checksum")
+            # Copies, in memory that torch aligns: vector code may round differently on other alignments.
+            return {name: tensor.clone() for name, tensor in load(data).items()}, record["values"]
+        except (OSError, SafetensorError) as error:
+            raise self._damaged(tensor_path, str(error)) from error
 
-    def _numbers(self) -> list[int]:
-        return [int(match[1]) for path in self.folder.iterdir() if (match := _NAME.fullmatch(path.name))]
+    def _damaged(self, path: Path, problem: str) -> CheckpointError:
+        return CheckpointError(f"{path} is damaged ({problem}); remove {self._folder} to start the run again.")
 
-    def _json(self, number: int) -> Path:
-        return self.folder / f"checkpoint-{number:06d}.json"
+    def _check_same_run(self, values: Mapping[str, Any]) -> None:
+        """Refuse to resume another run, and warn of other versions."""
+        stored, current = dict(values["description"]), dict(self._description)
+        changed = differences(values["versions"], versions())
+        if changed:  # other versions may print the same model in another way
+            stored.pop("model"), current.pop("model")
+        found = differences(stored, current)
+        if found:
+            raise CheckpointError(
+                f"{self._folder} has the checkpoints of another run: {'; '.join(found)}. Give each run its own folder, "
+                "or use the settings of the first run."
+            )
+        if changed:
+            warnings.warn(
+                f"the run in {self._folder} is resumed with other versions, so its result may differ by rounding: "
+                f"{'; '.join(changed)}.",
+                CheckpointWarning,
+                stacklevel=2,
+            )
 
-    def _tensors(self, number: int) -> Path:
-        return self._json(number).with_suffix(".safetensors")
 
-    def _remove_all_but(self, kept: set[int | None]) -> None:
-        """Remove older and damaged checkpoints, and what a killed process left half written."""
-        stay = {path for number in kept if number is not None for path in (self._json(number), self._tensors(number))}
-        for path in sorted(
-            self.folder.glob("checkpoint-*")
-        ):  # .json sorts before .safetensors: no JSON loses its tensors
-            if path not in stay:
-                path.unlink(missing_ok=True)
+def describe_run(
+    task: Task, config: TrainingConfig, augment: Augment | None, identity: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    """A description of a run as JSON values, which must be equal when the run is resumed.
+
+    Weights are not part of it, because those of a resumed run come from the checkpoint. An augmentation is described by
+    its name only.
+    """
+    return {
+        "config": to_json(config),
+        "identity": to_json(dict(identity or {})),
+        "augment": None if augment is None else getattr(augment, "__qualname__", type(augment).__qualname__),
+        "device": task.device.type,
+        "model": repr_without_addresses(task.model).splitlines(),
+        **{part: _describe_data(task.data.get(part)) for part in ("train", "test")},
+    }
 
 
-def _canonical(body: Mapping[str, Any]) -> bytes:
-    return json.dumps(body, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+def _describe_data(data: Data | None) -> Any:
+    """The checksum of a split; nothing but the number of batches is known of a loader."""
+    if data is None:
+        return None
+    return {"sha256": tensors_digest(data.images, data.labels)} if isinstance(data, Split) else {"batches": len(data)}
+
+
+def differences(stored: Any, current: Any, path: str = "") -> list[str]:
+    """The differences between two JSON values, in words; of two lists the first one only."""
+    if isinstance(stored, Mapping) and isinstance(current, Mapping):
+        found = []
+        for key in dict.fromkeys((*stored, *current)):
+            found += differences(stored.get(key), current.get(key), f"{path}.{key}" if path else key)
+        return found
+    if isinstance(stored, list) and isinstance(current, list) and stored != current:
+        index = next(i for i in range(len(stored) + 1) if stored[i : i + 1] != current[i : i + 1])
+        left, right = (entries[index] if index < len(entries) else None for entries in (stored, current))
+        return differences(left, right, f"{path}[{index}]")
+    return [] if stored == current else [f"{path} is {stored!r} in the folder and {current!r} here"]
+
+
+def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
+    """Load weights into a model.
+
+    Args:
+        model: The model, which is changed. A fixed random image that its value network sees may be missing in either,
+            because the first batch draws it.
+        weights: Tensors by the names of the model's ``state_dict``.
+
+    Raises:
+        CheckpointError: If names, shapes or dtypes differ; the message lists them.
+
+    >>> first, second = nn.Linear(3, 2), nn.Linear(3, 2)
+    >>> load_weights(second, first.state_dict())
+    >>> bool((first.weight == second.weight).all())
+    True
+
+    """
+    own, optional = model.state_dict(), drawn_late(model)
+    problems = {
+        "missing": [name for name in own if name not in weights and name not in optional],
+        "unknown to the model": [name for name in weights if name not in own and name not in optional],
+        "different": [
+            f"{name} ({_kind(weights[name])}, the model has {_kind(own[name])})"
+            for name in own
+            if name in weights and _kind(weights[name]) != _kind(own[name])
+        ],
+    }
+    listed = "; ".join(f"{problem}: {_first_names(names)}" for problem, names in problems.items() if names)
+    if listed:
+        raise CheckpointError(f"the weights do not fit the model; {listed}.")
+    model.load_state_dict(dict(weights))
+
+
+def _kind(tensor: Shaped[Tensor, "..."]) -> str:
+    return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
+
+
+def _first_names(names: Sequence[str], count: int = 4) -> str:
+    more = f" and {len(names) - count} more" if len(names) > count else ""
+    return f"{', '.join(names[:count])}{more}"
+
+
+def versions() -> dict[str, str]:
+    """The versions that the rounding of a run depends on, besides the machine."""
+    return {
+        "neuralpath": version("neuralpath"),
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "platform": platform.machine(),
+    }
+
+
+def _optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The state of an optimizer: tensors and plain values, both by ``parameter number/name``.
+
+    Its settings are not part of it: the config has them, and the schedule sets the rate at every step.
+    """
+    tensors: dict[str, Tensor] = {}
+    values: dict[str, Any] = {}
+    for number, entries in optimizer.state_dict()["state"].items():
+        for name, value in entries.items():
+            (tensors if isinstance(value, Tensor) else values)[f"{number}/{name}"] = value
+    return tensors, values
+
+
+def _load_optimizer_state(
+    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], values: Mapping[str, Any]
+) -> None:
+    """The inverse of `_optimizer_state`."""
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**tensors, **values}.items():
+        number, _, name = key.partition("/")
+        state.setdefault(int(number), {})[name] = value
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+
+
+def _unsaved_buffers(model: nn.Module) -> dict[str, Tensor]:
+    """Buffers that are not part of the state dict, although a step may change them."""
+    saved = model.state_dict()
+    return {name: buffer for name, buffer in model.named_buffers() if name not in saved}
+
+
+def _add_prefix(prefix: str, tensors: Mapping[str, Any]) -> dict[str, Tensor]:
+    for name, value in tensors.items():
+        if not isinstance(value, Tensor):
+            raise TypeError(
+                f"the model's state has {name!r}, a {type(value).__name__}: a checkpoint can store only tensors. "
+                "Train without `folder`, or store that state in a buffer."
+            )
+    return {prefix + name: tensor for name, tensor in tensors.items()}
+
+
+def _with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _metrics(entry: Mapping[str, Any]) -> EpochMetrics:
+    test = None if entry["test"] is None else Measurement(**entry["test"])
+    return EpochMetrics(entry["epoch"], Measurement(**entry["train"]), test, entry["seconds"])

@@ -1,5 +1,15 @@
-"""Gates that never change, computed once and kept as bits, so that training never runs the feature network again."""
+"""Gates that training does not change: computed once for all examples and stored as packed bits.
 
+Memory layout of the hard gates of all examples (`_bits`); every layer starts at a whole 64-bit word:
+
+    example 0 | layer 0: bits 0 1 2 ... 11, padding to 64 | layer 1: bits 0 ... 69, padding to 128 | ...
+    example 1 | ...
+
+A batch is the selected rows of this table, unpacked to 0 and 1 in one buffer; the gates of each layer are a view of a
+range of its columns. Positions of max pools and soft gates are numbers, stored in one tensor for each layer.
+"""
+
+import math
 import warnings
 from collections.abc import Callable
 
@@ -12,159 +22,170 @@ from neuralpath._loops import WORD, n_words, pack
 from neuralpath._memory import format_memory
 from neuralpath.graph import Gates
 
-Store = Shaped[Tensor, "example ..."]
+ComputeGates = Callable[[Float[Tensor, "batch ..."]], Gates]
 
 _INT16_LARGEST = torch.iinfo(torch.int16).max
-_SOME = 8
-_FEW, _ROUNDED = 0.01, 1e-3  # share of a layer's gates that may differ, and by how much: rounding changes far less
+_FEW, _ROUNDING = 0.01, 1e-3  # share of a layer's gates that may differ, and by how much: rounding changes far less
 
 
-class KeptGates:
-    """Gates of all examples of a data set: hard ones as bits, positions of max pools and soft ones as numbers.
+class PackedGates:
+    """The gates of all examples of a data set.
 
-    A batch is unpacked to the dtype of the value network, since a product with floats is several times faster
-    than a masked fill; the buffer that it is unpacked to is used again for the next batch, which is the time until
-    when the gates of a batch may be used.
+    A batch is unpacked to the dtype of the value network, because a product with floats is several times faster than a
+    masked fill. The buffer is reused, so the gates of a batch are valid until the next batch is taken.
 
-    Cost: a bit for each hard gate of each example (every layer rounded up to 64), 2 or 4 bytes for each output of
-    a max pool; unpacking a batch of 32 of a network of 640 units takes about 10 microseconds.
+    Cost: a bit for each hard gate of each example (each layer rounded up to 64), 2 or 4 bytes for each output of a max
+    pool. Unpacking a batch of 32 for a network of 640 units takes about 10 microseconds.
     """
 
     def __init__(self, first: Gates, n_examples: int, dtype: torch.dtype) -> None:
-        self._names = first.names
+        """Plan the layout from the gates of the first examples; `allocate` and `write` fill it."""
         self._n_examples = n_examples
-        self._dtype = dtype
-        self._shapes = [tuple(layer.shape[1:]) for layer in first.layers.values()]
-        self._n_units = [layer[0].numel() for layer in first.layers.values()]
+        self._shapes = {name: tuple(layer.shape[1:]) for name, layer in first.layers.items()}
         self._device = first[0].device
-        self._begins: dict[int, int] = {}  # first word of each hard layer in a row of bits
+        self._first_words: dict[str, int] = {}  # of each hard layer, in the row of an example
+        self._number_dtypes: dict[str, torch.dtype] = {}  # of each other layer
         row_words = 0
-        for index, layer in enumerate(first.layers.values()):
+        for name, layer in first.layers.items():
             if layer.dtype == torch.bool:
-                self._begins[index] = row_words
-                row_words += n_words(self._n_units[index])
+                self._first_words[name] = row_words
+                row_words += n_words(self._n_units(name))
+            else:
+                self._number_dtypes[name] = _number_dtype(layer)
         self._row_bytes = row_words * (WORD // 8)
-        self._number_dtypes = {
-            index: _number_dtype(layer)
-            for index, layer in enumerate(first.layers.values())
-            if index not in self._begins
-        }
-        self._bits: Store
-        self._numbers: dict[int, Store]
+        self._bits: Shaped[Tensor, "example byte"]
+        self._numbers: dict[str, Shaped[Tensor, "example ..."]]
         self._buffer = torch.empty(0, self._row_bytes * 8, dtype=dtype, device=self._device)
-        self._rooms: dict[int, tuple[Tensor, Gates]] = {}
+        self._views: dict[int, tuple[Tensor, Gates]] = {}  # by number of rows
+
+    def _n_units(self, name: str) -> int:
+        return math.prod(self._shapes[name])
 
     @property
     def n_bytes(self) -> int:
-        """Memory that all examples take."""
-        numbers = sum(self._n_units[i] * dtype.itemsize for i, dtype in self._number_dtypes.items())
+        """Memory for all examples."""
+        numbers = sum(self._n_units(name) * dtype.itemsize for name, dtype in self._number_dtypes.items())
         return self._n_examples * (self._row_bytes + numbers)
 
     def allocate(self) -> None:
-        """Make room for all examples."""
+        """Allocate the memory for all examples."""
         shape = (self._n_examples, self._row_bytes)
         self._bits = torch.zeros(shape, dtype=torch.uint8, device=self._device)
         self._numbers = {
-            index: torch.zeros(self._n_examples, *self._shapes[index], dtype=dtype, device=self._device)
-            for index, dtype in self._number_dtypes.items()
+            name: torch.zeros(self._n_examples, *self._shapes[name], dtype=dtype, device=self._device)
+            for name, dtype in self._number_dtypes.items()
         }
 
-    def write(self, begin: int, gates: Gates) -> None:
-        """Keep the gates of the examples from ``begin`` on."""
-        for index, layer in enumerate(gates.layers.values()):
-            rows = slice(begin, begin + len(layer))
-            if index in self._begins:
+    def write(self, start: int, gates: Gates) -> None:
+        """Store the gates of the examples from number ``start`` on."""
+        for name, layer in gates.layers.items():
+            rows = slice(start, start + len(layer))
+            if name in self._first_words:
                 words = torch.from_numpy(pack(layer.flatten(1).cpu()).astype("<u8", copy=False).view(np.uint8))
-                first = self._begins[index] * (WORD // 8)
+                first = self._first_words[name] * (WORD // 8)
                 self._bits[rows, first : first + words.shape[1]] = words.to(self._device)
                 continue
-            if self._numbers[index].dtype == torch.int16 and int(layer.max()) > _INT16_LARGEST:
-                self._numbers[index] = self._numbers[index].int()  # the first examples did not reach so far
-            self._numbers[index][rows] = layer.to(self._numbers[index].dtype)
+            if self._numbers[name].dtype == torch.int16 and int(layer.max()) > _INT16_LARGEST:
+                self._numbers[name] = self._numbers[name].int()  # the first examples had smaller positions
+            self._numbers[name][rows] = layer.to(self._numbers[name].dtype)
 
     def batch(self, rows: Int64[Tensor, " row"] | slice) -> Gates:
-        """The gates of some examples, for use until the next call."""
+        """The gates of some examples, valid until the next call."""
         packed = self._bits[rows] if isinstance(rows, slice) else self._bits.index_select(0, rows)
-        values, hard = self._room(len(packed))
-        self._unpack(packed, values)
+        values, hard = self._buffer_views(len(packed))
+        values.copy_(_unpack(packed))
         if not self._numbers:
             return hard
-        layers = list(hard.layers.values())
-        for index, numbers in self._numbers.items():
+        layers = dict(hard.layers)
+        for name, numbers in self._numbers.items():
             chosen = numbers[rows]
-            layers[index] = chosen if chosen.is_floating_point() else chosen.long()
-        return Gates(dict(zip(self._names, layers, strict=True)))
+            layers[name] = chosen if chosen.is_floating_point() else chosen.long()
+        return Gates(layers)
 
-    def _room(self, n_rows: int) -> tuple[Float[Tensor, "row bit"], Gates]:
-        """The part of the buffer for so many rows, and the gates as views of it, made once for each number of rows."""
+    def _buffer_views(self, n_rows: int) -> tuple[Float[Tensor, "row bit"], Gates]:
+        """The first rows of the buffer, and the hard gates as views of them, made once for each number of rows."""
         if n_rows > len(self._buffer):
             self._buffer = self._buffer.new_empty(n_rows, self._row_bytes * 8)
-            self._rooms.clear()
-        if n_rows not in self._rooms:
+            self._views.clear()
+        if n_rows not in self._views:
             values = self._buffer[:n_rows]
-            layers = [values[:, :0]] * len(self._shapes)
-            for index, begin in self._begins.items():
-                units = values[:, begin * WORD : begin * WORD + self._n_units[index]]
-                layers[index] = units.view(n_rows, *self._shapes[index])
-            self._rooms[n_rows] = values, Gates(dict(zip(self._names, layers, strict=True)))
-        return self._rooms[n_rows]
-
-    def _unpack(self, packed: UInt8[Tensor, "row byte"], values: Float[Tensor, "row bit"]) -> None:
-        if self._device.type == "cpu":
-            values.copy_(torch.from_numpy(np.unpackbits(packed.numpy(), axis=1, bitorder="little")))
-        else:
-            shifts = torch.arange(8, dtype=torch.uint8, device=self._device)
-            values.copy_(((packed[:, :, None] >> shifts) & 1).flatten(1))
+            layers = dict.fromkeys(self._shapes, values[:, :0])  # in the order of the network
+            for name, first in self._first_words.items():
+                units = values[:, first * WORD : first * WORD + self._n_units(name)]
+                layers[name] = units.view(n_rows, *self._shapes[name])
+            self._views[n_rows] = values, Gates(layers)
+        return self._views[n_rows]
 
 
-def keep_gates(
-    compute: Callable[[Float[Tensor, "batch ..."]], Gates],
+def pack_gates(
+    compute: ComputeGates,
     images: Float[Tensor, "example ..."],
     *,
     block: int,
     budget: int | None,
     dtype: torch.dtype | None = None,
-) -> KeptGates | None:
-    """The gates of all images, computed in blocks; None if they would take more memory than a budget.
-
-    Hard gates of a batch come as 0 and 1 of ``dtype``, by default that of the images.
+) -> PackedGates | None:
+    """The gates of all images, computed in blocks.
 
     Blocks are copies, in memory that torch aligns: on other alignments a pre-activation near 0 may be rounded to the
-    other side, and a run that goes on in another process would have other gates.
+    other side, and a run that is resumed in another process would have other gates.
+
+    Args:
+        compute: The gates of a batch.
+        images: All images.
+        block: Number of images in a block.
+        budget: Largest number of bytes; None for any.
+        dtype: The dtype in which batches get their hard gates, as 0 and 1; None for that of the images.
+
+    Returns:
+        None if the gates need more memory than the budget, or there are none.
+
     """
     with torch.no_grad():
         first = compute(images[:block].clone())
         if not first.layers:
             return None
-        kept = KeptGates(first, len(images), dtype or images.dtype)
-        if budget is not None and kept.n_bytes > budget:
+        packed = PackedGates(first, len(images), dtype or images.dtype)
+        if budget is not None and packed.n_bytes > budget:
             return None
-        kept.allocate()
-        kept.write(0, first)
-        for begin in range(block, len(images), block):
-            kept.write(begin, compute(images[begin : begin + block].clone()))
-    return kept
+        packed.allocate()
+        packed.write(0, first)
+        for start in range(block, len(images), block):
+            packed.write(start, compute(images[start : start + block].clone()))
+    return packed
 
 
-def depend_on_the_batch(compute: Callable[[Float[Tensor, "batch ..."]], Gates], images: Store) -> bool:
-    """Whether the first example has other gates by itself than among some others, by more than rounding may change."""
+def gates_depend_on_batch(compute: ComputeGates, images: Shaped[Tensor, "example ..."], n_examples: int = 8) -> bool:
+    """Whether the first example has other gates alone than in a batch, by more than rounding can explain."""
     with torch.no_grad():
-        several, alone = compute(images[:_SOME].clone()), compute(images[:1].clone())
+        several, alone = compute(images[:n_examples].clone()), compute(images[:1].clone())
     for layer, single in zip(several.layers.values(), alone.layers.values(), strict=True):
         first = layer[0].double()
-        differs = (first - single[0].double()).abs() > _ROUNDED * first.abs().clamp(min=1)
+        differs = (first - single[0].double()).abs() > _ROUNDING * first.abs().clamp(min=1)
         if float(differs.double().mean()) > _FEW:
             return True
     return False
 
 
-def warn_recomputed(what: str, budget: int) -> None:
-    """Say that gates do not fit and what that costs."""
+def warn_recomputed(part: str, budget: int) -> None:
+    """Warn that the gates do not fit into the memory budget."""
     warnings.warn(
-        f"the fixed gates of the {what} data take more than the memory budget of {format_memory(budget)}, so the "
-        "feature network runs again for every batch; raise `gate_memory` if there is room.",
+        f"the fixed gates of the {part} data need more than the memory budget of {format_memory(budget)}, so the "
+        "feature network runs again for every batch; raise `gate_memory` if more memory is free.",
         stacklevel=2,
     )
+
+
+def _unpack(packed: UInt8[Tensor, "row byte"]) -> Shaped[Tensor, "row bit"]:
+    if packed.device.type == "cpu":
+        return torch.from_numpy(np.unpackbits(packed.numpy(), axis=1, bitorder="little"))
+    return unpack_bits(packed)
+
+
+def unpack_bits(packed: UInt8[Tensor, "row byte"]) -> UInt8[Tensor, "row bit"]:
+    """The bits of each byte, lowest first, by operations of torch that every device has."""
+    shifts = torch.arange(8, dtype=torch.uint8, device=packed.device)
+    return ((packed[:, :, None] >> shifts) & 1).flatten(1)
 
 
 def _number_dtype(layer: Shaped[Tensor, "batch ..."]) -> torch.dtype:

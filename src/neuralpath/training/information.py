@@ -1,4 +1,4 @@
-"""How much of what a model has learnt sits in its gates."""
+"""Gating information: how much of what a model has learned is in its gates."""
 
 import copy
 from dataclasses import dataclass
@@ -8,23 +8,30 @@ import torch
 from torch import nn
 
 from neuralpath._checks import describe
+from neuralpath._hashing import repr_without_addresses, text_digest, weights_digest
 from neuralpath.data import Split
 from neuralpath.gating import GatedNetwork, decouple
 from neuralpath.graph import PathGraph
 from neuralpath.nets import Initialization, initialize
-from neuralpath.training.changed_layers import Change, changed_networks
+from neuralpath.training.batches import TensorExamples, derive_seed
 from neuralpath.training.config import TrainingConfig
-from neuralpath.training.evaluation import TensorExamples, evaluate
-from neuralpath.training.identity import printed, text_digest, weights_digest
 from neuralpath.training.label_energies import LabelEnergies, label_energies
+from neuralpath.training.layer_changes import Change, networks_with_changed_layer
 from neuralpath.training.loop import train
-from neuralpath.training.seeds import derive_seed
-from neuralpath.training.setting_up import check_task
+from neuralpath.training.metrics import evaluate
+from neuralpath.training.task import check_task
 
 
 @dataclass(frozen=True)
 class LayerAccuracy:
-    """Test accuracy of the gates when those of one layer are changed, the others kept."""
+    """Test accuracy with the gates of one layer changed.
+
+    Args:
+        gate: Name of the layer.
+        change: The gates are those of a random network, permuted channels, or all open.
+        accuracy: Test accuracy of new weights with these gates.
+
+    """
 
     gate: str
     change: Change
@@ -33,25 +40,35 @@ class LayerAccuracy:
 
 @dataclass(frozen=True)
 class GatingInformation:
-    """Test accuracies of a model, of its gates with new weights, and of random gates; and what each layer adds."""
+    """Test accuracies of a model, of new weights with its gates, and of new weights with random gates.
+
+    Args:
+        model: Test accuracy of the model.
+        gates: Test accuracy of new weights, trained with the model's gates fixed (P1 definition 5.1).
+        random_gates: Test accuracy of new weights, trained with the gates of a random network fixed.
+        layers: Test accuracies with the gates of a single layer changed.
+        label_energy: Label energy of the path kernel with the model's gates, the mean over classes, each against the
+            others. It falls during the training of one network as the gates adapt to the labels. It does not rank
+            different networks.
+        random_label_energy: The same with random gates.
+        no_label_energy: Why there is no label energy: not requested, model not supported by `trace`, or images too
+            large.
+        n_energy_examples: Number of training examples for the label energies, equally many of each class.
+
+    """
 
     model: float
     gates: float
-    """Of new weights trained behind the model's gates: P1 definition 5.1."""
     random_gates: float
     layers: tuple[LayerAccuracy, ...]
     label_energy: float | None
-    """Of the path kernel with the model's gates, the mean over classes, each against the others. It follows one network
-    through training, where it falls as the gates come to suit the labels; it does not order different networks."""
     random_label_energy: float | None
     no_label_energy: str | None
-    """Why there is none: it was left out, the model cannot be read as a path graph, or its images are too large."""
     n_energy_examples: int = 0
-    """On how many training examples both energies were measured, equally many of each class."""
 
     @property
     def share_recovered(self) -> float | None:
-        """How far the gates go from random gates to the model; None where the model is no better than random gates."""
+        """``(gates - random_gates) / (model - random_gates)``; None if the model is not better than random gates."""
         gain = self.model - self.random_gates
         return (self.gates - self.random_gates) / gain if gain > 0 else None
 
@@ -68,134 +85,149 @@ def gating_information(
     folder: Path | str | None = None,
     progress: bool | None = None,
 ) -> GatingInformation:
-    """How much of what a trained model knows is in its gates.
+    """Gating information: how much of what a trained model knows is in its gates.
 
-    The measure (P1 definition 5.1) is the test accuracy of new weights that are trained behind the model's gates, the
-    gates held fixed (regime FL). Beside it: the model itself, the same with the gates of a network with random weights
-    (FR-II), and the label energy of the path kernel with either gates, on up to 300 training examples, fewer where
-    images are large; the result says how many. With ``layers``, training is repeated with the
-    gates of one layer changed and all others kept: those of the random network, its channels permuted (the same way
-    for every example), or all open; max pools are left alone. Of a `GatedNetwork` the gates are those that its value
-    network gets, and so are the layers.
+    The measure (P1 definition 5.1) is the test accuracy of new weights that are trained with the gates fixed to those
+    of the model (regime FL). It is compared with the model itself, and with new weights and the gates of a random
+    network (FR-II). The label energies of the path kernel with both gates use up to 300 training examples, fewer for
+    large images.
 
-    ``model`` is not changed. Accuracies are those of the last epoch. Everything is drawn from ``config.seed``.
+    With ``layers``, the training is repeated with the gates of a single layer changed: gates of the random network,
+    permuted channels (the same permutation for every example), or all gates open. Max pools are left out. For a
+    `GatedNetwork`, the gates and layers are those of its value network.
+
+    The accuracies are those of the last epoch. All randomness comes from ``config.seed``.
 
     Args:
-        model: Any trained model with gates.
-        train_data: What the new weights are trained on.
-        test_data: What is measured.
-        config: How the new weights are trained.
-        init: How new weights are drawn, see `neuralpath.nets.initialize`.
-        layers: Whether to repeat training for each layer and change, three times as often as there are layers.
-        label_energy: Whether to measure the label energies.
-        folder: Where training keeps checkpoints; a call that was interrupted then goes on where it was. A folder is for
-            one model with its weights: another one is refused.
-        progress: Whether to show bars; by default on a terminal.
+        model: A trained model with gates, which is not changed.
+        train_data: Training data of the new weights.
+        test_data: Data for the accuracies.
+        config: How the new weights are trained; None for the defaults.
+        init: Initialization of the new weights, see `neuralpath.nets.initialize`.
+        layers: Whether to repeat the training for each layer and change.
+        label_energy: Whether to compute the label energies.
+        folder: Folder for checkpoints, so that an interrupted call can be resumed. A folder is for one model with its
+            weights.
+        progress: Whether to show progress bars; None: on a terminal.
 
     Raises:
-        ValueError, TypeError: If model and data do not fit, the model has no gates, or has activations that are none.
-        CheckpointError: If the folder holds the trainings for another model, or others.
+        ValueError, TypeError: If model and data do not fit, or the model has no gates, or activations that are not
+            gates.
+        CheckpointError: If the folder belongs to another model or other settings.
 
-    Cost: two trainings, and three more for each layer with gates; fixed gates are computed once for each. The label
-    energies take two path kernels in double precision, less than a second for a fully connected network and some
-    seconds with convolutions; for the largest images half a minute.
+    Cost: two trainings, and three more for each layer; fixed gates are computed once for each. The label energies need
+    two path kernels in double precision: less than a second for a fully connected network, some seconds with
+    convolutions, half a minute for the largest images.
 
     >>> import torch
     >>> from neuralpath import data, nets
     >>> digits = data.load("digits")
     >>> model = nets.FC((1, 8, 8), width=16, depth=2, n_outputs=10, generator=torch.Generator().manual_seed(0))
-    >>> few = data.Split(digits.test.images[:100], digits.test.labels[:100])
-    >>> found = gating_information(model, few, few, TrainingConfig(epochs=1, threads=1), layers=False)
-    >>> 0 <= found.gates <= 1, found.layers
+    >>> subset = data.Split(digits.test.images[:100], digits.test.labels[:100])
+    >>> information = gating_information(model, subset, subset, TrainingConfig(epochs=1, threads=1), layers=False)
+    >>> 0 <= information.gates <= 1, information.layers
     (True, ())
 
     """
     config = config or TrainingConfig()
     if config.epochs < 1:
         raise ValueError(f"`config` must train for at least one epoch, got {config.epochs}.")
-    place = None if folder is None else Path(folder)
-    _refuse_other(model, train_data, test_data)
-    identity = None if place is None else _identity(model, init)
+    _check_arguments(model, train_data, test_data)
+    identity = None if folder is None else _identity(model, init)
 
     def accuracy(network: nn.Module, name: str) -> float:
-        result = train(
-            network, train_data, test_data, config, folder=None if place is None else place / name, identity=identity,
-            progress=progress,
-        )  # fmt: skip
+        run_folder = None if folder is None else Path(folder) / name
+        result = train(network, train_data, test_data, config, folder=run_folder, identity=identity, progress=progress)
         assert result.last is not None
         assert result.last.test is not None
         return result.last.test.accuracy
 
     trained = copy.deepcopy(model).eval()
-    reference = _accuracy(trained, train_data, test_data, config)
-    learnt = _behind_own_gates(trained, init, config)
-    random = _behind_random_gates(trained, init, config)
-    few = train_data.images[:2].to(next(learnt.parameters()))
-    learnt.match(few)  # what has no gates is refused before long work
-    untrained = copy.deepcopy(learnt)
-    energies = LabelEnergies(reason="it was left out")
+    model_accuracy = _accuracy(trained, train_data, test_data, config)
+    learned = _with_own_gates(trained, init, config)
+    random = _with_random_gates(trained, init, config)
+    examples = train_data.images[:2].to(next(learned.parameters()))
+    learned.match(examples)  # refuses a model without gates before any training
+    untrained = copy.deepcopy(learned)
+    energies = LabelEnergies(reason="it was not requested")
     if label_energy:
-        energies = label_energies(learnt, random, train_data, config.seed, progress)
-    gates = accuracy(learnt, "gates")
+        energies = label_energies(learned, random, train_data, config.seed, progress)
+    gates = accuracy(learned, "gates")
     random_gates = accuracy(random, "random-gates")
     changed = []
     if layers:
-        for gate, change, network in changed_networks(untrained, random.feature, few, config.seed):
+        for gate, change, network in networks_with_changed_layer(untrained, random.feature, examples, config.seed):
             changed.append(LayerAccuracy(gate, change, accuracy(network, f"{gate.replace('/', '-')}-{change}")))
     return GatingInformation(
-        reference, gates, random_gates, tuple(changed), energies.learnt, energies.random, energies.reason,
+        model_accuracy,
+        gates,
+        random_gates,
+        tuple(changed),
+        energies.learned,
+        energies.random,
+        energies.reason,
         energies.n_examples,
-    )  # fmt: skip
+    )
 
 
 def _identity(model: nn.Module, init: Initialization | str) -> dict[str, str]:
-    """What the trainings for a model depend on, besides what is known of every run."""
-    return {"model": text_digest(printed(model)), "weights": weights_digest(model), "init": printed(init)}
+    """What the trainings depend on, besides the description of every run."""
+    return {
+        "model": text_digest(repr_without_addresses(model)),
+        "weights": weights_digest(model),
+        "init": repr_without_addresses(init),
+    }
 
 
-def _refuse_other(model: object, train_data: object, test_data: object) -> None:
-    """Refuse what is no module, and data that are not in memory."""
+def _check_arguments(model: object, train_data: object, test_data: object) -> None:
     if not isinstance(model, nn.Module):
         hint = "; give the model that you traced" if isinstance(model, PathGraph) else ""
         raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}{hint}.")
     for name, data in (("train_data", train_data), ("test_data", test_data)):
         if not isinstance(data, Split):
             raise TypeError(
-                f"`{name}` must be a neuralpath.data.Split, images and labels in memory, got {describe(data)}; of a "
-                "loader, put the batches together with `torch.cat`."
+                f"`{name}` must be a neuralpath.data.Split, images and labels in memory, got {describe(data)}; "
+                "concatenate the batches of a loader with `torch.cat`."
             )
 
 
-def _behind_own_gates(trained: nn.Module, init: Initialization | str, config: TrainingConfig) -> GatedNetwork:
+def _with_own_gates(trained: nn.Module, init: Initialization | str, config: TrainingConfig) -> GatedNetwork:
+    """New weights with the gates of the model."""
     generator = _generator(config, "value")
     if not isinstance(trained, GatedNetwork):
         return decouple(trained, "FL", init=init, generator=generator)
-    return _frozen(copy.deepcopy(trained), init, generator)
+    return _with_new_weights(copy.deepcopy(trained), init, generator)
 
 
-def _behind_random_gates(trained: nn.Module, init: Initialization | str, config: TrainingConfig) -> GatedNetwork:
+def _with_random_gates(trained: nn.Module, init: Initialization | str, config: TrainingConfig) -> GatedNetwork:
+    """New weights with the gates of a network with random weights."""
     generator = _generator(config, "random")
     if not isinstance(trained, GatedNetwork):
         return decouple(trained, "FR-II", init=init, generator=generator)
     network = copy.deepcopy(trained)
     initialize(network.feature, init, generator)
-    return _frozen(network, init, generator)
+    return _with_new_weights(network, init, generator)
 
 
-def _frozen(network: GatedNetwork, init: Initialization | str, generator: torch.Generator) -> GatedNetwork:
-    """A gated network with its gates fixed, and new value weights."""
+def _with_new_weights(network: GatedNetwork, init: Initialization | str, generator: torch.Generator) -> GatedNetwork:
+    """A gated network with fixed gates and new value weights."""
     return GatedNetwork(
-        network.feature, initialize(network.value, init, generator).requires_grad_(True), gate=network.gate,
-        gate_order=network.gate_order, gate_transform=network.gate_transform, value_input=network.value_input,
+        network.feature,
+        initialize(network.value, init, generator).requires_grad_(True),
+        gate=network.gate,
+        gate_order=network.gate_order,
+        gate_transform=network.gate_transform,
+        value_input=network.value_input,
         linear_feature=network.linear_feature,
-    )  # fmt: skip
+    )
 
 
 def _accuracy(model: nn.Module, train_data: Split, test_data: Split, config: TrainingConfig) -> float:
-    """Of the model as it is on the test data, by the same measure that training uses."""
+    """Test accuracy of a model, measured as in training."""
     task = check_task(model.requires_grad_(True), train_data, test_data, config)
-    assert isinstance(task.test, Split)
-    examples = TensorExamples(task.test.images, task.targets["test"], config.evaluation_batch_size)
+    test = task.data["test"]
+    assert isinstance(test, Split)
+    examples = TensorExamples(test.images, task.targets["test"], config.evaluation_batch_size)
     return evaluate(model, task.measured_forward, examples.epoch(0), task.objective).accuracy
 
 

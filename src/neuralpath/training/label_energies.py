@@ -1,4 +1,4 @@
-"""Label energies of the gates of a network, on as many examples as take seconds."""
+"""Label energies of the gates of a network, on as many examples as take a few seconds."""
 
 import copy
 import math
@@ -11,76 +11,82 @@ from neuralpath.data import Split, balanced_subset
 from neuralpath.gating import GatedNetwork
 from neuralpath.graph import Gates, PathGraph, UnsupportedOperation, nodes as n, trace
 from neuralpath.kernels import image_chain, label_energy, path_kernel
-from neuralpath.training.seeds import derive_seed
+from neuralpath.training.batches import derive_seed
 
-ENERGY_EXAMPLES = 300  # at most, equally many of each class
-ENERGY_JITTER = 1e-6  # near-duplicates make the kernel singular; relative to its mean eigenvalue
+ENERGY_EXAMPLES = 300
+"""Largest number of examples, over all classes."""
 
-ENERGY_WORK = 10**8
-"""Pairs of positions, over all convolutions and pairs of examples: some 3 seconds on one core."""
+ENERGY_JITTER = 1e-6
+"""Relative to the mean eigenvalue; near-duplicates among the examples make the kernel singular."""
 
-MOST_WORK = 20 * ENERGY_WORK
-"""What one example of each class may take; beyond it the energy is left out."""
+AFFORDABLE_COST = 10**8
+"""Pairs of positions, over all convolutions and pairs of examples: about 3 seconds on one core."""
 
-COMPILED_GAIN = 25
-"""How many times as fast a chain of convolutions with hard gates is, which is done in one compiled pass."""
+LARGEST_COST = 20 * AFFORDABLE_COST
+"""Cost of one example of each class above which the energy is not computed."""
+
+COMPILED_SPEEDUP = 25
+"""Speed of the compiled loop for a chain of convolutions with hard gates, relative to the general path kernel."""
 
 
 @dataclass(frozen=True)
 class LabelEnergies:
-    """Of the path kernel with the gates of a model and with random ones, or why there are none."""
+    """Label energies of the path kernel with the gates of a model and with random gates, or why there are none."""
 
-    learnt: float | None = None
+    learned: float | None = None
     random: float | None = None
     n_examples: int = 0
     reason: str | None = None
 
 
 def label_energies(
-    learnt: GatedNetwork, random: GatedNetwork, data: Split, seed: int, progress: bool | None = None
+    learned: GatedNetwork, random: GatedNetwork, data: Split, seed: int, progress: bool | None = None
 ) -> LabelEnergies:
-    """Both energies on the same examples, equally many of each class, drawn from the seed."""
+    """The label energies of two networks on the same random examples, equally many of each class."""
     try:
-        n_per_class = energy_examples_per_class(learnt, data)
-        some = balanced_subset(data, n_per_class, torch.Generator().manual_seed(derive_seed(seed, "label energy")))
-        own, others = (gates_energy(network, some, progress=progress) for network in (learnt, random))
-        return LabelEnergies(own, others, n_examples=len(some.labels))
+        n_per_class = energy_examples_per_class(learned, data)
+        generator = torch.Generator().manual_seed(derive_seed(seed, "label energy"))
+        subset = balanced_subset(data, n_per_class, generator)
+        of_learned, of_random = (gates_energy(network, subset, progress=progress) for network in (learned, random))
+        return LabelEnergies(of_learned, of_random, n_examples=len(subset.labels))
     except (UnsupportedOperation, TypeError, ValueError, MemoryError) as error:
         return LabelEnergies(reason=str(error))
 
 
 def energy_examples_per_class(network: GatedNetwork, data: Split) -> int:
-    """How many examples of each class the label energy is measured on: 300 in all, or fewer for large images.
+    """Number of examples of each class for the label energy: 300 in all, or fewer for large images.
 
-    It depends on the network's graph and the data alone, not on the machine, so that the same is measured anywhere.
+    It depends on the graph of the network and the data only, not on the machine.
 
-    Raises: ValueError if one of each class is already long work; and as ``trace``.
+    Raises: ValueError if one example of each class would take too long; errors of ``trace``.
     """
     n_classes, fewest = len(data.labels.unique()), int(data.labels.unique(return_counts=True)[1].min())
     network = copy.deepcopy(network).eval()
     example = data.images[:1].to(next(network.parameters()))
-    work = pair_work(trace(network.value, example), network.gates(example))
-    if n_classes * (n_classes + 1) / 2 * work > MOST_WORK:
+    cost = pair_cost(trace(network.value, example), network.gates(example))
+    if n_classes * (n_classes + 1) / 2 * cost > LARGEST_COST:
         raise ValueError(
-            f"a pair of examples takes about {work:.1e} pairs of positions, so that even one example of each of the "
-            f"{n_classes} classes would take long."
+            f"one pair of examples has about {cost:.1e} pairs of positions, so even one example of each of the "
+            f"{n_classes} classes would take too long."
         )
-    affordable = (math.isqrt(1 + 8 * int(ENERGY_WORK / work)) - 1) // 2
+    affordable = (math.isqrt(1 + 8 * int(AFFORDABLE_COST / cost)) - 1) // 2
     return max(1, min(fewest, min(ENERGY_EXAMPLES, affordable) // n_classes))
 
 
-def pair_work(graph: PathGraph, gates: Gates) -> float:
-    """Pairs of positions that the path kernel of one pair of examples goes through, over all layers; 1 at least."""
-    linear_nodes = [node for node in graph.nodes if isinstance(node, n.LinearNode) and node.windows]
-    work = sum(node.groups * node.n_positions**2 + math.prod(node.in_space) ** 2 for node in linear_nodes)
+def pair_cost(graph: PathGraph, gates: Gates) -> float:
+    """Pairs of positions that the path kernel of one pair of examples visits, over all layers; at least 1."""
+    convolutions = [node for node in graph.nodes if isinstance(node, n.LinearNode) and node.windows]
+    cost = sum(node.groups * node.n_positions**2 + math.prod(node.in_space) ** 2 for node in convolutions)
     hard = all(layer.dtype == torch.bool for layer in gates.layers.values())
-    return max(1.0, work / COMPILED_GAIN if hard and image_chain(graph) is not None else float(work))
+    return max(1.0, cost / COMPILED_SPEEDUP if hard and image_chain(graph) is not None else float(cost))
 
 
 def gates_energy(network: GatedNetwork, examples: Split, *, progress: bool | None = None) -> float:
-    """Label energy of the normalized path kernel with the gates that a value network gets, in double precision.
+    """Label energy of the normalized path kernel with the gates of a value network, in double precision.
 
-    The mean over classes, each against the others. Raises: as ``trace``, ``path_kernel`` and ``label_energy`` do.
+    The result is the mean over classes, each against the others.
+
+    Raises: errors of ``trace``, ``path_kernel`` and ``label_energy``.
     """
     network = copy.deepcopy(network).double().cpu().eval()
     images, labels = examples.images.double().cpu(), examples.labels.cpu()

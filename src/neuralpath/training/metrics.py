@@ -1,20 +1,29 @@
-"""Losses and accuracies: sums while they are being counted, and the record of an epoch."""
+"""Losses and accuracies, and the results of a training run."""
 
 import math
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 
+from neuralpath.training.batches import Batch
 from neuralpath.training.objectives import Objective
 
-FLUSH = 64
-"""Steps between two counts of correct answers: one count of many rows costs what a count of few does."""
+Forward = Callable[[Batch], Float[Tensor, "batch n_outputs"]]
+"""From a batch to the outputs of a model."""
+
+COUNTED_AT_ONCE = 64
+"""Batches whose correct answers are counted together: one count of many rows costs as much as one of few."""
+
+
+class TrainingDiverged(ArithmeticError):
+    """The loss or a weight became NaN or infinite."""
 
 
 class NonFiniteLoss(ArithmeticError):
-    """The loss became NaN or infinite; ``batch`` counts the batches that were added before it."""
+    """The loss of a batch is NaN or infinite; ``batch`` counts the batches before it."""
 
     def __init__(self, value: float, batch: int) -> None:
         super().__init__(f"the loss of batch {batch} is {value}")
@@ -24,7 +33,13 @@ class NonFiniteLoss(ArithmeticError):
 
 @dataclass(frozen=True)
 class Measurement:
-    """Mean loss and share of correct answers over some examples."""
+    """Mean loss and accuracy over a set of examples.
+
+    Args:
+        loss: Mean loss.
+        accuracy: Share of correct answers, from 0 to 1.
+
+    """
 
     loss: float
     accuracy: float
@@ -32,7 +47,15 @@ class Measurement:
 
 @dataclass(frozen=True)
 class EpochMetrics:
-    """What was measured in one epoch; ``epoch`` counts from 1. Times play no part in comparisons."""
+    """Metrics of one epoch. Comparisons ignore the time.
+
+    Args:
+        epoch: Number of the epoch, from 1.
+        train: Metrics on the training data, as ``TrainingConfig.train_metrics`` says.
+        test: Metrics on the test data; None if they were not measured in this epoch.
+        seconds: Duration of the epoch, with its measurements.
+
+    """
 
     epoch: int
     train: Measurement
@@ -40,21 +63,68 @@ class EpochMetrics:
     seconds: float = field(default=0.0, compare=False)
 
 
-class Sums:
-    """Loss and correct answers summed over batches, in an order that does not depend on when they are counted.
+@dataclass(frozen=True, eq=False)
+class TrainingMoment:
+    """The state of a run when a hook is called.
 
-    Losses are added one by one in double precision; correct answers are integers, so they may be counted late,
-    many batches at once. A sum that is stopped and goes on later is the same, bit for bit.
+    Args:
+        model: The model, in evaluation mode.
+        epoch: Number of finished epochs; 0 before training.
+        step: Number of finished steps.
+        metrics: Metrics of the epoch that has just finished; None before training.
+
     """
 
-    def __init__(
-        self, objective: Objective, loss: float = 0.0, n_correct: int = 0, n_examples: int = 0, n_batches: int = 0
-    ) -> None:
+    model: nn.Module
+    epoch: int
+    step: int
+    metrics: EpochMetrics | None
+
+
+Hook = Callable[[TrainingMoment], None]
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The metrics of a training run. The trained weights are in the model.
+
+    Args:
+        history: Metrics of each epoch.
+        n_steps: Number of optimizer steps.
+        stopped_early: Whether the run ended because the training accuracy reached ``stop_at_train_accuracy``.
+
+    """
+
+    history: tuple[EpochMetrics, ...]
+    n_steps: int
+    stopped_early: bool
+
+    @property
+    def last(self) -> EpochMetrics | None:
+        """The last epoch; None for a run of no epochs."""
+        return self.history[-1] if self.history else None
+
+    @property
+    def best(self) -> EpochMetrics | None:
+        """The first epoch with the highest test accuracy; training accuracy if there is no test data."""
+        tested = [(metrics.test.accuracy, metrics) for metrics in self.history if metrics.test is not None]
+        scored = tested or [(metrics.train.accuracy, metrics) for metrics in self.history]
+        return max(scored, key=lambda pair: pair[0])[1] if scored else None
+
+
+class MetricSums:
+    """Loss and correct answers summed over batches.
+
+    Losses are added one by one in double precision. Correct answers are integers, so they are counted later, for many
+    batches at once.
+    """
+
+    def __init__(self, objective: Objective) -> None:
         self._objective = objective
-        self._loss = loss
-        self._n_correct = n_correct
-        self._n_examples = n_examples
-        self._n_batches = n_batches
+        self._loss = 0.0
+        self._n_correct = 0
+        self._n_examples = 0
+        self._n_batches = 0
         self._pending: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def add(
@@ -63,24 +133,29 @@ class Sums:
         outputs: Float[Tensor, "batch n_outputs"],
         targets: Shaped[Tensor, "batch ..."],
     ) -> None:
-        """Add a batch. On the processor a loss that is not finite is met at once, else at the next count.
+        """Add a batch.
 
-        Raises: NonFiniteLoss.
+        Raises: NonFiniteLoss; on the CPU at once, on other devices, which are not waited for, at the next count.
         """
         if loss.device.type == "cpu" and not math.isfinite(value := loss.item()):
             raise NonFiniteLoss(value, self._n_batches)
         self._pending.append((loss.detach(), outputs.detach(), targets))
         self._n_batches += 1
-        if len(self._pending) == FLUSH:
-            self.flush()
+        if len(self._pending) == COUNTED_AT_ONCE:
+            self._count()
 
-    def flush(self) -> None:
-        """Count what has been added since the last count.
+    def mean(self) -> Measurement:
+        """Means over all examples.
 
-        Raises: NonFiniteLoss.
+        Raises: NonFiniteLoss; ValueError if there was no batch.
         """
-        if not self._pending:
-            return
+        if self._pending:
+            self._count()
+        if self._n_examples == 0:
+            raise ValueError("the loader gave no batches: it must be possible to iterate over it in every epoch.")
+        return Measurement(self._loss / self._n_examples, self._n_correct / self._n_examples)
+
+    def _count(self) -> None:
         pending, self._pending = self._pending, []
         losses = torch.stack([loss for loss, _, _ in pending]).tolist()
         for index, (value, (_, outputs, _)) in enumerate(zip(losses, pending, strict=True)):
@@ -88,28 +163,23 @@ class Sums:
                 raise NonFiniteLoss(value, self._n_batches - len(pending) + index)
             self._loss += value * len(outputs)
             self._n_examples += len(outputs)
-        together = torch.cat([outputs for _, outputs, _ in pending]), torch.cat([t for _, _, t in pending])
-        self._n_correct += int(self._objective.n_correct(*together))
-
-    def as_json(self) -> dict[str, float | int]:
-        """The sums so far; the constructor takes them back."""
-        self.flush()
-        return {
-            "loss": self._loss, "n_correct": self._n_correct,
-            "n_examples": self._n_examples, "n_batches": self._n_batches,
-        }  # fmt: skip
-
-    def mean(self) -> Measurement:
-        """Means over all examples."""
-        self.flush()
-        if self._n_examples == 0:
-            raise ValueError("the loader gave no batches: it must be one that can be read again for every epoch.")
-        return Measurement(self._loss / self._n_examples, self._n_correct / self._n_examples)
+        outputs, targets = (torch.cat([entry[part] for entry in pending]) for part in (1, 2))
+        self._n_correct += int(self._objective.n_correct(outputs, targets))
 
 
-def best_epoch(history: tuple[EpochMetrics, ...]) -> EpochMetrics | None:
-    """The first epoch of the highest test accuracy; of the highest training accuracy where there is no test data."""
-    tested = [metrics for metrics in history if metrics.test is not None]
-    if tested:
-        return max(tested, key=lambda m: m.test.accuracy if m.test is not None else 0.0)
-    return max(history, key=lambda m: m.train.accuracy, default=None)
+def evaluate(model: nn.Module, forward: Forward, batches: Iterable[Batch], objective: Objective) -> Measurement:
+    """Mean loss and accuracy of a model in evaluation mode.
+
+    Raises: NonFiniteLoss.
+    """
+    was_training = model.training
+    model.eval()
+    sums = MetricSums(objective)
+    try:
+        with torch.no_grad():
+            for batch in batches:
+                outputs = forward(batch)
+                sums.add(objective.loss(outputs, batch.targets), outputs, batch.targets)
+    finally:
+        model.train(was_training)
+    return sums.mean()

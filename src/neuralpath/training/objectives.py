@@ -1,8 +1,8 @@
-"""What training lowers, and what counts as a correct answer, for each kind of labels and loss.
+"""Objectives: the loss that training minimizes and the count of correct answers, for each kind of labels and loss.
 
-An objective has three methods. ``targets`` turns labels into what the loss compares outputs with, once, so that a step
-only has to select rows of them; it refuses labels that do not fit the number of outputs of ``probe``, naming them by
-``name``. ``loss`` is the mean over the examples of a batch; ``n_correct`` the number of examples answered right.
+An objective has three methods. ``targets`` turns labels into the tensor that the loss compares outputs with, once for
+all examples; it refuses labels that do not fit the number of outputs of ``probe``, and calls them ``name`` in messages.
+``loss`` is the mean over the examples of a batch, ``n_correct`` the number of correct answers.
 """
 
 import torch
@@ -21,8 +21,8 @@ Mean = Float[Tensor, ""]
 Count = Int64[Tensor, ""]
 
 
-class SoftMax:
-    """Cross-entropy of the soft-max with the class: ``log sum exp(outputs) - outputs[label]``."""
+class SoftmaxCrossEntropy:
+    """Cross-entropy of the softmax with the class: ``log sum exp(outputs) - outputs[label]``."""
 
     def targets(self, labels: Labels, probe: Probe, name: str = "labels") -> Int64[Tensor, " batch"]:
         """The labels themselves."""
@@ -56,13 +56,13 @@ class OneHotSquares:
 
 
 class _Signs:
-    """Labels -1 and +1 for one output; its sign is the answer, and 0 counts as -1."""
+    """Labels -1 and +1 for one output. The sign of the output is the answer; 0 counts as -1."""
 
     def targets(self, labels: Labels, probe: Probe, name: str = "labels") -> Float[Tensor, "batch 1"]:
         """The labels as a column."""
         if probe.shape[1] != 1:
             raise ValueError(
-                f"`{name}` of -1 and +1 need a model of one output, this one has {probe.shape[1]}; "
+                f"`{name}` of -1 and +1 need a model with one output, this one has {probe.shape[1]}; "
                 "use class numbers (int64) for several outputs."
             )
         is_sign = (labels == 1) | (labels == -1)
@@ -95,13 +95,13 @@ class Logistic(_Signs):
         return F.softplus(-targets * outputs).mean()
 
 
-Objective = SoftMax | OneHotSquares | SignSquares | Logistic
+Objective = SoftmaxCrossEntropy | OneHotSquares | SignSquares | Logistic
 
 
 def objective_for(config: TrainingConfig, labels: Labels) -> Objective:
-    """The objective that the loss of the config means for labels of this dtype."""
+    """The objective for the loss of the config and labels of this dtype."""
     if labels.dtype == torch.int64:
-        return SoftMax() if config.loss == "cross-entropy" else OneHotSquares()
+        return SoftmaxCrossEntropy() if config.loss == "cross-entropy" else OneHotSquares()
     if labels.is_floating_point():
         return Logistic() if config.loss == "cross-entropy" else SignSquares()
     raise TypeError(
@@ -116,7 +116,7 @@ def _check_classes(labels: Labels, probe: Probe, name: str) -> None:
     if not bool(is_class.all()):
         index = int(torch.nonzero(~is_class)[0, 0])
         raise ValueError(
-            f"`{name}` must lie between 0 and {n_outputs - 1}, as the model has {n_outputs} outputs; "
+            f"`{name}` must lie between 0 and {n_outputs - 1}, because the model has {n_outputs} outputs; "
             f"got {int(labels[index])} at index {index}, and {int((~is_class).sum())} such labels in all."
-            + (" Labels of one output are -1 and +1, as floats." if n_outputs == 1 else "")
+            + (" Labels for one output are -1 and +1, as floats." if n_outputs == 1 else "")
         )

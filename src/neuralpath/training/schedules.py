@@ -1,7 +1,7 @@
-"""How the learning rate changes: a factor on the optimizer's rate, a pure function of the time in epochs.
+"""Learning rate schedules: a factor of the optimizer's rate, as a pure function of the time in epochs.
 
-Time is counted in epochs and fractions of them, ``step / steps per epoch``, so that a schedule does not change
-with the batch size. The factor of a step is taken at the step's beginning.
+Time is ``step / steps per epoch``, so a schedule does not depend on the batch size. The factor of a step is that at the
+start of the step.
 """
 
 import math
@@ -19,16 +19,27 @@ class Constant:
     """
 
     def factor(self, time: float, epochs: int) -> float:
-        """Factor at a time in epochs."""
+        """The factor of the learning rate.
+
+        Args:
+            time: Time in epochs.
+            epochs: Number of epochs of the run.
+
+        """
         return 1.0
 
 
 @dataclass(frozen=True)
 class StepDecay:
-    """The rate is multiplied by ``factor_each`` at each of the epochs ``at``.
+    """The rate is multiplied by a factor at given epochs.
+
+    Args:
+        at: Epochs at which the rate changes, rising.
+        factor_each: The factor at each of them.
 
     >>> [round(StepDecay(at=(10, 15)).factor(time, 20), 4) for time in (0.0, 10.0, 19.0)]
     [1.0, 0.1, 0.01]
+
     """
 
     at: tuple[float, ...]
@@ -40,20 +51,30 @@ class StepDecay:
             raise ValueError(f"`factor_each` must be a positive finite number, got {self.factor_each!r}.")
 
     def factor(self, time: float, epochs: int) -> float:
-        """Factor at a time in epochs.
+        """The factor of the learning rate.
+
+        Args:
+            time: Time in epochs.
+            epochs: Number of epochs of the run.
 
         >>> StepDecay(at=(10, 15)).factor(10.0, 20)
         0.1
+
         """
         return self.factor_each ** bisect_right(self.at, time)
 
 
 @dataclass(frozen=True)
 class Cosine:
-    """Half a cosine from 1 to ``floor`` over all epochs, after a linear rise over the first ``warmup`` epochs.
+    """Half a cosine from 1 to ``floor`` over all epochs, after a linear warm-up.
+
+    Args:
+        floor: The factor at the end.
+        warmup: Number of epochs in which the factor rises linearly from 0 to 1.
 
     >>> [round(Cosine(warmup=1.0).factor(time, 11), 4) for time in (0.5, 1.0, 6.0, 11.0)]
     [0.5, 1.0, 0.5, 0.0]
+
     """
 
     floor: float = 0.0
@@ -66,10 +87,15 @@ class Cosine:
             raise ValueError(f"`warmup` must be a number of epochs of at least 0, got {self.warmup!r}.")
 
     def factor(self, time: float, epochs: int) -> float:
-        """Factor at a time in epochs.
+        """The factor of the learning rate.
+
+        Args:
+            time: Time in epochs.
+            epochs: Number of epochs of the run.
 
         >>> Cosine().factor(5.0, 10)
         0.5
+
         """
         if time < self.warmup:
             return time / self.warmup
@@ -79,12 +105,17 @@ class Cosine:
 
 @dataclass(frozen=True)
 class PiecewiseLinear:
-    """Straight lines between the points (epoch, factor); level before the first and after the last.
+    """Linear interpolation between points (epoch, factor), constant before the first and after the last.
 
     DavidNet's schedule is ``PiecewiseLinear(epochs=(0, 5, 24), factors=(0, 1, 0))``.
 
+    Args:
+        epochs: Epochs of the points, rising.
+        factors: Factors of the points.
+
     >>> PiecewiseLinear(epochs=(0, 5, 24), factors=(0, 1, 0)).factor(2.5, 24)
     0.5
+
     """
 
     epochs: tuple[float, ...]
@@ -94,16 +125,21 @@ class PiecewiseLinear:
         _check_times("epochs", self.epochs)
         if len(self.epochs) != len(self.factors):
             raise ValueError(
-                f"`epochs` and `factors` must be equally many, got {len(self.epochs)} and {len(self.factors)}."
+                f"`epochs` and `factors` must have the same length, got {len(self.epochs)} and {len(self.factors)}."
             )
         if not all(0 <= factor < math.inf for factor in self.factors):
             raise ValueError(f"`factors` must be finite numbers of at least 0, got {self.factors!r}.")
 
     def factor(self, time: float, epochs: int) -> float:
-        """Factor at a time in epochs.
+        """The factor of the learning rate.
+
+        Args:
+            time: Time in epochs.
+            epochs: Number of epochs of the run.
 
         >>> PiecewiseLinear(epochs=(0, 5, 24), factors=(0, 1, 0)).factor(2.5, 24)
         0.5
+
         """
         right = bisect_right(self.epochs, time)
         if right == 0 or right == len(self.epochs):

@@ -92,9 +92,9 @@ def _begin(task: Task, store: Store) -> list[str]:
 
 
 def _result(task: Task, store: Store) -> dict[str, Any]:
-    from neuralpath.training import threads_kept
+    from neuralpath.training import torch_threads
 
-    with threads_kept(1):
+    with torch_threads(1):
         return task.run(store.directory(task))
 
 

@@ -1,5 +1,6 @@
-"""What a run does to the process around it, and that it is put back."""
+"""Changes of the process during a run, and that they are undone."""
 
+import os
 import platform
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import pytest
 PROGRAM = """
 import resource, sys
 import torch
-from neuralpath.training.surroundings import freed_memory_kept
+from neuralpath.training.context import reused_memory
 
 def faults(n_batches):
     before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
@@ -23,7 +24,7 @@ def resident():
 faults(2)
 first = resident()
 outside = faults(20)
-with freed_memory_kept():
+with reused_memory():
     faults(2)
     kept, inside = resident() - first, faults(20)
 print(outside, inside, kept, resident() - first, resource.getpagesize())
@@ -33,7 +34,13 @@ ON_GLIBC = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="about t
 
 
 def run_program(**environment):
-    run = subprocess.run([sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env={"PYTHONPATH": os.pathsep.join(sys.path), **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
     return map(int, run.stdout.split())
 
 

@@ -13,8 +13,7 @@ from neuralpath._configs import to_json
 from neuralpath.gating.regimes import decouple
 from neuralpath.training import TrainingConfig, train
 from neuralpath.training.batches import Batch
-from neuralpath.training.passes import forward_of
-from neuralpath.training.setting_up import check_task, make_sources
+from neuralpath.training.task import check_task, forward_pass, make_sources
 
 REGIMES = ("relu", "FR-II", "DL")
 
@@ -42,7 +41,7 @@ def test_fixed_gates_are_full_inside_of_another_module_too(blobs):
     network, x = convolutional("FR-II"), blobs(50).images
     expected, seen = tuple(network.gates(x).layers.values()), []
     network.value_output = lambda x, gates: seen.append(gates) or torch.zeros(len(x), 3)
-    forward_of(Wrapped(network), "bfloat16")(Batch(x, None, None))
+    forward_pass(Wrapped(network), "bfloat16")(Batch(x, None, None))
     with torch.autocast("cpu", torch.bfloat16):
         network(x.bfloat16().float())
         rounded = network.feature(x)
@@ -53,7 +52,7 @@ def test_fixed_gates_are_full_inside_of_another_module_too(blobs):
 def test_products_are_rounded_and_outputs_are_not_bfloat16(blobs):
     model, data = convolutional(), blobs(20)
     batch = Batch(data.images, data.labels, None)
-    full, ours = forward_of(model)(batch), forward_of(model, "bfloat16")(batch)
+    full, ours = forward_pass(model)(batch), forward_pass(model, "bfloat16")(batch)
     assert torch.equal(full, model(data.images))
     assert ours.dtype == torch.float32
     assert not torch.equal(ours, full)
@@ -64,7 +63,7 @@ def test_weights_are_rounded_anew_for_every_batch(blobs):
     """Autocast keeps rounded copies while it is on, which must not outlive a step."""
     model, data = convolutional(), blobs(20)
     batch = Batch(data.images, data.labels, None)
-    forward = forward_of(model, "bfloat16")
+    forward = forward_pass(model, "bfloat16")
     before = forward(batch)
     with torch.no_grad():
         next(model.parameters()).mul_(2)
@@ -96,11 +95,11 @@ def test_weights_and_their_steps_stay_full(regime, data, rounded):
 
 def test_kept_gates_are_those_of_full_precision(data, rounded):
     model = convolutional("FR-II")
-    sources, kept = make_sources(check_task(model, *data, rounded), rounded, None, None)
-    assert kept == {"train": True, "test": True}
+    sources = make_sources(check_task(model, *data, rounded), rounded, None)
+    assert sources.has_packed_gates == {"train": True, "test": True}
     for examples, split, dtype in (
-        (sources.train_examples, data[0], torch.bfloat16),  # as what they are multiplied with in training
-        (sources.test_examples, data[1], torch.float32),
+        (sources.examples["train"], data[0], torch.bfloat16),  # as what they are multiplied with in training
+        (sources.examples["test"], data[1], torch.float32),
     ):
         begin = 0
         for batch in examples.epoch(0):

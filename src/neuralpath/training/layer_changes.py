@@ -1,4 +1,4 @@
-"""Gated networks in which the gates of one layer alone are changed, to see what that layer adds."""
+"""Gated networks with the gates of a single layer replaced, to measure how much that layer contributes."""
 
 import copy
 from collections.abc import Iterator
@@ -10,25 +10,29 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from neuralpath.gating import GatedNetwork, GateTransform, sample_gates
-from neuralpath.training.seeds import derive_seed
+from neuralpath.training.batches import derive_seed
 
 Change = Literal["random", "permuted", "open"]
 CHANGES: tuple[Change, ...] = ("random", "permuted", "open")
 
 
-def changed_networks(
+def networks_with_changed_layer(
     network: GatedNetwork, random: nn.Module, x: Float[Tensor, "batch *shape"], seed: int
 ) -> Iterator[tuple[str, Change, GatedNetwork]]:
-    """For every layer of gates and every change the network in which that layer alone is changed; none for max pools.
+    """For each layer of gates and each change, the network with that layer changed; max pools are left out.
 
-    All have the weights of ``network``, whose order and transforms of gates are kept: a layer is one of the value
-    network, and takes what stands at the same place of the feature network ``random``, or is changed when it arrives.
+    A layer is one of the value network. All networks have the weights, the order and the transforms of gates of
+    ``network``. A changed layer takes its gates from the layer at the same position of ``random``, or its own gates are
+    changed after the layer's transform.
 
     Args:
-        network: Gates and weights, and what else the networks have in common.
-        random: Where the gates of the change "random" come from, built as the feature network is.
-        x: Two examples or more.
-        seed: Of the permutations.
+        network: Gates, weights and settings that all networks share.
+        random: A network like the feature network, which the gates of the change "random" come from.
+        x: At least two examples.
+        seed: Seed of the permutations.
+
+    Yields:
+        The name of the layer, the change, and the changed network.
 
     """
     matching = network.match(x)
@@ -38,8 +42,8 @@ def changed_networks(
         if space is not None:
             continue  # a max pool
         for change in CHANGES:
-            parts = copy.deepcopy(network)
-            feature = parts.feature
+            copied = copy.deepcopy(network)
+            feature = copied.feature
             order: dict[int | str, int | str] = {i: other.source for i, other in enumerate(pairs)}
             transforms: dict[int | str, GateTransform] = {
                 i: other.transform for i, other in enumerate(pairs) if other.transform is not None
@@ -51,14 +55,20 @@ def changed_networks(
                 transforms[index] = _Permuted(pair.transform, derive_seed(seed, "permutation", index))
             else:
                 transforms[index] = _Opened(pair.transform)
-            yield pair.value_name, change, GatedNetwork(
-                feature, parts.value, gate=parts.gate, gate_order=order, gate_transform=transforms,
-                value_input=parts.value_input, linear_feature=parts.linear_feature,
-            )  # fmt: skip
+            changed = GatedNetwork(
+                feature,
+                copied.value,
+                gate=copied.gate,
+                gate_order=order,
+                gate_transform=transforms,
+                value_input=copied.value_input,
+                linear_feature=copied.linear_feature,
+            )
+            yield pair.value_name, change, changed
 
 
 class _SideBySide(nn.Module):
-    """Two networks that run one after the other, so that a value network can take gates of either."""
+    """Two networks that run one after the other, so that a value network can take gates from both."""
 
     def __init__(self, first: nn.Module, second: nn.Module) -> None:
         super().__init__()
@@ -73,7 +83,7 @@ class _SideBySide(nn.Module):
 
 @dataclass(frozen=True)
 class _Permuted:
-    """The same permutation of a layer's channels for every example, behind the layer's own transform."""
+    """One permutation of a layer's channels for all examples, after the layer's own transform."""
 
     first: GateTransform | None
     seed: int
@@ -86,7 +96,7 @@ class _Permuted:
 
 @dataclass(frozen=True)
 class _Opened:
-    """All gates of a layer open, behind the layer's own transform, which may change their number."""
+    """All gates of a layer open, after the layer's own transform, which may change their number."""
 
     first: GateTransform | None
 
