@@ -13,9 +13,8 @@ from neuralpath.cli import main
 from neuralpath.papers.commands.results import _row
 from neuralpath.papers.experiments import Sweep, read_sweeps
 from neuralpath.papers.experiments.experiment import PRESETS
-from neuralpath.papers.experiments.kernel_fits import FitKernel
+from neuralpath.papers.experiments.kernel_tasks import FitKernel, WidenValue
 from neuralpath.papers.experiments.registry import NAMES, get
-from neuralpath.papers.experiments.widened import WidenValue
 from neuralpath.papers.runs import Archive, read_archive, write_archive
 
 SMALL = ["--parts.0.seeds", "0", "--parts.0.regimes", "ReLU", "FL", "--parts.0.sources", "true", "--only", "digits-fc"]

@@ -7,14 +7,13 @@ from functools import cache
 from neuralpath.papers.claims.sweep_records import Records, SweepRecords
 from neuralpath.papers.experiments import Sweep, label_noise
 from neuralpath.papers.experiments.kernel_draws import ApproachLimits, DrawKernels, TrainLazily
-from neuralpath.papers.experiments.kernel_fits import FitKernel
 from neuralpath.papers.experiments.kernel_parts import TraceKernelParts
+from neuralpath.papers.experiments.kernel_tasks import FitKernel, WidenValue
 from neuralpath.papers.experiments.label_energy import TraceLabelEnergy
 from neuralpath.papers.experiments.linear_gating import TrainLinearGated
 from neuralpath.papers.experiments.random_labels import FitPair
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
-from neuralpath.papers.experiments.widened import WidenValue
 from neuralpath.papers.runs.task import with_dependencies
 
 ACCURACIES = {"ReLU": 80.0, "DL": 78.5, "FL": 79.6, "FR-II": 67.0, "FR-DI": 67.1, "random-labels": 62.0,

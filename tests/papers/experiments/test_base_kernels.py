@@ -11,7 +11,7 @@ from neuralpath.gating.regimes import decouple
 from neuralpath.graph.tracing import trace
 from neuralpath.kernels.limit.limit_kernel import limit_path_kernel
 from neuralpath.papers.experiments.base_kernels import EXPERIMENT, GateOverlaps, gates_and_inputs, summary, tasks
-from neuralpath.papers.experiments.random_overlaps import cosines_of, overlaps_in_the_limit
+from neuralpath.papers.experiments.random_labels import cosines_of, overlaps_in_the_limit
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.statistics import paired
 from neuralpath.papers.experiments.summary_items import Curves, Table

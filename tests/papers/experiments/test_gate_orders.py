@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from neuralpath.papers.experiments import gate_orders
-from neuralpath.papers.experiments.accuracy_tables import accuracies
+from neuralpath.papers.experiments.seed_tables import accuracies
 from neuralpath.papers.experiments.statistics import Spread, paired
 from neuralpath.papers.experiments.summary_items import Distribution, Table
 from neuralpath.papers.runs.run_directory import RunDirectory

@@ -8,7 +8,7 @@ import torch
 from safetensors.torch import load_file
 
 from neuralpath.papers.experiments import hidden_outputs, label_noise
-from neuralpath.papers.experiments.grey import pack_images
+from neuralpath.papers.experiments.hidden_outputs import pack_images
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.experiments.summary_items import Pictures, Table
 from neuralpath.papers.runs.task import with_dependencies

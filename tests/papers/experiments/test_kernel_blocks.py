@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from neuralpath.papers.experiments.kernel_fits import _kept
+from neuralpath.papers.experiments.kernel_tasks import _kept
 from neuralpath.papers.runs.store import Store
 from neuralpath.training.checkpoints import CheckpointWarning
 from papers.runs.small_tasks import Counting

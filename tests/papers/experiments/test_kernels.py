@@ -10,13 +10,12 @@ from sklearn.kernel_ridge import KernelRidge
 from neuralpath.graph.tracing import trace
 from neuralpath.kernels.path.path_kernel import path_kernel
 from neuralpath.papers.experiments import kernels
-from neuralpath.papers.experiments.kernel_fits import ROWS, FitKernel
+from neuralpath.papers.experiments.kernel_tasks import ROWS, FitKernel, WidenValue
 from neuralpath.papers.experiments.kernels import EXPERIMENT, summary, tasks
 from neuralpath.papers.experiments.specs import NetSpec
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.experiments.summary_items import Curves, Table
 from neuralpath.papers.experiments.trained import TrainNetwork
-from neuralpath.papers.experiments.widened import WidenValue
 from neuralpath.papers.runs.run_directory import RunDirectory
 from neuralpath.papers.runs.task import with_dependencies
 from papers.experiments.serial import run_tasks

@@ -9,8 +9,8 @@ from safetensors.torch import load_file
 
 from neuralpath.gating.hyperplanes import gate_hyperplanes
 from neuralpath.papers.experiments import gate_orders, linear_gating
-from neuralpath.papers.experiments.accuracy_tables import accuracies
-from neuralpath.papers.experiments.grey import unpack_images
+from neuralpath.papers.experiments.hidden_outputs import unpack_images
+from neuralpath.papers.experiments.seed_tables import accuracies
 from neuralpath.papers.experiments.specs import NetSpec
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.experiments.summary_items import Curves, Pictures, Table

@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from neuralpath.papers.experiments import regimes, stages
-from neuralpath.papers.experiments.accuracy_tables import accuracies
+from neuralpath.papers.experiments.seed_tables import accuracies
 from neuralpath.papers.experiments.statistics import Spread, paired
 from neuralpath.papers.experiments.summary_items import Curves, Table
 from neuralpath.papers.runs.task import with_dependencies

@@ -5,9 +5,8 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from neuralpath.papers.experiments.accuracy_tables import accuracy, comparison
 from neuralpath.papers.experiments.registry import get
-from neuralpath.papers.experiments.seed_means import spread
+from neuralpath.papers.experiments.seed_tables import accuracy, comparison, spread
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.report.tables import cell_html
 

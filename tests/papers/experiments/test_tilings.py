@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file
 
 from neuralpath.papers.experiments import gate_orders, tilings
-from neuralpath.papers.experiments.accuracy_tables import accuracies
+from neuralpath.papers.experiments.seed_tables import accuracies
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.experiments.summary_items import Curves, Table
 from neuralpath.papers.runs.run_directory import RunDirectory

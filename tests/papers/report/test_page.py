@@ -13,7 +13,7 @@ import pytest
 import neuralpath.papers.report
 from neuralpath.cli import main
 from neuralpath.papers.claims.rows import VERDICTS, ClaimRow
-from neuralpath.papers.experiments import regimes, seed_means
+from neuralpath.papers.experiments import finished, regimes
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.summary_items import Table
 from neuralpath.papers.report.assets import MODULES, PREFIX, plotly, read
@@ -178,7 +178,7 @@ def test_papers_and_regimes_are_explained_once(whole):
 def test_that_all_runs_are_finished_is_said_once(whole, store):
     sweep = read_contents(store).sweeps[0]
     tasks = sweep.sweep.tasks
-    said = seed_means.finished(tasks, {task: {} for task in tasks})
+    said = finished(tasks, {task: {} for task in tasks})
     assert any(item.note.endswith(said) for item in sweep.summary)
     assert "runs are finished" not in whole
     assert whole.count("all runs finished") == 1

@@ -40,7 +40,7 @@ from neuralpath.papers.experiments import (
     linear_gating,
     printed,
     regimes,
-    seed_means,
+    spread,
     stages,
     tilings,
 )
@@ -187,7 +187,7 @@ def _other_orders(
     comparisons = []
     for value_input in part.inputs:
         orders = accuracies(gate_orders.by_order(config, part, regime, value_input), results)
-        others = seed_means.spread(value for index, value in orders.items() if index != gate_orders.OWN)
+        others = spread(value for index, value in orders.items() if index != gate_orders.OWN)
         own = accuracy(gate_orders.by_seed(config, part, regime, value_input), results)
         if others is None or own is None:
             continue

@@ -10,11 +10,9 @@ from . import (
     linear_gating as linear_gating,
     regimes as regimes,
     residual as residual,
-    seed_means as seed_means,
     stages as stages,
     tilings as tilings,
 )
-from .accuracy_tables import Seeds as Seeds, When as When, accuracies as accuracies, accuracy as accuracy
 from .base_kernels import GateOverlaps as GateOverlaps
 from .collecting import collect as collect
 from .experiment import (
@@ -31,10 +29,19 @@ from .kernel_draws import (
     TrainLazily as TrainLazily,
 )
 from .kernel_parts import NORMS as NORMS, TraceKernelParts as TraceKernelParts
+from .kernel_tasks import WidenValue as WidenValue
 from .label_energy import TraceLabelEnergy as TraceLabelEnergy
-from .printed_results import Printed as Printed, printed as printed
 from .random_labels import FitPair as FitPair, Memorize as Memorize
 from .registry import read_sweeps as read_sweeps, sweep_from_json as sweep_from_json
+from .seed_tables import (
+    Printed as Printed,
+    Seeds as Seeds,
+    When as When,
+    accuracies as accuracies,
+    accuracy as accuracy,
+    finished as finished,
+    printed as printed,
+)
 from .settings import chosen_parts as chosen_parts
 from .specs import (
     DataSpec as DataSpec,
@@ -43,7 +50,7 @@ from .specs import (
     Variant as Variant,
     check_tasks as check_tasks,
 )
-from .statistics import Paired as Paired, Spread as Spread, paired as paired
+from .statistics import Paired as Paired, Spread as Spread, paired as paired, spread as spread
 from .summary_items import (
     Cell as Cell,
     Curve as Curve,
@@ -56,4 +63,3 @@ from .summary_items import (
 )
 from .theorem import LAW_FROM as LAW_FROM, _law as _law
 from .trained import GatedRegime as GatedRegime, TrainGated as TrainGated, TrainNetwork as TrainNetwork
-from .widened import WidenValue as WidenValue

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.random_overlaps import cosines_of, next_angles, overlaps_in_the_limit
-from neuralpath.papers.experiments.seed_means import curves, finished, spread
+from neuralpath.papers.experiments.random_labels import cosines_of, next_angles, overlaps_in_the_limit
+from neuralpath.papers.experiments.seed_tables import finished, mean_curves, spread
 from neuralpath.papers.experiments.settings import check_given, check_integers
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.statistics import Spread
@@ -194,7 +194,7 @@ def _table(config: BaseKernelsConfig, features: Features, runs: _Runs, note: str
 
 def _figures(config: BaseKernelsConfig, features: Features, runs: _Runs, note: str) -> list[Curves]:
     def by_layer(name: str) -> tuple[Curve, ...]:
-        return curves(
+        return mean_curves(
             {
                 f"w = {width}": [{float(k): layer[name] for k, layer in enumerate(run["layers"], 1)} for run in found]
                 for width, found in runs.items()
@@ -203,7 +203,7 @@ def _figures(config: BaseKernelsConfig, features: Features, runs: _Runs, note: s
 
     def in_the_limit(name: str) -> tuple[Curve, ...]:
         every = [run for found in runs.values() for run in found][:1]  # the same for all: of the examples alone
-        return curves(
+        return mean_curves(
             {"infinite width": [{float(k): layer[name] for k, layer in enumerate(run["layers"], 1)} for run in every]}
         )
 

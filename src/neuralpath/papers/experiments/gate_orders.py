@@ -6,21 +6,21 @@ from itertools import permutations
 from math import factorial
 from random import Random
 
-from neuralpath.papers.experiments import seed_means
-from neuralpath.papers.experiments.accuracy_tables import (
+from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.seed_tables import (
     DECIMALS,
+    Printed,
     Seeds,
     accuracies,
     accuracy,
     beside,
     comparisons,
     finished,
+    printed,
 )
-from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.printed_results import Printed, printed
 from neuralpath.papers.experiments.settings import check_integers, check_positive, chosen_parts
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
-from neuralpath.papers.experiments.statistics import Spread
+from neuralpath.papers.experiments.statistics import Spread, spread
 from neuralpath.papers.experiments.summary_items import Cell, Distribution, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork, ValueInputName
 from neuralpath.papers.runs import Task, Weights
@@ -236,68 +236,54 @@ def _table(
 ) -> Table:
     relu = {part.seeds[0]: relu_network(part)}
     best = accuracy(relu, results)
-    rows: list[tuple[Cell, ...]] = [
-        (
-            "ReLU",
-            "image",
-            best,
-            None,
-            None,
-            None,
-            None,
-            *beside(best, printed_accuracy(part, "ReLU")),
-            accuracy(relu, results, "last"),
-        )
-    ]
+    figure = printed_accuracy(part, "ReLU")
+    rows = [_row("ReLU", "image", (best, None, None), figure, last=accuracy(relu, results, "last"))]
     every = [relu, *cells.values()]
     for regime in (*part.regimes, *part.more_regimes):
         for value_input in part.inputs:
             runs, seeds = cells[regime, value_input], by_seed(config, part, regime, value_input)
             every.append(seeds)
-            found = accuracies(runs, results)
-            last = accuracy(runs, results, "last")
-            rows.append(
-                (
-                    regime,
-                    value_input,
-                    *_over(found.values()),
-                    found.get(OWN),
-                    accuracy(seeds, results),
-                    None,
-                    None,
-                    last,
-                )
-            )
+            found, last = accuracies(runs, results), accuracy(runs, results, "last")
+            own = found.get(OWN), accuracy(seeds, results)
+            rows.append(_row(regime, value_input, _over(found.values()), None, own, last))
         if len(part.inputs) > 1:
-            over, least, most = _over(both_inputs(config, part, regime, results) or ())
-            figure = printed_accuracy(part, regime)
-            rows.append((regime, "both", over, least, most, None, None, *beside(over, figure), None))
-    columns = (
-        "regime",
-        "input",
-        "best epoch %, over orders",
-        "least",
-        "most",
-        "own order",
-        "own order, over seeds",
-        "paper %",
-        "difference",
-        "last epoch %, over orders",
-    )
+            over = _over(both_inputs(config, part, regime, results) or ())
+            rows.append(_row(regime, "both", over, printed_accuracy(part, regime)))
     note = (
         "Test accuracy; mean ± standard deviation (number of orders, or of seeds for the layers' own order). The path "
         "kernel of a fully connected network is the same for all orders; a convolutional network's is not. "
         "The papers print means over 24 orders and both inputs; ours over both is told when every order has both. "
         f"{finished(every, results)}"
     )
-    return Table(f"Orders of the gates: {about}", columns, tuple(rows), note)
+    return Table.of(f"Orders of the gates: {about}", rows, note)
+
+
+def _row(
+    regime: str,
+    value_input: str,
+    over: "tuple[Spread | None, float | None, float | None]",
+    figure: Printed | None,
+    own: "tuple[float | None, Spread | None]" = (None, None),
+    last: Spread | None = None,
+) -> dict[str, Cell]:
+    return {
+        "regime": regime,
+        "input": value_input,
+        "best epoch %, over orders": over[0],
+        "least": over[1],
+        "most": over[2],
+        "own order": own[0],
+        "own order, over seeds": own[1],
+        **beside(over[0], figure),
+        "last epoch %, over orders": last,
+    }
 
 
 def _over(values: Collection[float]) -> tuple[Spread | None, float | None, float | None]:
     """Mean and deviation of accuracies, the least and the largest."""
     if not values:
         return None, None, None
-    return seed_means.spread(values, DECIMALS), round(min(values), DECIMALS), round(max(values), DECIMALS)
+    return spread(values, DECIMALS), round(min(values), DECIMALS), round(max(values), DECIMALS)
 
 
 def _distribution(

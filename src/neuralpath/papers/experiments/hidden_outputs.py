@@ -1,14 +1,22 @@
 """Pictures of hidden layers: a ReLU network beside weights with reversed gates and one fixed random input."""
 
+from base64 import b64decode, b64encode
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+from jaxtyping import Float
+
 from neuralpath._configs import ADDED_LATER
-from neuralpath.papers.experiments.accuracy_tables import Seeds, accuracy, beside, comparisons, finished
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.grey import pack_images, unpack_images
 from neuralpath.papers.experiments.label_noise import FITTED_CNN
-from neuralpath.papers.experiments.printed_results import printed
+from neuralpath.papers.experiments.seed_tables import (
+    Seeds,
+    accuracy_cells,
+    comparisons,
+    finished,
+    printed,
+)
 from neuralpath.papers.experiments.settings import check_integers, check_shares
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import Cell, Pictures, SummaryItem, Table
@@ -195,28 +203,18 @@ def summary(config: HiddenOutputsConfig, results: Results) -> tuple[SummaryItem,
     """Accuracies, comparisons, and the pictures."""
     rows = rows_of(config)
     about = f"{config.data.label} {config.net.label}"
-    table: list[tuple[Cell, ...]] = []
+    table: list[dict[str, Cell]] = []
     for name, runs in rows.items():
-        best = accuracy(runs, results)
         figure = printed(regime={REVERSED: "reversed gates and random input"}.get(name, name), architecture="CNN 4x128")
         known = figure if config.data.name == "cifar10" else None
-        table.append(
-            (
-                name,
-                best,
-                *beside(best, known),
-                accuracy(runs, results, "last"),
-                accuracy(runs, results, "last", "train_accuracy"),
-            )
-        )
+        table.append({"network": name, **accuracy_cells(runs, results, known)})
     note = f"Test accuracy, mean ± standard deviation (seeds). {finished(rows.values(), results)}"
     pairs = {
         f"{name} - {other}": (rows[name], rows[other])
         for name, other in ((REVERSED, "ReLU"), (REVERSED, "FL"), ("FL, reversed gates", "FL"))
     }
-    columns = ("network", "best epoch %", "paper %", "difference", "last epoch %", "training %")
     return (
-        Table(f"Reversed gates and a random input: {about}", columns, tuple(table), note),
+        Table.of(f"Reversed gates and a random input: {about}", table, note),
         comparisons(f"What reversing and the random input cost: {about}", pairs, results),
         *_pictures(config, results, about),
     )
@@ -238,6 +236,32 @@ def _pictures(config: HiddenOutputsConfig, results: Results, about: str) -> tupl
         )
         made.append(Pictures(f"Hidden layers, test image {number}: {about}", rows, note))
     return tuple(made)
+
+
+Picture = tuple[tuple[float, ...], ...]
+
+
+def pack_images(images: Float[np.ndarray, "image height width"], *, signed: bool = False) -> dict[str, Any]:
+    """As plain JSON values, each image on its own scale: from its least to its largest value, or with 0 in the middle.
+
+    An image that has one value only becomes black, or with ``signed`` the middle.
+    """
+    count, height, width = images.shape
+    low, high = (edge((1, 2), keepdims=True) for edge in (images.min, images.max))
+    if signed:
+        high = np.maximum(high, -low)
+        low = -high
+    size = np.where(high > low, high - low, 1.0)
+    shares = np.where(high > low, (images - low) / size, 0.5 if signed else 0.0)
+    levels = np.rint(255 * shares).astype(np.uint8)
+    return {"count": count, "height": height, "width": width, "pixels": b64encode(levels.tobytes()).decode()}
+
+
+def unpack_images(packed: dict[str, Any]) -> tuple[Picture, ...]:
+    """The images, with values from 0 to 1."""
+    shape = (packed["count"], packed["height"], packed["width"])
+    levels = np.frombuffer(b64decode(packed["pixels"]), dtype=np.uint8).reshape(shape) / 255
+    return tuple(tuple(tuple(row) for row in image) for image in levels.tolist())
 
 
 EXPERIMENT = Experiment(

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.seed_means import curves, finished, spread
+from neuralpath.papers.experiments.seed_tables import finished, mean_curves, spread
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.statistics import Spread
@@ -171,7 +171,7 @@ def summary(config: KernelPartsConfig, results: Results) -> tuple[SummaryItem, .
             f"{title} of the parts in decoupled learning",
             "epoch",
             title,
-            curves(
+            mean_curves(
                 {
                     f"K^{part[0].upper()}": [
                         {float(point["epoch"]): point[part][norm] for point in run["measured"]} for run in decoupled
@@ -219,9 +219,7 @@ EXPERIMENT = Experiment(
         "cpu": _PAPER,
         "paper": _PAPER,
     },
-    reduced={
-        "smoke": "embedded digits, a smaller network, 3 epochs at a higher rate",
-    },
+    reduced={"smoke": "embedded digits, a smaller network, 3 epochs at a higher rate"},
     tasks=tasks,
     summary=summary,
 )

@@ -4,17 +4,25 @@ import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from neuralpath.papers.experiments import accuracy_tables
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.kernel_fits import FitKernel, KernelName
-from neuralpath.papers.experiments.printed_results import Printed, printed
-from neuralpath.papers.experiments.seed_means import curves, finished, spread
+from neuralpath.papers.experiments.kernel_tasks import FitKernel, KernelName, WidenValue
+from neuralpath.papers.experiments.seed_tables import (
+    Printed,
+    Seeds,
+    accuracies,
+    accuracy,
+    beside,
+    finished,
+    mean_curves,
+    printed,
+    results_by_seed,
+    spread,
+)
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.statistics import paired
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
-from neuralpath.papers.experiments.widened import WidenValue
 from neuralpath.papers.runs import Task, Weights
 
 KernelsPart = Literal["dense", "images", "widened"]
@@ -187,29 +195,28 @@ def summary(config: KernelsConfig, results: Results) -> tuple[SummaryItem, ...]:
 
 def _accuracies(config: KernelsConfig, results: Results, part: KernelsPart) -> list[SummaryItem]:
     rows, case = _rows(config, part), _case(config, part)
-    note = finished([task for runs in rows.values() for task in runs.values()], results)
-    cells: list[tuple[Cell, ...]] = []
+    note = finished(rows.values(), results)
+    cells: list[dict[str, Cell]] = []
     for name, runs in rows.items():
+        found = results_by_seed(runs, results).values()
         if name in NETWORKS:
-            last = accuracy_tables.accuracy(runs, results, "last")
-            best = accuracy_tables.accuracy(runs, results, "best")
-            trained = accuracy_tables.accuracy(runs, results, "last", "train_accuracy")
-            ridge = None
+            last, best = accuracy(runs, results, "last"), accuracy(runs, results, "best")
+            trained, ridge = accuracy(runs, results, "last", "train_accuracy"), None
         else:
-            found = [results[task] for task in runs.values() if task in results]
             last, best = spread(100 * run["test_accuracy"] for run in found), None
             trained = spread(100 * run["train_accuracy"] for run in found)
             ridge = ", ".join(sorted({f"{run['ridge']:g}" for run in found})) or None
-        figure = _printed(part, name)
+        figure, difference = beside(best if name in NETWORKS else last, _printed(part, name)).values()
         cells.append(
-            (
-                TITLES[name],
-                last,
-                best,
-                trained,
-                ridge,
-                *accuracy_tables.beside(best if name in NETWORKS else last, figure),
-            )
+            {
+                "method": TITLES[name],
+                "test (kernel, or last epoch)": last,
+                "test, best epoch": best,
+                "train": trained,
+                "ridge": ridge,
+                "printed": figure,
+                "ours - printed": difference,
+            }
         )
     about = (
         f"{case.data.label}, {case.net.label}. Ridges in units of the mean diagonal, chosen by leaving one out on "
@@ -217,12 +224,8 @@ def _accuracies(config: KernelsConfig, results: Results, part: KernelsPart) -> l
     )
     if part == "images":
         about += "Printed figures are of all of CIFAR-10, 32 x 32, and of wide networks: no claim beyond the subset. "
-    table = Table(
-        f"Kernels and networks on the same examples ({part}): test accuracy in %",
-        ("method", "test (kernel, or last epoch)", "test, best epoch", "train", "ridge", "printed", "ours - printed"),
-        tuple(cells),
-        about + note,
-    )
+    title = f"Kernels and networks on the same examples ({part}): test accuracy in %"
+    table = Table.of(title, cells, about + note)
     return [table, _comparisons(rows, results, part, note)]
 
 
@@ -266,51 +269,50 @@ def _comparisons(rows: dict[str, dict[int, Task]], results: Results, part: Kerne
 
 def _tests(name: str, runs: dict[int, Task], results: Results) -> dict[int, float]:
     if name in NETWORKS:
-        return accuracy_tables.accuracies(runs, results, "last")
-    return {seed: 100 * results[task]["test_accuracy"] for seed, task in runs.items() if task in results}
+        return accuracies(runs, results, "last")
+    return {seed: 100 * run["test_accuracy"] for seed, run in results_by_seed(runs, results).items()}
+
+
+WIDENED = {
+    "network": "network",
+    "kernel": "kernel, as many steps",
+    "interpolating": "kernel, to the end",
+    "agree": "same predictions",
+    "distance": "distance of the outputs",
+    "train_error": "training error left",
+}
+"""Columns of the table of wider value networks, by the entries of their results."""
 
 
 def _widening(config: KernelsConfig, results: Results) -> list[SummaryItem]:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[dict[str, Cell]] = []
     distances: dict[str, list[dict[float, float | None]]] = {}
-    found_works: list[Task] = []
+    every: list[Seeds] = []
     kinds: tuple[GatesOf, ...] = ("random", "learnt")
     for gates in kinds:
         by_seed: dict[int, dict[float, float | None]] = {seed: {} for seed in config.seeds}
         for repeats in config.repeats:
             runs = {seed: widened(config, gates, repeats, seed) for seed in config.seeds}
-            found_works += runs.values()
-            found = {seed: results[task] for seed, task in runs.items() if task in results}
+            every.append(runs)
+            found = results_by_seed(runs, results)
             trained = [run for run in found.values() if not run["diverged"]]
             for seed, run in found.items():
                 if not run["diverged"]:
                     by_seed[seed][float(repeats * config.wide_net.width)] = run["distance"]
-            names = ("network", "kernel", "interpolating", "agree", "distance", "train_error")
             rows.append(
-                (
-                    gates,
-                    repeats * config.wide_net.width,
-                    *(spread(100 * run[name] for run in trained) for name in names),
-                    len(found) - len(trained),
-                )
+                {
+                    "gates": gates,
+                    "width of the value network": repeats * config.wide_net.width,
+                    **{title: spread(100 * run[name] for run in trained) for name, title in WIDENED.items()},
+                    "runs that diverged": len(found) - len(trained),
+                }
             )
         distances[f"{gates} gates"] = list(by_seed.values())
-    note = finished(found_works, results)
+    note = finished(every, results)
     return [
-        Table(
+        Table.of(
             "Value networks behind repeated gates, and kernel regression with their path kernel (in %)",
-            (
-                "gates",
-                "width of the value network",
-                "network",
-                "kernel, as many steps",
-                "kernel, to the end",
-                "same predictions",
-                "distance of the outputs",
-                "training error left",
-                "runs that diverged",
-            ),
-            tuple(rows),
+            rows,
             f"Test accuracies after {config.wide_steps} steps of gradient descent on the squared loss; the kernel is "
             "the expected tangent kernel, a multiple of the path kernel that is the same at all widths. What a "
             f"network gives before training is taken off. Distances are relative. {note}",
@@ -319,7 +321,7 @@ def _widening(config: KernelsConfig, results: Results) -> list[SummaryItem]:
             "Networks tend to their kernel",
             "width of the value network",
             "distance of test outputs",
-            curves(distances),
+            mean_curves(distances),
             log_x=True,
             log_y=True,
             note=note,

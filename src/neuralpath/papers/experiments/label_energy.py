@@ -5,16 +5,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.seed_means import curves, finished, spread
+from neuralpath.papers.experiments.seed_tables import finished, mean_curves, spread
 from neuralpath.papers.experiments.settings import check_given, check_integers
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.statistics import paired
 from neuralpath.papers.experiments.summary_items import Cell, Curves, HeatMaps, SummaryItem, Table
-from neuralpath.papers.experiments.trained import (
-    optimizer_label,
-    run_training,
-    seeded,
-)
+from neuralpath.papers.experiments.trained import optimizer_label, run_training, seeded
 from neuralpath.papers.runs import Task
 from neuralpath.training import RMSprop, TrainingConfig
 
@@ -253,13 +249,13 @@ def summary(config: LabelEnergyConfig, results: Results) -> tuple[SummaryItem, .
     )
     return (
         table,
-        Curves("Label energy during training", "epoch", "label energy", curves(energies), log_y=True, note=note),
-        Curves("Labels in the leading eigenvectors", "epoch", "share of the labels", curves(leading), note=note),
+        Curves("Label energy during training", "epoch", "label energy", mean_curves(energies), log_y=True, note=note),
+        Curves("Labels in the leading eigenvectors", "epoch", "share of the labels", mean_curves(leading), note=note),
         Curves(
             "Label energy by eigenvectors",
             "eigenvectors, largest eigenvalue first",
             "cumulated label energy",
-            curves(split),
+            mean_curves(split),
             log_y=True,
             note=note,
         ),
@@ -311,9 +307,7 @@ EXPERIMENT = Experiment(
         "cpu": _PAPER,
         "paper": _PAPER,
     },
-    reduced={
-        "smoke": "embedded digits, a narrower and shallower network, 8 epochs at a higher rate",
-    },
+    reduced={"smoke": "embedded digits, a narrower and shallower network, 8 epochs at a higher rate"},
     tasks=tasks,
     summary=summary,
 )

@@ -4,20 +4,22 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from neuralpath._configs import ADDED_LATER
-from neuralpath.papers.experiments import seed_means
-from neuralpath.papers.experiments.accuracy_tables import (
+from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.seed_tables import (
+    Printed,
     Seeds,
     accuracies,
     accuracy,
+    accuracy_figure,
     beside,
     comparisons,
-    curves,
     finished,
+    printed,
+    results_by_seed,
 )
-from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.printed_results import Printed, printed
 from neuralpath.papers.experiments.settings import check_integers, check_shares, chosen_parts
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
+from neuralpath.papers.experiments.statistics import spread
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
@@ -157,71 +159,58 @@ def _printed(part: LabelNoisePart, model: str, noise: float) -> Printed | None:
 
 
 def _table(part: LabelNoisePart, levels: dict[float, dict[Model, Seeds]], results: Results, about: str) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[dict[str, Cell]] = []
     for noise, runs in levels.items():
         for model, seeds in runs.items():
             if model == "M3 upstream":
                 continue
             best, last = accuracy(seeds, results), accuracy(seeds, results, "last")
-            ends: tuple[Cell, Cell] = (None, None)
-            figures = beside(best, _printed(part, model, noise))
-            if model == "M1":
-                figures = beside(best, _printed(part, "M1 best", noise))
-                ends = beside(last, _printed(part, "M1 end", noise))
-            rows.append((f"{_percent(noise)} %", model, best, *figures, last, *ends))
-    columns = (
-        "noise",
-        "model",
-        "best epoch %",
-        "paper %",
-        "difference",
-        "last epoch %",
-        "paper, last %",
-        "difference, last",
-    )
+            is_first = model == "M1"
+            rows.append(
+                {
+                    "noise": f"{_percent(noise)} %",
+                    "model": model,
+                    "best epoch %": best,
+                    **beside(best, _printed(part, "M1 best" if is_first else model, noise)),
+                    "last epoch %": last,
+                    **beside(last, _printed(part, "M1 end", noise) if is_first else None, ", last"),
+                }
+            )
     every = [seeds for runs in levels.values() for seeds in runs.values()]
     note = f"Accuracy on the true test labels, mean ± standard deviation (seeds). {ABOUT} {finished(every, results)}"
-    return Table(f"Label noise: {about}", columns, tuple(rows), note)
+    return Table.of(f"Label noise: {about}", rows, note)
 
 
 def _upstream_table(
     part: LabelNoisePart, levels: dict[float, dict[Model, Seeds]], results: Results, about: str
 ) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[dict[str, Cell]] = []
     every: list[Seeds] = []
     for noise, runs in levels.items():
         for model in ("M1", "M3 upstream"):
             seeds = runs[model]
             every.append(seeds)
-            done = [results[task] for task in seeds.values() if task in results]
+            done = results_by_seed(seeds, results).values()
             goal = part.clean_accuracy if noise == 0 and model == "M1" else part.upstream_accuracy
             peak, end = accuracies(seeds, results), accuracies(seeds, results, "last")
+            fitted = accuracies(seeds, results, "last", "train_accuracy")
             rows.append(
-                (
-                    f"{_percent(noise)} %",
-                    model,
-                    seed_means.spread(accuracies(seeds, results, "last", "train_accuracy").values()),
-                    f"{100 * goal:g}",
-                    seed_means.spread(float(result["last"]["epoch"]) for result in done),
-                    seed_means.spread(float(result["best_epoch"]) for result in done),
-                    seed_means.spread(peak[seed] - end[seed] for seed in peak),
-                )
+                {
+                    "noise": f"{_percent(noise)} %",
+                    "model": model,
+                    "fitted of its own labels %": spread(fitted.values()),
+                    "goal %": f"{100 * goal:g}",
+                    "epochs": spread(float(result["last"]["epoch"]) for result in done),
+                    "epoch of the peak": spread(float(result["best_epoch"]) for result in done),
+                    "test: peak - end": spread(peak[seed] - end[seed] for seed in peak),
+                }
             )
-    columns = (
-        "noise",
-        "model",
-        "fitted of its own labels %",
-        "goal %",
-        "epochs",
-        "epoch of the peak",
-        "test: peak - end",
-    )
     passes = f" Fitted in its own passes, tested every {part.measured_every} epochs." if part.measured_every > 1 else ""
     note = (
         f"Upstream training ends at the goal, or after {part.upstream_epochs} epochs.{passes} M3 upstream fits 100 % "
         f"random labels behind the gates of M1; its test accuracy means nothing. {finished(every, results)}"
     )
-    return Table(f"How far upstream training went: {about}", columns, tuple(rows), note)
+    return Table.of(f"How far upstream training went: {about}", rows, note)
 
 
 def _pairs(levels: dict[float, dict[Model, Seeds]]) -> dict[str, tuple[Seeds, Seeds]]:
@@ -243,7 +232,7 @@ def _curves(title: str, levels: dict[float, dict[Model, Seeds]], wanted: tuple[M
         for noise, runs in levels.items()
         if model in runs
     }
-    return Curves(title, "epoch", "test accuracy in %", curves(named, results))
+    return accuracy_figure(title, named, results)
 
 
 _MNIST = LabelNoisePart(

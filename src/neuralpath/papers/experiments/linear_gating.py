@@ -3,21 +3,21 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from neuralpath.papers.experiments.accuracy_tables import Seeds, accuracy, beside, comparisons, curves, finished
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.gate_orders import CIFAR_CNN, CIFAR_PART
-from neuralpath.papers.experiments.grey import pack_images, unpack_images
-from neuralpath.papers.experiments.printed_results import printed
+from neuralpath.papers.experiments.hidden_outputs import pack_images, unpack_images
+from neuralpath.papers.experiments.seed_tables import (
+    Seeds,
+    accuracy_cells,
+    accuracy_figure,
+    comparisons,
+    finished,
+    printed,
+)
 from neuralpath.papers.experiments.settings import check_integers, check_positive, chosen_parts
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
-from neuralpath.papers.experiments.summary_items import Cell, Curves, Pictures, SummaryItem, Table
-from neuralpath.papers.experiments.trained import (
-    TrainGated,
-    TrainNetwork,
-    optimizer_label,
-    run_training,
-    seeded,
-)
+from neuralpath.papers.experiments.summary_items import Cell, Pictures, SummaryItem, Table
+from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork, optimizer_label, run_training, seeded
 from neuralpath.papers.runs import Task
 from neuralpath.training import TrainingConfig
 
@@ -152,36 +152,26 @@ def summary(config: LinearGatingConfig, results: Results) -> tuple[SummaryItem, 
         made += [
             _table(part, rows, results, about),
             comparisons(f"Linear gates compared: {about}", pairs, results),
-            Curves(f"Linear gates, test accuracy: {about}", "epoch", "test accuracy in %", curves(rows, results)),
+            accuracy_figure(f"Linear gates, test accuracy: {about}", rows, results),
             *_pictures(rows["DLGN"], results, about),
         ]
     return tuple(made)
 
 
 def _table(part: LinearGatingPart, rows: dict[str, Seeds], results: Results, about: str) -> Table:
-    table: list[tuple[Cell, ...]] = []
+    table: list[dict[str, Cell]] = []
     dataset = {"mnist": "MNIST", "cifar10": "CIFAR-10"}.get(part.data.name, "")
     for name, runs in rows.items():
-        best = accuracy(runs, results)
         # The figure for DL there is a mean over 24 orders of the gates and two inputs, which these are not.
         figure = printed(paper="P3", where="section 4.1", dataset=dataset, regime=name) if name == "ReLU" else None
-        table.append(
-            (
-                name,
-                best,
-                *beside(best, figure),
-                accuracy(runs, results, "last"),
-                accuracy(runs, results, "last", "train_accuracy"),
-            )
-        )
+        table.append({"network": name, **accuracy_cells(runs, results, figure)})
     note = (
         "Test accuracy, mean ± standard deviation (seeds). DLGN: the feature network has no activations, every gate is "
         "a hyperplane in the space of images; the papers print no figure for it, and for DL only the mean over 24 "
         "orders of the gates and both inputs, which is in `gate-orders`. "
         f"{finished(rows.values(), results)}"
     )
-    columns = ("network", "best epoch %", "paper %", "difference", "last epoch %", "training %")
-    return Table(f"Linear gates: {about}", columns, tuple(table), note)
+    return Table.of(f"Linear gates: {about}", table, note)
 
 
 def _pictures(runs: Seeds, results: Results, about: str) -> tuple[Pictures, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.random_labels import REMAINING, FitPair, Inputs, Memorize
-from neuralpath.papers.experiments.seed_means import curves, finished, spread
+from neuralpath.papers.experiments.seed_tables import finished, mean_curves, spread
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.summary_items import Cell, Curve, Curves, SummaryItem, Table
@@ -163,7 +163,7 @@ def _condition(run: dict[str, Any], name: str) -> float:
 def _figures(config: MemorizationConfig, inputs: Inputs, runs: _Runs, note: str) -> list[Curves]:
     def against_depth(read: Callable[[dict[str, Any]], float | None]) -> tuple[Curve, ...]:
         n_seeds = max((len(found) for found in runs.values()), default=0)
-        return curves(
+        return mean_curves(
             {
                 f"w = {width}": [
                     {
@@ -179,7 +179,7 @@ def _figures(config: MemorizationConfig, inputs: Inputs, runs: _Runs, note: str)
 
     suppression = (
         *against_depth(lambda run: run["entries"]["suppression"]),
-        *curves(
+        *mean_curves(
             {
                 "infinite width": [
                     {float(depth): run["entries"]["suppression_in_the_limit"]}
@@ -230,7 +230,7 @@ def _courses(config: MemorizationConfig, inputs: Inputs, width: int, runs: _Runs
         f"Training ({inputs}), w = {width}",
         "step",
         "share of the first error",
-        curves(courses),
+        mean_curves(courses),
         log_x=True,
         log_y=True,
         note=note,
@@ -249,7 +249,7 @@ def _spectra(config: MemorizationConfig, inputs: Inputs, width: int, runs: _Runs
         f"Spectra of the kernel over d ({inputs}), w = {width}",
         "eigenvalue number",
         "eigenvalue",
-        curves(spectra),
+        mean_curves(spectra),
         log_x=True,
         log_y=True,
         note=note,
@@ -304,9 +304,7 @@ EXPERIMENT = Experiment(
         "cpu": _PAPER,
         "paper": _PAPER,
     },
-    reduced={
-        "smoke": "embedded digits, 20 examples, few depths and steps",
-    },
+    reduced={"smoke": "embedded digits, 20 examples, few depths and steps"},
     tasks=tasks,
     summary=summary,
 )

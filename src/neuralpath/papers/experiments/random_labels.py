@@ -1,10 +1,10 @@
 """Runs of the experiment `memorization`: random labels behind fixed random gates, and the pair without biases."""
 
 import copy
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from neuralpath.papers.experiments.random_overlaps import cosines_of, overlaps_in_the_limit
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.trained import seeded
 from neuralpath.papers.runs import Task
@@ -241,3 +241,36 @@ class FitPair(Task):
             optimizer.step()
         with torch.no_grad():  # one at a time: in a batch, rows may be summed in different orders
             return torch.cat([model(row.clone()) for row in x.split(1)]), y
+
+
+def cosines_of(x: "Tensor") -> "Tensor":
+    """Cosines of the angles between all inputs, in float64."""
+    flat = x.flatten(1).double()
+    flat = flat / flat.norm(dim=1, keepdim=True)
+    return (flat @ flat.T).clamp(-1, 1)
+
+
+def overlaps_in_the_limit(cosines: "Tensor", n_layers: int, *, linear: bool = False) -> "list[Tensor]":
+    r"""For each gate layer of a random network the share of the gates that two inputs both open, at infinite width.
+
+    .. math:: \frac{\pi - \theta_l}{2 \pi}, \qquad
+        \cos \theta_{l+1} = \frac{\sin \theta_l + (\pi - \theta_l) \cos \theta_l}{\pi}
+
+    Symbols: :math:`\theta_1` is the angle between the inputs, whose cosine is given; where features are ``linear`` it
+    stays the same at every layer. Without biases. Reference: Theory, "Parts, gates, skips and images".
+
+    >>> import torch
+    >>> overlaps_in_the_limit(torch.tensor([0.0, 1.0]), 1)
+    [tensor([0.2500, 0.5000])]
+    """
+    angles, overlaps = cosines.clamp(-1, 1).acos(), []
+    for _ in range(n_layers):
+        overlaps.append((math.pi - angles) / (2 * math.pi))
+        if not linear:
+            angles = next_angles(angles)
+    return overlaps
+
+
+def next_angles(angles: "Tensor") -> "Tensor":
+    """The angles behind a ReLU layer of random weights and infinite width, from those before it."""
+    return ((angles.sin() + (math.pi - angles) * angles.cos()) / math.pi).clamp(-1, 1).acos()

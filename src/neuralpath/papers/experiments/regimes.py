@@ -1,23 +1,25 @@
 """Test accuracy of the regimes: what is learnt by gates, and what by weights behind given gates."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from neuralpath.papers.experiments import seed_means
-from neuralpath.papers.experiments.accuracy_tables import (
+from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.seed_tables import (
+    Printed,
     Seeds,
     accuracies,
-    accuracy,
-    beside,
+    accuracy_cells,
+    accuracy_figure,
     comparisons,
-    curves,
     finished,
+    printed,
+    results_by_seed,
 )
-from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.printed_results import Printed, printed
 from neuralpath.papers.experiments.settings import check_integers, check_positive, check_shares, chosen_parts
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, Variant, data_of_seed
-from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
+from neuralpath.papers.experiments.statistics import spread
+from neuralpath.papers.experiments.summary_items import Cell, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
 
@@ -43,10 +45,7 @@ class RegimesPart:
     """Epochs of the ReLU network whose weights are kept; `stages` asks for the same, and the network is shared."""
 
     def __post_init__(self) -> None:
-        for name, values, known in (
-            ("regimes", self.regimes, ALL),
-            ("sources", self.sources, get_args(Variant)),
-        ):
+        for name, values, known in (("regimes", self.regimes, ALL), ("sources", self.sources, get_args(Variant))):
             if unknown := [value for value in values if value not in known]:
                 raise ValueError(f"`{name}` must be among {', '.join(known)}; got {', '.join(map(repr, unknown))}.")
         if any(not 0 <= epoch <= self.recipe.epochs for epoch in self.keep):
@@ -133,23 +132,21 @@ def sources_of(config: RegimesConfig, part: RegimesPart, net: NetSpec) -> dict[V
 def tasks(config: RegimesConfig) -> tuple[Task, ...]:
     """All runs, each once: for each network the standard one, the sources of gates, then what stands behind gates."""
     found: dict[Task, None] = {}
-    for part in config.chosen:
-        for net in part.nets:
-            for runs in (*sources_of(config, part, net).values(), *rows_of(config, part, net).values()):
-                found |= dict.fromkeys(runs.values())
+    for part, net in _networks(config):
+        for runs in (*sources_of(config, part, net).values(), *rows_of(config, part, net).values()):
+            found |= dict.fromkeys(runs.values())
     return tuple(found)
 
 
 def summary(config: RegimesConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies beside the papers', paired comparisons, the networks on random data, and curves."""
     made: list[SummaryItem] = [_accuracy_table(config, results)]
-    for part in config.chosen:
-        for net in part.nets:
-            rows = rows_of(config, part, net)
-            about = f"{part.data.label} {net.label} {part.recipe.label}"
-            if pairs := _pairs(rows):
-                made.append(comparisons(f"Regimes compared: {about}", pairs, results))
-            made.append(Curves(f"Test accuracy: {about}", "epoch", "test accuracy in %", curves(rows, results)))
+    for part, net in _networks(config):
+        rows = rows_of(config, part, net)
+        about = " ".join(map(str, _head(part, net).values()))
+        if pairs := _pairs(rows):
+            made.append(comparisons(f"Regimes compared: {about}", pairs, results))
+        made.append(accuracy_figure(f"Test accuracy: {about}", rows, results))
     if sources := _source_table(config, results):
         made.append(sources)
     return tuple(made)
@@ -163,36 +160,20 @@ def printed_accuracy(data: DataSpec, net: NetSpec, optimizer: str, regime: str) 
 
 
 def _accuracy_table(config: RegimesConfig, results: Results) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[dict[str, Cell]] = []
     every: list[Seeds] = []
-    for part in config.chosen:
-        for net in part.nets:
-            for regime, runs in rows_of(config, part, net).items():
-                every.append(runs)
-                best = accuracy(runs, results, "best")
-                last = accuracy(runs, results, "last")
-                fitted = accuracy(runs, results, "last", "train_accuracy")
-                figure = printed_accuracy(part.data, net, part.recipe.label, regime)
-                head = (part.data.label, net.label, part.recipe.label, regime)
-                rows.append((*head, best, *beside(best, figure), last, fitted))
-    columns = (
-        "data",
-        "network",
-        "optimizer",
-        "regime",
-        "best epoch %",
-        "paper %",
-        "difference",
-        "last epoch %",
-        "training %",
-    )
+    for part, net in _networks(config):
+        for regime, runs in rows_of(config, part, net).items():
+            every.append(runs)
+            figure = printed_accuracy(part.data, net, part.recipe.label, regime)
+            rows.append({**_head(part, net), "regime": regime, **accuracy_cells(runs, results, figure)})
     note = (
         "Test accuracy, mean ± standard deviation over seeds (number of seeds). The papers print the best epoch on the "
         "test data. Where the network or its training is smaller than theirs, their figure is of the larger one. "
         f"FL takes the gates of the {config.gates_from} epoch. Training: the last epoch's own passes. "
         f"{finished(every, results)}"
     )
-    return Table("Regimes: test accuracy", columns, tuple(rows), note)
+    return Table.of("Regimes: test accuracy", rows, note)
 
 
 def _pairs(rows: dict[str, Seeds]) -> dict[str, tuple[Seeds, Seeds]]:
@@ -208,29 +189,40 @@ def _pairs(rows: dict[str, Seeds]) -> dict[str, tuple[Seeds, Seeds]]:
     return {f"{one} - {two}": (rows[one], rows[two]) for one, two in wanted if one in rows and two in rows}
 
 
+def _networks(config: RegimesConfig) -> Iterator[tuple[RegimesPart, NetSpec]]:
+    return ((part, net) for part in config.chosen for net in part.nets)
+
+
+def _head(part: RegimesPart, net: NetSpec) -> dict[str, Cell]:
+    return {"data": part.data.label, "network": net.label, "optimizer": part.recipe.label}
+
+
 def _source_table(config: RegimesConfig, results: Results) -> Table | None:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[dict[str, Cell]] = []
     every: list[Seeds] = []
     goal = 100 * config.source_accuracy
-    for part in config.chosen:
-        for net in part.nets:
-            for source, runs in sources_of(config, part, net).items():
-                every.append(runs)
-                reached = accuracies(runs, results, "last", "train_accuracy")
-                epochs = seed_means.spread(
-                    float(results[task]["last"]["epoch"]) for task in runs.values() if task in results
-                )
-                head = (part.data.label, net.label, part.recipe.label, source)
-                rows.append((*head, seed_means.spread(reached.values()), epochs, _verdict(reached, len(runs), goal)))
+    for part, net in _networks(config):
+        for source, runs in sources_of(config, part, net).items():
+            every.append(runs)
+            reached = accuracies(runs, results, "last", "train_accuracy")
+            epochs = (float(result["last"]["epoch"]) for result in results_by_seed(runs, results).values())
+            rows.append(
+                {
+                    **_head(part, net),
+                    "trained on": source,
+                    "training accuracy %": spread(reached.values()),
+                    "epochs": spread(epochs),
+                    "gates of it": _verdict(reached, len(runs), goal),
+                }
+            )
     if not rows:
         return None
-    columns = ("data", "network", "optimizer", "trained on", "training accuracy %", "epochs", "gates of it")
     note = (
         f"Trained until the training accuracy reaches {goal:g} % or for {config.source_epochs} epochs. Below that the "
         "gates have not been learnt on those data, and the claim that they are worse than random gates (C14) counts as "
         f"not tested. {finished(every, results)}"
     )
-    return Table("Networks trained on random labels or pixels", columns, tuple(rows), note)
+    return Table.of("Networks trained on random labels or pixels", rows, note)
 
 
 def _verdict(reached: dict[int, float], n_seeds: int, goal: float) -> str | None:
@@ -303,7 +295,7 @@ _CPU = RegimesConfig(
             regimes=("ReLU", "FL", "FR-II"),
             keep=(),
         ),
-    ),
+    )
 )
 
 

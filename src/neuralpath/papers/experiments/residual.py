@@ -2,11 +2,17 @@
 
 from dataclasses import dataclass, replace
 
-from neuralpath.papers.experiments.accuracy_tables import Seeds, accuracy, comparisons, curves, finished
 from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.seed_tables import (
+    Seeds,
+    accuracy_cells,
+    accuracy_figure,
+    comparisons,
+    finished,
+)
 from neuralpath.papers.experiments.settings import check_positive
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
-from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
+from neuralpath.papers.experiments.summary_items import SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork, ValueInputName
 from neuralpath.papers.runs import Task, Weights
 
@@ -62,12 +68,10 @@ def summary(config: ResidualConfig, results: Results) -> tuple[SummaryItem, ...]
     """Accuracies, comparisons and curves."""
     rows = rows_of(config)
     about = f"{config.data.label} {config.net.label}"
-    table: list[tuple[Cell, ...]] = []
-    for (regime, value_input), runs in rows.items():
-        best = accuracy(runs, results)
-        fitted = accuracy(runs, results, "last", "train_accuracy")
-        table.append((regime, value_input, best, accuracy(runs, results, "last"), fitted))
-    columns = ("regime", "input", "best epoch %", "last epoch %", "training %")
+    table = [
+        {"regime": regime, "input": value_input, **accuracy_cells(runs, results, is_printed=False)}
+        for (regime, value_input), runs in rows.items()
+    ]
     note = (
         "Test accuracy, mean ± standard deviation (seeds). The network has batch norm: the gates are those of "
         "evaluation mode, the weights behind them are trained with the batch's own statistics. The papers show this "
@@ -76,9 +80,9 @@ def summary(config: ResidualConfig, results: Results) -> tuple[SummaryItem, ...]
     )
     named = {f"{regime} {value_input}": runs for (regime, value_input), runs in rows.items()}
     return (
-        Table(f"Residual network: {about}", columns, tuple(table), note),
+        Table.of(f"Residual network: {about}", table, note),
         comparisons(f"Residual network, regimes compared: {about}", _pairs(config, rows), results),
-        Curves(f"Residual network, test accuracy: {about}", "epoch", "test accuracy in %", curves(named, results)),
+        accuracy_figure(f"Residual network, test accuracy: {about}", named, results),
     )
 
 
@@ -110,9 +114,7 @@ EXPERIMENT = Experiment(
     config=ResidualConfig,
     presets={
         "smoke": ResidualConfig(
-            DataSpec("digits", n_train=60, n_test=50, size=32),
-            _davidnet(2),
-            TrainingRecipe("sgd", 0.1, 30, epochs=1),
+            DataSpec("digits", n_train=60, n_test=50, size=32), _davidnet(2), TrainingRecipe("sgd", 0.1, 30, epochs=1)
         ),
         "cpu": ResidualConfig(
             DataSpec("cifar10", n_train=10_000),
@@ -121,10 +123,7 @@ EXPERIMENT = Experiment(
             seeds=(0,),
         ),
         "paper": ResidualConfig(
-            DataSpec("cifar10"),
-            _davidnet(64),
-            TrainingRecipe("sgd", 0.5, 256, epochs=100),
-            seeds=(0, 1, 2, 3, 4),
+            DataSpec("cifar10"), _davidnet(64), TrainingRecipe("sgd", 0.5, 256, epochs=100), seeds=(0, 1, 2, 3, 4)
         ),
     },
     reduced={

@@ -3,21 +3,23 @@
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from neuralpath.papers.experiments import seed_means
-from neuralpath.papers.experiments.accuracy_tables import (
+from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.regimes import NARROW_GCONV, PAPER_GCONV, RegimesPart, relu_network
+from neuralpath.papers.experiments.seed_tables import (
+    Printed,
     Seeds,
     accuracies,
     accuracy,
+    accuracy_figure,
     beside,
     comparisons,
-    curves,
     finished,
+    mean_curves,
+    printed,
 )
-from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.printed_results import Printed, printed
-from neuralpath.papers.experiments.regimes import NARROW_GCONV, PAPER_GCONV, RegimesPart, relu_network
 from neuralpath.papers.experiments.settings import check_integers
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
+from neuralpath.papers.experiments.statistics import spread
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
@@ -87,11 +89,11 @@ def summary(config: StagesConfig, results: Results) -> tuple[SummaryItem, ...]:
         _table(config, relu, stages, results),
         comparisons("Stages: from one to the next", steps, results),
         _against_stage(config, relu, stages, results),
-        Curves(
+        accuracy_figure(
             f"Behind the gates of each stage: {_about(config)}",
+            {f"epoch {stage}": runs for stage, runs in stages.items()},
+            results,
             "epoch of the weights",
-            "test accuracy in %",
-            curves({f"epoch {stage}": runs for stage, runs in stages.items()}, results),
         ),
     )
 
@@ -120,18 +122,24 @@ def printed_accuracy(config: StagesConfig, stage: int) -> Printed | None:
 
 
 def _table(config: StagesConfig, relu: Seeds, stages: dict[int, Seeds], results: Results) -> Table:
-    rows: list[tuple[Cell, ...]] = []
+    rows: list[dict[str, Cell]] = []
     for stage, runs in stages.items():
         best = accuracy(runs, results)
-        own = seed_means.spread(_at(relu, stage, results).values())
-        rows.append((stage, own, best, *beside(best, printed_accuracy(config, stage)), accuracy(runs, results, "last")))
-    columns = ("gates of epoch", "ReLU network then %", "FL best epoch %", "paper %", "difference", "FL last epoch %")
+        rows.append(
+            {
+                "gates of epoch": stage,
+                "ReLU network then %": spread(_at(relu, stage, results).values()),
+                "FL best epoch %": best,
+                **beside(best, printed_accuracy(config, stage)),
+                "FL last epoch %": accuracy(runs, results, "last"),
+            }
+        )
     note = (
         f"Test accuracy of weights trained for {config.fl_epochs} epochs behind the gates of the ReLU network after "
         f"so many epochs; mean ± standard deviation (seeds). {_rises(stages, results)} "
         f"{finished([relu, *stages.values()], results)}"
     )
-    return Table(f"Stages: {_about(config)}", columns, tuple(rows), note.replace("  ", " "))
+    return Table.of(f"Stages: {_about(config)}", rows, note.replace("  ", " "))
 
 
 def _rises(stages: dict[int, Seeds], results: Results) -> str:
@@ -164,7 +172,7 @@ def _against_stage(config: StagesConfig, relu: Seeds, stages: dict[int, Seeds], 
         f"Accuracy against the stage of the gates: {_about(config)}",
         "epoch of the gates",
         "test accuracy in %",
-        seed_means.curves(named),
+        mean_curves(named),
         lines or None,
     )
 
@@ -192,11 +200,7 @@ EXPERIMENT = Experiment(
             seeds=NARROW_GCONV.seeds,
         ),
         "paper": StagesConfig(
-            PAPER_GCONV.data,
-            PAPER_GCONV.nets[0],
-            PAPER_GCONV.recipe,
-            PAPER_GCONV.keep,
-            seeds=PAPER_GCONV.seeds,
+            PAPER_GCONV.data, PAPER_GCONV.nets[0], PAPER_GCONV.recipe, PAPER_GCONV.keep, seeds=PAPER_GCONV.seeds
         ),
     },
     reduced={

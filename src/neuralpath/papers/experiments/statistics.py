@@ -1,7 +1,7 @@
 """Means over seeds, and comparisons between runs of equal seeds."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 _SHOWN_OF_DEVIATION = 2
@@ -108,3 +108,15 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Paired | 
     """Compare values by seed; None where no seed is in both."""
     seeds = tuple(sorted(first.keys() & second.keys()))
     return Paired(Spread.of([first[seed] - second[seed] for seed in seeds]), seeds) if seeds else None
+
+
+def spread(values: Iterable[float | None], decimals: int | None = None) -> Spread | None:
+    """Mean and spread of the values that are not None; None if there are none.
+
+    Args:
+        values: The numbers.
+        decimals: Digits behind the point; by default the sizes decide.
+
+    """
+    known = [value for value in values if value is not None]
+    return Spread.of(known, decimals) if known else None

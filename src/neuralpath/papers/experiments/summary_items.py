@@ -1,6 +1,6 @@
 """What an experiment has to show, as plain values, from which the terminal, CSV files, figures and the page draw."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from neuralpath.papers.experiments.statistics import Spread
@@ -17,6 +17,15 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
+
+    @staticmethod
+    def of(title: str, rows: "Sequence[Mapping[str, Cell]]", note: str = "") -> "Table":
+        """A table from at least one row, each a dictionary from columns to cells.
+
+        >>> Table.of("Squares", [{"x": 2, "square": 4}, {"x": 3, "square": 9}]).rows
+        ((2, 4), (3, 9))
+        """
+        return Table(title, tuple(rows[0]), tuple(tuple(row.values()) for row in rows), note)
 
     def __post_init__(self) -> None:
         for row in self.rows:
@@ -72,7 +81,7 @@ class HeatMaps:
 
 @dataclass(frozen=True)
 class Pictures:
-    """Rows of grey images, such as hidden layers, each scaled by itself."""
+    """Rows of gray images, such as hidden layers, each scaled by itself."""
 
     title: str
     rows: Mapping[str, tuple[tuple[tuple[float, ...], ...], ...]]

@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.kernel_draws import ApproachLimits, DrawKernels, DrawnFamily, FirstLayer, TrainLazily
-from neuralpath.papers.experiments.seed_means import curves, finished, spread
+from neuralpath.papers.experiments.seed_tables import finished, mean_curves, spread
 from neuralpath.papers.experiments.settings import check_integers
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.runs import Task
@@ -115,8 +115,8 @@ def summary(config: TheoremConfig, results: Results) -> tuple[SummaryItem, ...]:
 
 
 def _concentration(config: TheoremConfig, results: Results, note: str) -> tuple[SummaryItem, ...]:
-    rows: list[tuple[Cell, ...]] = []
-    laws: list[tuple[Cell, ...]] = []
+    rows: list[dict[str, Cell]] = []
+    laws: list[dict[str, Cell]] = []
     courses: dict[str, list[dict[float, float | None]]] = {}
     for family in config.families:
         samples: dict[int, list[float]] = {}
@@ -127,47 +127,38 @@ def _concentration(config: TheoremConfig, results: Results, note: str) -> tuple[
             for seed, run in runs.items():
                 by_seed[seed][float(width)] = run["distance"]
             rows.append(
-                (
-                    family,
-                    width,
-                    spread(run["distance"] for run in runs.values()),
-                    spread(run["distance"] * math.sqrt(width) for run in runs.values()),
-                    spread(run["eigenvalue_ratios"][0] for run in runs.values()),
-                    spread(run["eigenvalue_ratios"][1] for run in runs.values()),
-                    max((run["mean_off_in_errors"] for run in runs.values()), default=None),
-                )
+                {
+                    "network": family,
+                    "width": width,
+                    "relative distance": spread(run["distance"] for run in runs.values()),
+                    "times sqrt(width)": spread(run["distance"] * math.sqrt(width) for run in runs.values()),
+                    "eigenvalue ratios from": spread(run["eigenvalue_ratios"][0] for run in runs.values()),
+                    "to": spread(run["eigenvalue_ratios"][1] for run in runs.values()),
+                    "mean of the draws off by, in standard errors": max(
+                        (run["mean_off_in_errors"] for run in runs.values()), default=None
+                    ),
+                }
             )
         courses[family] = list(by_seed.values())
         for least in (0, LAW_FROM):
             law = _law({width: [value**2 for value in values] for width, values in samples.items() if width >= least})
-            laws.append((family, least or "all", *(None if part is None else part / 2 for part in law)))
+            power, error = (None if part is None else part / 2 for part in law)
+            laws.append(
+                {"network": family, "widths from": least or "all", "power of the width": power, "standard error": error}
+            )
     return (
-        Table(
+        Table.of(
             "One draw of the value tangent kernel against its expectation",
-            (
-                "network",
-                "width",
-                "relative distance",
-                "times sqrt(width)",
-                "eigenvalue ratios from",
-                "to",
-                "mean of the draws off by, in standard errors",
-            ),
-            tuple(rows),
+            rows,
             f"Root mean square over draws. The last column is the median over entries: about 0.7 where the expectation "
             f"is exact. {note}",
         ),
-        Table(
-            "Law of the distance",
-            ("network", "widths from", "power of the width", "standard error"),
-            tuple(laws),
-            f"-1/2 is expected. {note}",
-        ),
+        Table.of("Law of the distance", laws, f"-1/2 is expected. {note}"),
         Curves(
             "One draw and its expectation",
             "width",
             "relative distance",
-            curves(courses),
+            mean_curves(courses),
             log_x=True,
             log_y=True,
             note=note,
@@ -219,7 +210,7 @@ def _depths(config: TheoremConfig, results: Results, note: str) -> tuple[Summary
             f"Variance against depth, width {width}",
             "depth",
             "relative variance",
-            curves(courses),
+            mean_curves(courses),
             log_x=True,
             log_y=True,
             note=note,
@@ -264,7 +255,7 @@ def _two_limits(config: TheoremConfig, results: Results, note: str) -> tuple[Sum
             "Distances from the two limits",
             "width",
             "relative distance",
-            curves(courses),
+            mean_curves(courses),
             log_x=True,
             log_y=True,
             note=note,
@@ -327,7 +318,7 @@ def _training(config: TheoremConfig, results: Results, note: str) -> tuple[Summa
             tuple(laws),
             f"The papers say that gates and kernel change as the power -1/2. {note}",
         ),
-        Curves("Change in training", "width", "share", curves(courses), log_x=True, log_y=True, note=note),
+        Curves("Change in training", "width", "share", mean_curves(courses), log_x=True, log_y=True, note=note),
     )
 
 
@@ -381,9 +372,7 @@ EXPERIMENT = Experiment(
         "cpu": _PAPER,
         "paper": _PAPER,
     },
-    reduced={
-        "smoke": "two widths, two depths, few draws",
-    },
+    reduced={"smoke": "two widths, two depths, few draws"},
     tasks=tasks,
     summary=summary,
 )

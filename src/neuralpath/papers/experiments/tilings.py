@@ -2,13 +2,20 @@
 
 from dataclasses import dataclass, replace
 
-from neuralpath.papers.experiments.accuracy_tables import Seeds, accuracy, beside, comparisons, curves, finished
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.gate_orders import CIFAR_CNN, CIFAR_PART
-from neuralpath.papers.experiments.printed_results import printed
+from neuralpath.papers.experiments.seed_tables import (
+    Seeds,
+    accuracy,
+    accuracy_figure,
+    beside,
+    comparisons,
+    finished,
+    printed,
+)
 from neuralpath.papers.experiments.settings import check_integers
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
-from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
+from neuralpath.papers.experiments.summary_items import Cell, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
 
@@ -98,24 +105,21 @@ def summary(config: TilingsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies, each change against masks as they are, and the curves."""
     cells, networks = _cells(config), _networks(config)
     about = f"{config.data.label} {config.net.label}"
-    rows: list[tuple[Cell, ...]] = []
     figure = printed(paper="P3", where="section 4.1", architecture="CNN 4x128", regime="ReLU")
-    for tile, runs in networks.items():
-        best = accuracy(runs, results)
-        shown_figure = beside(best, figure if config.data.name == "cifar10" else None)
-        rows.append(("ReLU", tile, "-", best, *shown_figure, accuracy(runs, results, "last")))
-    for (regime, shift, tile), runs in cells.items():
-        best = accuracy(runs, results)
-        rows.append((regime, tile, _spelt(shift), best, None, None, accuracy(runs, results, "last")))
-    columns = (
-        "regime",
-        "width of the weights",
-        "masks rotated by",
-        "best epoch %",
-        "paper %",
-        "difference",
-        "last epoch %",
-    )
+    every = {("ReLU", (), tile): runs for tile, runs in networks.items()} | cells
+    rows: list[dict[str, Cell]] = []
+    for (regime, shift, tile), runs in every.items():
+        best, is_known = accuracy(runs, results), regime == "ReLU" and config.data.name == "cifar10"
+        rows.append(
+            {
+                "regime": regime,
+                "width of the weights": tile,
+                "masks rotated by": _spelt(shift) or "-",
+                "best epoch %": best,
+                **beside(best, figure if is_known else None),
+                "last epoch %": accuracy(runs, results, "last"),
+            }
+        )
     note = (
         "Test accuracy, mean ± standard deviation (seeds). Rotated by so many positions along both axes, in all layers "
         "or in each by its own number; repeated over the channels of weights that are so many times as wide. The "
@@ -140,12 +144,9 @@ def summary(config: TilingsConfig, results: Results) -> tuple[SummaryItem, ...]:
         named[regime][f"width {tile}, rotated by {_spelt(shift)}"] = runs
     title = "Behind tiled and rotated masks"
     return (
-        Table(f"Tiled and rotated masks: {about}", columns, tuple(rows), note),
+        Table.of(f"Tiled and rotated masks: {about}", rows, note),
         comparisons(f"What the change of the masks costs: {about}", pairs, results),
-        *(
-            Curves(f"{title}, {regime}: {about}", "epoch", "test accuracy in %", curves(of_regime, results))
-            for regime, of_regime in named.items()
-        ),
+        *(accuracy_figure(f"{title}, {regime}: {about}", of_regime, results) for regime, of_regime in named.items()),
     )
 
 

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from neuralpath.papers.experiments.grey import pack_images, unpack_images
+from neuralpath.papers.experiments.hidden_outputs import pack_images, unpack_images
 
 IMAGES = np.array([[[0.0, 1.0, 4.0]], [[-3.0, -1.0, 1.0]], [[7.0, 7.0, 7.0]]])
 

@@ -1,0 +1,167 @@
+"""Cells, comparisons and curves from the runs of a table, beside the figures that the papers print.
+
+Every function accepts any subset of finished runs and leaves the others out.
+"""
+
+import csv
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from typing import Any, Literal
+
+from neuralpath.papers.experiments.experiment import Results
+from neuralpath.papers.experiments.statistics import Spread, paired, spread as spread
+from neuralpath.papers.experiments.summary_items import Cell, Curve, Curves, Table
+from neuralpath.papers.runs import Task
+
+When = Literal["best", "last"]
+"""The epoch of the best test accuracy, which the papers print, or the last."""
+
+DECIMALS = 2
+"""Of accuracies in percent and of their differences: as in the papers, and 10,000 test images give no more."""
+
+Seeds = Mapping[int, Task]
+"""The runs of one row of a table, by seed."""
+
+
+def results_by_seed(runs: Seeds, results: Results) -> dict[int, dict[str, Any]]:
+    """The results of the finished runs, by seed."""
+    return {seed: results[task] for seed, task in runs.items() if task in results}
+
+
+def finished(runs: Iterable[Task | Seeds], results: Results) -> str:
+    """A sentence for the note of a table: how many of its runs are finished."""
+    tasks = {task: None for entry in runs for task in ([entry] if isinstance(entry, Task) else entry.values())}
+    return f"{sum(task in results for task in tasks)} of {len(tasks)} runs are finished."
+
+
+# Curves
+
+
+def mean_curve(name: str, runs: Sequence[Mapping[float, float | None]]) -> Curve | None:
+    """The mean of several runs against x, with its deviation; a point that only some runs have is their mean."""
+    points = {x: spread(run.get(x) for run in runs) for x in sorted({x for run in runs for x in run})}
+    known = {x: point for x, point in points.items() if point is not None}
+    if not known:
+        return None
+    has_deviation = all(point.deviation is not None for point in known.values())
+    deviation = tuple(point.deviation or 0.0 for point in known.values()) if has_deviation else None
+    return Curve(name, tuple(known), tuple(point.mean for point in known.values()), deviation)
+
+
+def mean_curves(named: Mapping[str, Sequence[Mapping[float, float | None]]]) -> tuple[Curve, ...]:
+    """A mean curve for each name that has a finished run."""
+    curves = (mean_curve(name, runs) for name, runs in named.items())
+    return tuple(curve for curve in curves if curve is not None)
+
+
+def accuracy_figure(title: str, named: Mapping[str, Seeds], results: Results, x_label: str = "epoch") -> Curves:
+    """Mean test accuracy in percent against the epoch, for each row that has a finished run."""
+
+    def course(result: dict[str, Any]) -> dict[float, float | None]:
+        epochs = (epoch for epoch in result["epochs"] if "test_accuracy" in epoch)
+        return {float(epoch["epoch"]): 100 * epoch["test_accuracy"] for epoch in epochs}
+
+    courses = {name: list(map(course, results_by_seed(runs, results).values())) for name, runs in named.items()}
+    return Curves(title, x_label, "test accuracy in %", mean_curves(courses))
+
+
+# Accuracies
+
+
+def accuracies(runs: Seeds, results: Results, when: When = "best", of: str = "test_accuracy") -> dict[int, float]:
+    """Accuracies in percent of the finished runs, by seed."""
+    epochs = {seed: result[when] for seed, result in results_by_seed(runs, results).items()}
+    return {seed: 100 * epoch[of] for seed, epoch in epochs.items() if epoch is not None}
+
+
+def accuracy(runs: Seeds, results: Results, when: When = "best", of: str = "test_accuracy") -> Spread | None:
+    """Mean accuracy over the finished seeds; None if there are none."""
+    return spread(accuracies(runs, results, when, of).values(), DECIMALS)
+
+
+def accuracy_cells(
+    runs: Seeds, results: Results, figure: "Printed | None" = None, *, is_printed: bool = True
+) -> dict[str, Cell]:
+    """Columns of an accuracy table: the best epoch beside the papers' figure, the last epoch, and training.
+
+    Args:
+        runs: The runs of a row, by seed.
+        results: The results so far.
+        figure: The papers' figure for this row.
+        is_printed: Whether the papers print figures for any row of the table.
+
+    """
+    best = accuracy(runs, results)
+    return {
+        "best epoch %": best,
+        **(beside(best, figure) if is_printed else {}),
+        "last epoch %": accuracy(runs, results, "last"),
+        "training %": accuracy(runs, results, "last", "train_accuracy"),
+    }
+
+
+def beside(ours: Spread | None, figure: "Printed | None", of: str = "") -> dict[str, Cell]:
+    """Two columns: the printed figure, and our mean minus it."""
+    difference = None if ours is None or figure is None else round(ours.mean - figure.accuracy, DECIMALS)
+    return {f"paper{of} %": None if figure is None else str(figure), f"difference{of}": difference}
+
+
+def comparison(first: Seeds, second: Seeds, results: Results, when: When) -> tuple[Cell, Cell]:
+    """First minus second over the seeds that both have, in points and in standard errors of that difference."""
+    pair = paired(accuracies(first, results, when), accuracies(second, results, when))
+    if pair is None:
+        return None, None
+    exceeds = None if pair.exceeds is None else round(pair.exceeds, 2)
+    return pair.difference.with_decimals(DECIMALS), exceeds
+
+
+def comparisons(title: str, pairs: Mapping[str, tuple[Seeds, Seeds]], results: Results, note: str = "") -> Table:
+    """A table of paired differences of test accuracies, at the best and at the last epoch."""
+    columns = ("first minus second", "best epoch", "in standard errors", "last epoch", "last, in standard errors")
+    rows = tuple(
+        (name, *comparison(*pair, results, "best"), *comparison(*pair, results, "last")) for name, pair in pairs.items()
+    )
+    count = finished([runs for pair in pairs.values() for runs in pair], results)
+    return Table(title, columns, rows, f"Points of test accuracy, paired by seed. {count} {note}".strip())
+
+
+# The papers' figures
+
+
+@dataclass(frozen=True)
+class Printed:
+    """One printed accuracy in percent, with its spread if one is given."""
+
+    paper: str
+    where: str
+    architecture: str
+    optimizer: str
+    dataset: str
+    regime: str
+    accuracy: float
+    spread: float | None
+    note: str
+
+    def __str__(self) -> str:
+        """As in the papers, such as ``97.10 ± 0.09``."""
+        numbers = (self.accuracy, *(() if self.spread is None else (self.spread,)))
+        return " ± ".join(f"{number:.{DECIMALS}f}" for number in numbers)
+
+
+@cache
+def all_printed() -> tuple[Printed, ...]:
+    """Every printed figure."""
+    text = files("neuralpath.papers.experiments").joinpath("printed.csv").read_text()
+    figures = []
+    for row in csv.DictReader(text.splitlines()):
+        numbers = {"accuracy": float(row["accuracy"]), "spread": float(row["spread"]) if row["spread"] else None}
+        figures.append(Printed(**{**row, **numbers}))  # type: ignore[arg-type]
+    return tuple(figures)
+
+
+def printed(**fields: str) -> Printed | None:
+    """The first figure with these fields, such as ``printed(paper="P1", regime="FL", …)``; None if there is none."""
+    matches = (f for f in all_printed() if all(getattr(f, name) == value for name, value in fields.items()))
+    return next(matches, None)
