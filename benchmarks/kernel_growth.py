@@ -14,8 +14,7 @@ from pathlib import Path
 import torch
 
 import measure
-from neuralpath import nets
-from neuralpath.kernels.stored_kernels import store_kernel
+from neuralpath import PathKernel, nets
 
 SIZES = (1000, 2000, 4000, 8000, 16000)
 WIDTH, DEPTH, D_IN = 256, 6, 784
@@ -24,16 +23,16 @@ MEMORY = 2**30
 # In a process of its own for each size, so that a peak is that of this size alone. The set-up compiles and imports.
 SETUP = f"""
 import tempfile
-from neuralpath.kernels.stored_kernels import store_kernel
+from neuralpath import PathKernel
 torch.set_num_threads({{threads}})
 model = npath.nets.FC({D_IN}, {WIDTH}, {DEPTH}, generator=torch.Generator().manual_seed(0))
 x = torch.randn({{n}}, {D_IN}, generator=torch.Generator().manual_seed(1))
 with tempfile.TemporaryDirectory(dir={{folder!r}}) as folder:
-    store_kernel(folder + "/K.zarr", "path", model, x[:64], memory={MEMORY})
+    PathKernel(model).store(folder + "/K.zarr", x[:64], memory={MEMORY})
 """
 CODE = f"""
 with tempfile.TemporaryDirectory(dir={{folder!r}}) as folder:
-    store_kernel(folder + "/K.zarr", "path", model, x, memory={MEMORY})
+    PathKernel(model).store(folder + "/K.zarr", x, memory={MEMORY})
 """
 
 
@@ -42,9 +41,9 @@ def measured(n: int, folder: Path) -> dict[str, float]:
     model = nets.FC(D_IN, WIDTH, DEPTH, generator=torch.Generator().manual_seed(0))
     x = torch.randn(n, D_IN, generator=torch.Generator().manual_seed(1))
     with tempfile.TemporaryDirectory(dir=folder) as place:
-        store_kernel(f"{place}/warm.zarr", "path", model, x[:64], memory=MEMORY)
+        PathKernel(model).store(f"{place}/warm.zarr", x[:64], memory=MEMORY)
         begun = time.perf_counter()
-        kernel = store_kernel(f"{place}/K.zarr", "path", model, x, memory=MEMORY)
+        kernel = PathKernel(model).store(f"{place}/K.zarr", x, memory=MEMORY)
         seconds = time.perf_counter() - begun
         on_disk = sum(path.stat().st_size for path in kernel.folder.rglob("*") if path.is_file())
     given = {"n": n, "folder": str(folder), "threads": torch.get_num_threads()}

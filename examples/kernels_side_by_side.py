@@ -38,9 +38,7 @@ def make_network() -> npath.nets.GCONV:
 
 
 random_network, trained_network = make_network(), make_network()
-config = npath.training.TrainingConfig(
-    epochs=2 if SMALL else 80, batch_size=10, optimizer=npath.training.Adam(lr=3e-3)
-)
+config = npath.training.TrainingConfig(epochs=2 if SMALL else 80, batch_size=10, optimizer=npath.training.Adam(lr=3e-3))
 trained = npath.training.train(trained_network, train, test, config)
 network_accuracy = trained.last.test.accuracy
 

@@ -32,8 +32,8 @@ def compute_kernel(address: str, store: Path) -> npath.StoredKernel:
     x = npath.data.load("digits").train.images
     model = npath.nets.FC((1, 8, 8), width=64, depth=4, generator=torch.Generator().manual_seed(0))
     memory = 2**23  # 8 MiB: a small budget, so that there are several tiles to share
-    kernel = npath.store_kernel(store, "path", model, x, memory=memory, threads=1, cluster=address)
-    print(npath.verify_kernel(store, "path", model, x))
+    kernel = npath.PathKernel(model).store(store, x, memory=memory, threads=1, cluster=address)
+    print(npath.PathKernel(model).verify(store, x))
     here = npath.path_kernel(npath.trace(model, x[:1]), x)
     gap = float((kernel.filled() - here).abs().max() / here.max())
     print(f"off the kernel that is computed here: at most {gap:.1e} of its largest entry")

@@ -11,7 +11,19 @@ import neuralpath
 
 # From the bottom up. A folder or module imports from its own layer only itself.
 LAYERS = [
-    ["gates", "_checks", "_cluster", "_configs", "_files", "_hashing", "_locks", "_memory", "_precision", "_progress"],
+    [
+        "gates",
+        "_checks",
+        "_cluster",
+        "_configs",
+        "_files",
+        "_hashing",
+        "_locks",
+        "_memory",
+        "_precision",
+        "_threads",
+        "_progress",
+    ],
     ["_loops"],
     ["graph"],
     ["kernels"],

@@ -76,11 +76,9 @@ from .kernels import (
     random_weights as random_weights,
     spectrum as spectrum,
     spectrum_ratio as spectrum_ratio,
-    store_kernel as store_kernel,
     tangent_kernel as tangent_kernel,
     tangent_parts as tangent_parts,
     value_kernel as value_kernel,
-    verify_kernel as verify_kernel,
 )
 from .paths import (
     GateSwitches as GateSwitches,

@@ -23,7 +23,7 @@ SHOWN_BY = {
     "RidgePath": "KernelRegressor",
     "SolveReport": "KernelRegressor",
     "GradientSteps": "KernelDynamics",
-    "StoredKernel": "store_kernel",
+    "StoredKernel": "Kernel",
     "SupportReport": "supported",
     "TangentParts": "tangent_parts",
     "data.CheckResult": "data.check",

@@ -15,7 +15,7 @@ from neuralpath._hashing import tensor_digest
 from neuralpath._memory import memory_budget
 from neuralpath.estimators.tiles import KernelMatrix, as_kernel_matrix, check_symmetric, is_tiled
 from neuralpath.graph import PathGraph
-from neuralpath.kernels import Fingerprint
+from neuralpath.kernels import differences
 
 LARGEST_SEED = 2**63 - 1  # torch accepts no larger one
 
@@ -177,7 +177,7 @@ def check_digests(at_fit: Digests, now: Digests) -> None:
 
     Raises: ValueError that names the weights.
     """
-    changed = Fingerprint({"weights": at_fit or {}}).differences(Fingerprint({"weights": now or {}}))
+    changed = differences({"weights": at_fit or {}}, {"weights": now or {}})
     if changed:
         raise ValueError(
             f"the model has changed since the fit, in its {', '.join(changed)}: its kernel no longer belongs to the "

@@ -39,8 +39,7 @@ from .path.path_kernel import (
 )
 from .path.variances import FanVariance as FanVariance
 from .random_values import random_weights as random_weights, value_kernel as value_kernel
-from .storage.store import StoredKernel as StoredKernel, open_kernel as open_kernel
-from .stored_kernels import store_kernel as store_kernel, verify_kernel as verify_kernel
+from .storage.stored_kernel import StoredKernel as StoredKernel, open_kernel as open_kernel
 from .tangent.parts import TangentParts as TangentParts, tangent_parts as tangent_parts
 from .tangent.tangent_kernel import TangentKernel as TangentKernel, tangent_kernel as tangent_kernel
 from .tiling.plan import BudgetTooSmall as BudgetTooSmall, Tile as Tile
@@ -49,14 +48,12 @@ from .tiling.tiled_kernel import TiledKernel as TiledKernel
 # isort: split
 # Used by other folders of the package; not public.
 from .diagnostics import ROUNDING as ROUNDING
-from .named_kernels import check_kernel_name as check_kernel_name
+from .named_kernels import check_kernel_name as check_kernel_name, named_kernel as named_kernel
 from .path.chain import dense_chain as dense_chain
 from .path.images import image_chain as image_chain
 from .path.variances import weight_variances as weight_variances
 from .random_values import random_signs as random_signs
-from .storage.fingerprint import Fingerprint as Fingerprint
-from .storage.store import find_kernel as find_kernel
-from .storage.stored_tiles import WAY_OUT as WAY_OUT, check_threads as check_threads, pinned_threads as pinned_threads
-from .tiling.estimate import format_time as format_time
+from .storage.stored_kernel import find_kernel as find_kernel
+from .storage.verification import differences as differences
 from .tiling.plan import Cost as Cost, Plan as Plan, make_plan as make_plan
 from .tiling.tiled_kernel import refuse_overflow as refuse_overflow

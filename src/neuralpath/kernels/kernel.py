@@ -2,6 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, fields
 from functools import partial
 from importlib.metadata import version
@@ -16,13 +17,11 @@ from neuralpath._checks import check_batch, describe
 from neuralpath._cluster import connect
 from neuralpath._hashing import repr_without_addresses, tensor_digest, text_digest
 from neuralpath._memory import memory_budget
+from neuralpath._threads import pinned_threads
 from neuralpath.graph import PathGraph, as_graph
-from neuralpath.kernels.storage.cluster_tiles import Cluster
-from neuralpath.kernels.storage.fingerprint import Fingerprint, Parts
-from neuralpath.kernels.storage.store import StoredKernel, open_kernel
-from neuralpath.kernels.storage.stored_tiles import Recipe, ThisMachine
-from neuralpath.kernels.storage.storing import write_kernel
-from neuralpath.kernels.storage.verify import Verification, verify
+from neuralpath.kernels.storage.stored_kernel import Parts, StoredKernel, open_kernel
+from neuralpath.kernels.storage.storing import STORED_SIDE, write_kernel
+from neuralpath.kernels.storage.verification import Verification, refuse_other_kernel, verify
 from neuralpath.kernels.tiling.plan import Cost, Tile, make_plan
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
 
@@ -106,6 +105,7 @@ class Kernel(ABC):
         memory: int | None = None,
         threads: int | None = None,
         cluster: str | Path | None = None,
+        tile_side: int = STORED_SIDE,
         progress: bool | None = None,
         on_message: Callable[[str], None] = lambda message: None,
     ) -> StoredKernel:
@@ -123,6 +123,7 @@ class Kernel(ABC):
             threads: Threads for one tile; None: torch's number. The store keeps it, for the same reason.
             cluster: Address of a Dask scheduler, `tcp://host:port`, or its scheduler file. Its workers compute the
                 tiles, and this process writes them. None: compute here.
+            tile_side: Rows of a stored tile, at least, for a new store.
             progress: Whether to show a progress bar; None: on a terminal, for long computations.
             on_message: Called with notes for the user, such as the number of tiles.
 
@@ -139,17 +140,19 @@ class Kernel(ABC):
         (True, True)
 
         """
-        recipe = self._recipe(x1, x2)
-
-        def write(engine: ThisMachine | Cluster) -> StoredKernel:
+        make = partial(self.tiles, _own_copy(x1), None if x2 is None else _own_copy(x2))
+        with nullcontext() if cluster is None else connect(cluster) as client:
             return write_kernel(
-                Path(path), recipe, engine, memory=memory, threads=threads, progress=progress, say=on_message
+                Path(path),
+                make,
+                self._fingerprint(x1, x2),
+                memory=memory,
+                threads=threads,
+                client=client,
+                side=tile_side,
+                progress=progress,
+                on_message=on_message,
             )
-
-        if cluster is None:
-            return write(ThisMachine())
-        with connect(cluster) as client:
-            return write(Cluster(client))
 
     def verify(
         self,
@@ -183,7 +186,10 @@ class Kernel(ABC):
 
         """
         stored = open_kernel(path)
-        return verify(stored, self._recipe(x1, x2), n_tiles=n_tiles, generator=generator, progress=progress)
+        refuse_other_kernel(stored, self._fingerprint(x1, x2))
+        make = partial(self.tiles, x1, x2, memory=stored.description.memory)
+        with pinned_threads(stored.description.threads):
+            return verify(stored, make, n_tiles=n_tiles, generator=generator, progress=progress)
 
     def settings(self) -> Parts:
         """Everything that the kernel depends on, as text and digests by name: class, settings, network, weights."""
@@ -199,15 +205,14 @@ class Kernel(ABC):
                 parts[setting.name] = repr_without_addresses(value)
         return parts
 
-    def _recipe(self, x1: Tensor, x2: Tensor | None) -> Recipe:
-        parts: dict[str, Any] = {
+    def _fingerprint(self, x1: Tensor, x2: Tensor | None) -> Parts:
+        return {
             "neuralpath": version("neuralpath"),
             "torch": torch.__version__,
             **self.settings(),
             "inputs": tensor_digest(x1),
             "second inputs": "none" if x2 is None else tensor_digest(x2),
         }
-        return Recipe(partial(self.tiles, _own_copy(x1), None if x2 is None else _own_copy(x2)), Fingerprint(parts))
 
     def __sklearn_clone__(self) -> "Kernel":
         return self

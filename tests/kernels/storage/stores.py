@@ -1,15 +1,16 @@
-"""Small stored kernels for the tests: a network, inputs, and what the folder holds."""
+"""Small stored kernels for the tests: a network, inputs, and the files of a store."""
 
 from pathlib import Path
 
 import torch
 
+import neuralpath as npath
 from neuralpath import nets
-from neuralpath.kernels.storage.store import StoredKernel
-from neuralpath.kernels.stored_kernels import store_kernel
+from neuralpath.kernels import Kernel, StoredKernel
 
 N = 70
-BUDGET = 10**8
+BUDGET = 2000
+"""Bytes with which the blocks of the path kernel of `network` on `inputs` are 8 x 8."""
 
 
 def inputs(n: int = N, seed: int = 0) -> torch.Tensor:
@@ -20,10 +21,15 @@ def network(seed: int = 1) -> torch.nn.Module:
     return nets.FC(6, width=16, depth=3, generator=torch.Generator().manual_seed(seed))
 
 
-def begin(folder: Path, **changes) -> StoredKernel:
-    """The store that the tests are about, or one with some things changed."""
-    given = {"name": "path", "model": network(), "x1": inputs(), "memory": BUDGET, "threads": 1, **changes}
-    return store_kernel(folder, given.pop("name"), given.pop("model"), given.pop("x1"), given.pop("x2", None), **given)
+def path_kernel(**settings) -> Kernel:
+    return npath.PathKernel(network(), **settings)
+
+
+def begin(folder: Path, kernel: Kernel | None = None, x1=None, x2=None, **options) -> StoredKernel:
+    """Store a kernel in tiles of 16 rows: by default the path kernel, in 15 tiles of 4 blocks each."""
+    kernel, x1 = kernel or path_kernel(), inputs() if x1 is None else x1
+    default = BUDGET if isinstance(kernel, npath.PathKernel) and len(x1) == N and x2 is None else 10**8
+    return kernel.store(folder, x1, x2, **{"memory": default, "threads": 1, "tile_side": 16, **options})
 
 
 def contents(folder: Path) -> dict[str, bytes]:

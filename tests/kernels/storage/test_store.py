@@ -9,13 +9,17 @@ import zarr
 from hypothesis import HealthCheck, given, settings, strategies as st
 
 import neuralpath as npath
-from kernels.storage.stores import BUDGET, N, begin, contents, inputs, network, tiles_of
-from neuralpath.kernels.named_kernels import KERNEL_NAMES, named_tiles
-from neuralpath.kernels.storage import store as stores
-from neuralpath.kernels.storage.store import StoreError, open_kernel
-from neuralpath.kernels.tiling.plan import Tile
+from kernels.storage.stores import N, begin, contents, inputs, network, path_kernel, tiles_of
+from neuralpath.kernels import Tile, open_kernel
+from neuralpath.kernels.storage.stored_kernel import StoreError
+from neuralpath.kernels.tiling import tiled_kernel
 
-pytestmark = pytest.mark.usefixtures("small_tiles")
+KERNELS = {
+    "path": path_kernel(),
+    "expected tangent": npath.ExpectedTangentKernel(network()),
+    "tangent": npath.kernels.TangentKernel(network()),
+    "linear": npath.LinearKernel(),
+}
 
 
 @pytest.fixture
@@ -23,12 +27,12 @@ def kernel(tmp_path):
     return begin(tmp_path / "K.zarr")
 
 
-@pytest.mark.parametrize("name", KERNEL_NAMES)
+@pytest.mark.parametrize("name", KERNELS)
 @pytest.mark.parametrize("cross", [False, True])
 def test_a_store_holds_the_kernel_bit_for_bit(name, cross, tmp_path):
     second = inputs(33, seed=5) if cross else None
-    kernel = begin(tmp_path / "K.zarr", name=name, x2=second)
-    expected = named_tiles(name, network(), inputs(), second, memory=BUDGET)
+    kernel = begin(tmp_path / "K.zarr", KERNELS[name], x2=second)
+    expected = KERNELS[name].tiles(inputs(), second, memory=kernel.description.memory)
     whole = torch.empty(expected.plan.n1, expected.plan.n2)
     for tile, values in expected:
         whole[tile.rows, tile.columns] = values
@@ -69,7 +73,7 @@ def test_rows_by_slice_and_tensor_and_beyond(kernel):
     whole = kernel.filled()
     assert torch.equal(kernel.rows(slice(10, 40, 3)), whole[10:40:3])
     assert torch.equal(kernel.rows(torch.tensor([69, 0])), whole[[69, 0]])
-    with pytest.raises(IndexError, match="rows go from 0 to 69, got 3 to 70"):
+    with pytest.raises(IndexError, match="0 to 69, got 3 to 70"):
         kernel.rows([3, 70])
 
 
@@ -77,7 +81,7 @@ def test_it_is_an_array_and_a_tiled_kernel(kernel):
     whole = kernel.filled()
     assert np.array_equal(np.asarray(kernel), whole.numpy())
     assert np.asarray(kernel, dtype=np.float64).dtype == np.float64
-    with pytest.raises(ValueError, match="always a copy"):
+    with pytest.raises(ValueError, match="`copy"):
         np.array(kernel, copy=False)
     assert (len(kernel), kernel.shape, kernel.ndim) == (N, (N, N), 2)
     assert sum(tile.n_pairs(True) for tile, _ in kernel) == kernel.plan.n_pairs
@@ -86,15 +90,15 @@ def test_it_is_an_array_and_a_tiled_kernel(kernel):
 
 
 def test_whole_kernels_beyond_memory_are_refused(kernel, monkeypatch):
-    monkeypatch.setattr(stores, "available_memory", lambda: 1000)
-    with pytest.raises(MemoryError, match=r"takes 19.1 KiB, more than the 1000 bytes that are free: use its tiles"):
+    monkeypatch.setattr(tiled_kernel, "available_memory", lambda: 1000)
+    with pytest.raises(MemoryError, match=r"19.1 KiB.*1000 bytes"):
         kernel.filled()
 
 
 def test_everything_that_takes_a_kernel_takes_a_stored_one(tmp_path):
     x = torch.randn(20, 30, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
-    kernel = begin(tmp_path / "K.zarr", name="linear", model=None, x1=x)
-    cross = begin(tmp_path / "C.zarr", name="linear", model=None, x1=x[:3], x2=x)
+    kernel = begin(tmp_path / "K.zarr", npath.LinearKernel(), x)
+    cross = begin(tmp_path / "C.zarr", npath.LinearKernel(), x[:3], x)
     matrix, y = kernel.filled(), torch.randn(20, dtype=torch.float64)
     for quantity in (npath.spectrum, npath.condition_number):
         assert torch.equal(quantity(kernel), quantity(matrix))
@@ -118,7 +122,7 @@ def test_a_damaged_tile_is_refused_with_what_to_do(damage, kernel):
     data = bytearray(file.read_bytes())
     data[17] ^= 1
     file.write_bytes({"flipped": data, "short": data[:100], "empty": b"", "no checksum": data[:-4]}[damage])
-    with pytest.raises(StoreError, match=rf"a tile of .* is damaged .*remove the file {file}"):
+    with pytest.raises(StoreError, match=rf"damaged.*{file}"):
         open_kernel(kernel.folder).filled()
 
 
@@ -127,7 +131,7 @@ def test_a_store_that_is_not_finished_says_so(kernel):
     opened = open_kernel(kernel.folder)
     assert not opened.complete
     assert "14 of 15 tiles" in repr(opened)
-    with pytest.raises(StoreError, match="is not finished: 14 of 15 tiles are there"):
+    with pytest.raises(StoreError, match="14 of 15"):
         opened.filled()
 
 
@@ -141,53 +145,56 @@ def test_half_a_tile_that_a_killed_process_left_is_no_tile(kernel):
 
 
 def test_what_is_no_store_is_refused(tmp_path, kernel):
-    with pytest.raises(StoreError, match="there is no stored kernel at"):
+    with pytest.raises(StoreError, match=r"none\.zarr"):
         open_kernel(tmp_path / "none.zarr")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "file").write_text("text")
-    with pytest.raises(StoreError, match="holds other files"):
+    with pytest.raises(StoreError, match="other"):
         begin(tmp_path / "other")
-    with pytest.raises(StoreError, match="is a file, not the folder"):
+    with pytest.raises(StoreError, match="is a file"):
         begin(tmp_path / "other" / "file")
     zarr.create_array(tmp_path / "a.zarr", shape=(3, 3), dtype="float32")
-    with pytest.raises(StoreError, match="is no kernel of neuralpath"):
+    with pytest.raises(StoreError, match=r"a\.zarr"):
         open_kernel(tmp_path / "a.zarr")
     (kernel.folder / "zarr.json").write_text("{")
-    with pytest.raises(StoreError, match=r"its zarr.json is damaged"):
+    with pytest.raises(StoreError, match=r"zarr.json"):
         open_kernel(kernel.folder)
 
 
 MISSING = object()
 
 
+def with_attribute(folder, name, value):
+    """Change or remove an attribute of a store."""
+    file = folder / "zarr.json"
+    record = json.loads(file.read_text())
+    attributes = {**record["attributes"]["neuralpath"], name: value}
+    record["attributes"]["neuralpath"] = {key: entry for key, entry in attributes.items() if entry is not MISSING}
+    file.write_text(json.dumps(record))
+
+
 @pytest.mark.parametrize(
-    ("field", "value", "message"),
+    ("name", "value"),
     [
-        ("threads", MISSING, "'threads' is missing"),
-        ("block", MISSING, "'block' is missing"),
-        ("fingerprint", MISSING, "'fingerprint' is missing"),
-        ("color", "red", "'color' is not known"),
-        ("block", None, "'block' must be two whole numbers from 1, not None"),
-        ("block", [8], "'block' must be two whole numbers from 1"),
-        ("block", [0, 8], "'block' must be two whole numbers from 1"),
-        ("threads", "two", "'threads' must be a whole number from 1, not 'two'"),
-        ("memory", True, "'memory' must be a whole number from 1, not True"),
-        ("symmetric", 1, "'symmetric' must be true or false, not 1"),
-        ("what", None, "'what' must be words"),
-        ("fingerprint", {"weights": {"a": 3}}, "'fingerprint' must be digests by name"),
-        ("fingerprint", ["a"], "'fingerprint' must be digests by name"),
+        ("threads", MISSING),
+        ("block", MISSING),
+        ("fingerprint", MISSING),
+        ("color", "red"),
+        ("block", None),
+        ("block", [8]),
+        ("block", [0, 8]),
+        ("threads", "two"),
+        ("memory", True),
+        ("symmetric", 1),
+        ("what", None),
+        ("fingerprint", ["a"]),
     ],
 )
-def test_a_field_that_is_missing_or_wrong_is_named(field, value, message, kernel):
-    file = kernel.folder / "zarr.json"
-    record = json.loads(file.read_text())
-    described = record["attributes"]["neuralpath"]
-    described[field] = value
-    record["attributes"]["neuralpath"] = {key: entry for key, entry in described.items() if entry is not MISSING}
-    file.write_text(json.dumps(record))
+def test_a_missing_or_wrong_attribute_is_refused(name, value, kernel):
+    with_attribute(kernel.folder, name, value)
     before = contents(kernel.folder)
     for use in (lambda: open_kernel(kernel.folder), lambda: begin(kernel.folder)):
-        with pytest.raises(StoreError, match=rf"{file} is damaged: {message}.* compute the kernel again into another"):
+        with pytest.raises(StoreError, match=rf"{kernel.folder / 'zarr.json'} is damaged"):
             use()
     assert contents(kernel.folder) == before
 
@@ -195,19 +202,17 @@ def test_a_field_that_is_missing_or_wrong_is_named(field, value, message, kernel
 def test_an_array_that_is_no_matrix_is_refused(kernel, tmp_path):
     record = json.loads((kernel.folder / "zarr.json").read_text())
     zarr.create_array(tmp_path / "a.zarr", shape=(3,), dtype="float32", attributes=record["attributes"])
-    with pytest.raises(StoreError, match=r"zarr.json is damaged: not enough values"):
+    with pytest.raises(StoreError, match=r"zarr.json is damaged"):
         open_kernel(tmp_path / "a.zarr")
 
 
-def test_a_store_of_another_version_is_refused_with_what_to_do(kernel):
-    file = kernel.folder / "zarr.json"
-    record = json.loads(file.read_text())
-    record["attributes"]["neuralpath"]["format"] = 99
-    file.write_text(json.dumps(record))
-    with pytest.raises(StoreError, match="has format 99, this version reads format 1: use the version of neuralpath"):
-        open_kernel(kernel.folder)
-    with pytest.raises(StoreError, match="has format 99"):
-        begin(kernel.folder)
+@pytest.mark.parametrize(("number", "message"), [(1, "first edition"), (99, "format 99.*format 2")])
+def test_a_store_of_another_version_is_refused(number, message, kernel):
+    with_attribute(kernel.folder, "format", number)
+    for use in (open_kernel, begin):
+        with pytest.raises(StoreError, match=message) as caught:
+            use(kernel.folder)
+        assert "\n" not in str(caught.value)
 
 
 def test_without_zarr_the_extra_is_named(kernel, monkeypatch):
@@ -218,7 +223,7 @@ def test_without_zarr_the_extra_is_named(kernel, monkeypatch):
     monkeypatch.setitem(sys.modules, "zarr", None)
     monkeypatch.delitem(sys.modules, "neuralpath.kernels.storage.zarr_array")
     monkeypatch.delattr(neuralpath.kernels.storage, "zarr_array")
-    with pytest.raises(StoreError, match=r"the package zarr: pip install zarr \(from a clone: .* \"\.\[scale\]\"\)"):
+    with pytest.raises(StoreError, match=r"pip install zarr .*\[scale\]"):
         open_kernel(kernel.folder)
 
 

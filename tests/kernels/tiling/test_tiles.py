@@ -1,4 +1,4 @@
-"""Plans, budgets, and memory that is lent again."""
+"""Plans, budgets, and reused memory."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, strategies as st
 
 from neuralpath._memory import available_memory, format_memory, memory_budget, parse_memory
+from neuralpath.kernels.path.contraction import Workspace
 from neuralpath.kernels.tiling.plan import BudgetTooSmall, Cost, make_plan
-from neuralpath.kernels.tiling.workspace import Workspace
 
 
 @given(
@@ -35,7 +35,7 @@ def test_tiles_cover_every_entry_once_within_the_budget(n1, n2, pair, example, b
 
 def test_the_smallest_budget_works():
     cost = Cost(1000, 10, 100)
-    with pytest.raises(BudgetTooSmall, match="give at least memory=1020"):
+    with pytest.raises(BudgetTooSmall, match="memory=1020"):
         make_plan(5, 5, cost, 1019, symmetric=True)
     assert make_plan(5, 5, cost, 1020, symmetric=True).block1 == 1
 
@@ -83,17 +83,17 @@ def test_budgets_are_numbers_of_any_kind(memory):
     assert memory_budget(memory) == 1024
 
 
-def test_workspace_lends_memory_again_only_when_no_view_is_left():
+def test_a_workspace_reuses_memory_only_when_no_view_is_left():
     workspace = Workspace()
     first = workspace.empty((4, 8), torch.float32)
-    place = first.data_ptr()
+    address = first.data_ptr()
     view = first.reshape(-1)[3:]
     del first
     second = workspace.empty((4, 8), torch.float32)
-    assert second.data_ptr() != place  # a view still uses it
+    assert second.data_ptr() != address  # a view still uses it
     del view
     third = workspace.empty((2, 12), torch.float32)
-    assert third.data_ptr() == place
+    assert third.data_ptr() == address
     third.fill_(1.0)
     second.fill_(2.0)
     assert bool((third == 1.0).all())

@@ -4,9 +4,11 @@ Written with torch, for every form of map, dtype and device. ``convolution`` doe
 """
 
 import math
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -15,7 +17,36 @@ from neuralpath._loops import overlaps
 from neuralpath.graph import nodes as n
 from neuralpath.kernels.path.entries import Axes, Entry, Side
 from neuralpath.kernels.path.scaled import Scaled, measured, total
-from neuralpath.kernels.tiling.workspace import Workspace
+
+_SLACK = 2
+"""A freed block serves requests down to this fraction of its size."""
+
+
+class Workspace:
+    """Blocks of memory for tensors on the CPU, reused once no tensor uses them.
+
+    The first write to fresh memory pages costs more than the arithmetic on them.
+    """
+
+    def __init__(self) -> None:
+        self._free: list[np.ndarray] = []
+
+    def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+        """An uninitialized tensor on the CPU."""
+        size = math.prod(shape) * dtype.itemsize
+        block = self._take(size)
+        array = block[:size].view(str(dtype).removeprefix("torch.")).reshape(shape)
+        tensor = torch.from_numpy(array)
+        # The tensor's storage, and so every view of it, keeps `array` alive; with the last view the block is free.
+        weakref.finalize(array, self._free.append, block)
+        return tensor
+
+    def _take(self, size: int) -> np.ndarray:
+        fitting = [i for i, block in enumerate(self._free) if size <= block.nbytes <= _SLACK * size]
+        if fitting:
+            return self._free.pop(min(fitting, key=lambda i: self._free[i].nbytes))
+        self._free.clear()  # of other sizes than the tile needs now
+        return np.empty(size, np.uint8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -10,12 +10,11 @@ from torch import Tensor
 from neuralpath._loops import use_bits
 from neuralpath.graph import CHUNK_BYTES, PathGraph, nodes as n, walk
 from neuralpath.kernels.path.chain import dense_chain
-from neuralpath.kernels.path.contraction import Frame
+from neuralpath.kernels.path.contraction import Frame, Workspace
 from neuralpath.kernels.path.images import ImageChain, image_chain
 from neuralpath.kernels.path.reading import Batch, Inputs, PairReading, WeightMoments
 from neuralpath.kernels.tiling.plan import Cost, Plan, Tile, make_plan
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
-from neuralpath.kernels.tiling.workspace import Workspace
 
 USEFUL_BYTES = 2**28
 """Pair values of a tile beyond which larger tiles gain nothing: they exceed every cache."""

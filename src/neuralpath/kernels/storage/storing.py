@@ -1,6 +1,5 @@
-"""Computing a kernel into a store: begun, stopped at any time, and gone on with."""
+"""Computing a kernel into a store, which can be interrupted at any time and resumed."""
 
-import math
 import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -8,83 +7,165 @@ from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 
+import torch
 from torch import Tensor
 
 from neuralpath._locks import AlreadyLocked, exclusive_lock
-from neuralpath._memory import format_memory
+from neuralpath._memory import format_memory, memory_budget
 from neuralpath._progress import progress_bar
-from neuralpath.kernels.storage.description import Description
-from neuralpath.kernels.storage.same_kernel import Say, refuse_other_blocks, refuse_other_corners, refuse_other_kernel
-from neuralpath.kernels.storage.store import StoredKernel, StoreError, check_extra, create_kernel, find_kernel
-from neuralpath.kernels.storage.stored_tiles import Engine, Recipe, check_threads, pinned_threads, stored_plan
-from neuralpath.kernels.tiling.estimate import Estimate, format_time
+from neuralpath._threads import check_threads, pinned_threads
+from neuralpath.kernels.storage.cluster_tiles import Client, cluster_tiles, worker_memory, worker_threads
+from neuralpath.kernels.storage.stored_kernel import (
+    Description,
+    Parts,
+    StoredKernel,
+    StoreError,
+    create_kernel,
+    find_kernel,
+)
+from neuralpath.kernels.storage.verification import refuse_other_blocks, refuse_other_corners, refuse_other_kernel
 from neuralpath.kernels.tiling.plan import Plan, Tile
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
 
-TILE_SECONDS = 30.0
-"""Work of a stored tile, at most: so much is lost when it is stopped."""
+STORED_SIDE = 256
+"""Rows of a stored tile, at least: smaller tiles make too many files."""
+
+MOST_BLOCKS = 8
+"""Blocks of the computation along a side of a stored tile, at most.
+
+Blocks are small where a pair is expensive. An interruption loses the unfinished tile, so it must not have many.
+"""
 
 
 def write_kernel(
     folder: Path,
-    recipe: Recipe,
-    engine: Engine,
+    make: Callable[..., TiledKernel],
+    fingerprint: Parts,
     *,
-    memory: int | None = None,
-    threads: int | None = None,
+    memory: int | None,
+    threads: int | None,
+    client: Client | None,
+    side: int = STORED_SIDE,
     progress: bool | None = None,
-    say: Say = lambda message: None,
+    on_message: Callable[[str], None] = lambda message: None,
 ) -> StoredKernel:
-    """Compute the tiles of a kernel that are not in the store yet, and return the store when it is complete.
+    """Compute the missing tiles of a kernel into a store, and return it when it is complete; see `Kernel.store`.
 
-    A tile is written while the next is computed. A new store gets tiles of about half a minute of work at most, by the
-    estimate; one that is gone on with keeps its own. ``say`` gets the estimate, and what else a user should know.
+    A tile is written while the next one is computed. A fingerprint does not see everything that a model computes with,
+    such as its code or a number in a plain attribute. Therefore a part of an existing store, also of a complete one, is
+    computed again and compared.
 
-    A fingerprint does not see all that a model computes with, such as its code or a number that is a plain attribute.
-    So a part of a store that is there is computed again and compared, of a complete one too.
-
-    Raises: StoreError if zarr is not installed, the folder holds another kernel, or cannot be written to; tiles that
-    are there stay good. ValueError for a number of threads that no machine has.
+    Args:
+        folder: Folder of the store.
+        make: Makes the tiles; takes the budget as the keyword `memory`. It is pickled for a cluster.
+        fingerprint: Everything that the kernel depends on.
+        memory: Budget in bytes; None: the store's own, or half of the free memory.
+        threads: Threads of a tile; None: the store's own, or torch's number.
+        client: Dask client of the cluster that computes; None: this process.
+        side: Rows of a stored tile, at least.
+        progress: Whether to show a progress bar.
+        on_message: Called with notes for the user.
     """
-    check_extra()  # before a folder is made
     if threads is not None:
         check_threads(threads)
-    with _held(folder):
-        kernel = find_kernel(folder, read_only=False)
-        if kernel is not None:
-            memory, threads = _same(kernel, recipe, memory, threads)
-        memory = engine.memory() if memory is None else memory
-        threads = engine.threads() if threads is None else threads
-        with pinned_threads(threads):  # what is computed once for all tiles depends on it too
-            tiled = recipe.make(memory=memory)
-            if kernel is not None and kernel.complete:
-                refuse_other_corners(kernel, tiled)
-                say(f"{folder} is complete.")
-                return kernel
-            if kernel is not None:
-                refuse_other_blocks(kernel, tiled, say)
-            estimate = tiled.estimate()
-            if kernel is None:
-                kernel = _begun(folder, recipe, tiled, estimate, memory, threads)
-            missing = kernel.missing()
-            _announce(kernel, estimate, missing, engine, say)
-        _refuse_small_disk(kernel, missing)
-        left = sum(tile.n_pairs(kernel.symmetric) for tile in missing)
-        with progress_bar(left, folder.name, progress) as step, _writer(kernel) as write:
-            for tile, values in engine.computed(recipe, tiled, missing, memory, threads):
+    with _locked(folder):
+        stored = find_kernel(folder, read_only=False)
+        if stored is not None:
+            refuse_other_kernel(stored, fingerprint)
+            memory, threads = _resumed_settings(stored, memory, threads)
+        if memory is None:
+            memory = memory_budget() if client is None else worker_memory(client)
+        if threads is None:
+            threads = torch.get_num_threads() if client is None else worker_threads(client)
+        with pinned_threads(threads):  # values that all tiles share depend on it too
+            kernel = make(memory=memory)
+            if stored is not None and stored.complete:
+                refuse_other_corners(stored, kernel)
+                on_message(f"{folder} is complete.")
+                return stored
+            if stored is not None:
+                refuse_other_blocks(stored, kernel, on_message)
+        if stored is None:
+            block = (kernel.plan.block1, kernel.plan.block2)
+            description = Description(kernel.what, kernel.plan.symmetric, block, memory, threads, fingerprint)
+            with _explained(folder):
+                stored = create_kernel(folder, stored_plan(kernel.plan, side), kernel.dtype, description)
+        missing = stored.missing()
+        _check_disk(stored, missing)
+        on_message(_summary(stored, missing))
+        if client is None:
+            computed = _tiles_here(kernel, missing, threads)
+        else:
+            computed = cluster_tiles(client, make, missing, memory, threads)
+        n_pairs = sum(tile.n_pairs(stored.symmetric) for tile in missing)
+        with progress_bar(n_pairs, folder.name, progress) as step, _background_writer(stored) as write:
+            for tile, values in computed:
                 write(tile, values)
-                step(tile.n_pairs(kernel.symmetric))
-        return kernel
+                step(tile.n_pairs(stored.symmetric))
+        return stored
+
+
+def _tiles_here(kernel: TiledKernel, tiles: list[Tile], threads: int) -> Iterator[tuple[Tile, Tensor]]:
+    for tile in tiles:
+        with pinned_threads(threads):
+            yield tile, kernel.assembled(tile).cpu()
+
+
+def stored_plan(plan: Plan, side: int = STORED_SIDE) -> Plan:
+    """The tiles of a store: whole blocks of the computation, so that their values do not depend on the tile size.
+
+    Args:
+        plan: The blocks of the computation.
+        side: Rows of a stored tile, at least, where they are not more than `MOST_BLOCKS` blocks.
+    """
+
+    def stored_size(block: int, n: int) -> int:
+        return min(block * min(MOST_BLOCKS, max(1, -(-side // block))), n)
+
+    return replace(plan, block1=stored_size(plan.block1, plan.n1), block2=stored_size(plan.block2, plan.n2))
+
+
+def _resumed_settings(stored: StoredKernel, memory: int | None, threads: int | None) -> tuple[int, int]:
+    """The budget and the threads of a store, on which its rounding depends."""
+    own = stored.description
+    for name, value, kept in (("memory", memory, own.memory), ("threads", threads, own.threads)):
+        if value not in (None, kept):
+            raise StoreError(
+                f"{stored.folder} was begun with {name}={kept}, got {value}, and the rounding of its tiles depends on "
+                f"it: leave `{name}` out, or use another folder."
+            )
+    return own.memory, own.threads
+
+
+def _summary(stored: StoredKernel, missing: list[Tile]) -> str:
+    n_stored = stored.n_tiles - len(missing)
+    resumed = f"; {n_stored:,} of them are stored" if n_stored else ""
+    return (
+        f"{stored.plan.n_pairs:,} pairs in {stored.n_tiles:,} tiles of {stored.plan.block1} x {stored.plan.block2}"
+        f"{resumed}; {format_memory(_disk_bytes(stored, missing))} to write"
+    )
+
+
+def _disk_bytes(stored: StoredKernel, tiles: list[Tile]) -> int:
+    return len(tiles) * stored.plan.block1 * stored.plan.block2 * stored.dtype.itemsize
+
+
+def _check_disk(stored: StoredKernel, missing: list[Tile]) -> None:
+    free, needed = shutil.disk_usage(stored.folder).free, _disk_bytes(stored, missing)
+    if needed > free:
+        raise StoreError(
+            f"{stored.folder} needs {format_memory(needed)} on the disk, but only {format_memory(free)} are free: free "
+            "some space, or use another folder."
+        )
 
 
 @contextmanager
-def _held(folder: Path) -> Iterator[None]:
-    """The folder for this process alone, without what a killed one left half written; a new one is not left empty."""
+def _locked(folder: Path) -> Iterator[None]:
+    """The folder for this process alone, without partial files of a killed process; a new folder is not left empty."""
     is_new = not folder.exists()
-    with _explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as stack:
         with _explained(folder):
+            folder.mkdir(parents=True, exist_ok=True)
             stack.enter_context(exclusive_lock(folder))
             for part in folder.rglob("*.part"):
                 part.unlink()
@@ -98,101 +179,33 @@ def _held(folder: Path) -> Iterator[None]:
 
 @contextmanager
 def _explained(folder: Path) -> Iterator[None]:
-    """Errors of the file system with what to do about them."""
+    """Errors of the file system with advice."""
     try:
         yield
     except AlreadyLocked as error:
-        raise StoreError(f"another process is writing {folder}: wait for it, or give another name.") from error
+        raise StoreError(f"another process is writing {folder}: wait for it, or use another folder.") from error
     except FileExistsError as error:
-        raise StoreError(f"{folder} is a file, not the folder of a stored kernel: give another name.") from error
+        raise StoreError(f"{folder} is a file, not the folder of a stored kernel: use another name.") from error
     except OSError as error:
-        kernel = find_kernel(folder, read_only=True) if (folder / "zarr.json").is_file() else None
-        there = "" if kernel is None else f" {kernel.n_finished} of {kernel.n_tiles} tiles are there and good."
         raise StoreError(
-            f"{folder} cannot be written to: {error.strerror}.{there} Make room or choose another place, and run the "
-            "same once more; it goes on from the finished tiles."
+            f"{folder} cannot be written: {error.strerror}. Finished tiles stay; free some space or use another "
+            "folder, and run the same again."
         ) from error
 
 
-def _begun(
-    folder: Path, recipe: Recipe, tiled: TiledKernel, estimate: Estimate, memory: int, threads: int
-) -> StoredKernel:
-    plan = tiled.plan
-    description = Description(
-        tiled.what, plan.symmetric, (plan.block1, plan.block2), memory, threads, recipe.fingerprint.parts
-    )
-    tiles = bounded_plan(stored_plan(plan, tiled.dtype.itemsize), plan, estimate.seconds)
-    with _explained(folder):
-        return create_kernel(folder, tiles, tiled.dtype, description)
-
-
-def bounded_plan(stored: Plan, computed: Plan, seconds: float) -> Plan:
-    """The tiles of a store, fewer blocks of the computation each where one would be longer work than is bearable.
-
-    ``seconds`` are those of the whole kernel. A tile stays a whole number of blocks, so its values stay the same.
-    """
-    side = math.isqrt(int(TILE_SECONDS * computed.n_pairs / seconds)) if seconds > 0 else max(stored.n1, stored.n2)
-    block1, block2 = (
-        min(block, own * max(1, side // own))
-        for block, own in ((stored.block1, computed.block1), (stored.block2, computed.block2))
-    )
-    itemsize = stored.tile_bytes // (stored.block1 * stored.block2)
-    return replace(stored, block1=block1, block2=block2, tile_bytes=block1 * block2 * itemsize)
-
-
-def _same(kernel: StoredKernel, recipe: Recipe, memory: int | None, threads: int | None) -> tuple[int, int]:
-    """Budget and threads of a store that is gone on with: its own, since the rounding depends on them."""
-    refuse_other_kernel(kernel, recipe)
-    own = kernel.description
-    if memory not in (None, own.memory):
-        raise StoreError(
-            f"{kernel.folder} was begun with a memory budget of {own.memory} bytes, on which its tiles depend: "
-            "leave the budget out, or begin in another folder."
-        )
-    if threads not in (None, own.threads):
-        raise StoreError(
-            f"{kernel.folder} was begun with {own.threads} thread(s) for a tile, on which its rounding depends: "
-            "leave the number out, or begin in another folder."
-        )
-    return own.memory, own.threads
-
-
-def _announce(kernel: StoredKernel, estimate: Estimate, missing: list[Tile], engine: Engine, say: Say) -> None:
-    share = sum(tile.n_pairs(kernel.symmetric) for tile in missing) / kernel.plan.n_pairs
-    there = "" if len(missing) == kernel.n_tiles else f"{kernel.n_tiles - len(missing)} of them are there; "
-    say(
-        f"{kernel.plan.n_pairs:,} pairs in {kernel.n_tiles:,} tiles of {kernel.plan.block1} x {kernel.plan.block2}; "
-        f"{there}{engine}: about {format_time(share * estimate.seconds)} of computing, "
-        f"{format_memory(estimate.tile_bytes)} of memory and {format_memory(_bytes(kernel, missing))} on the disk"
-    )
-
-
-def _bytes(kernel: StoredKernel, tiles: list[Tile]) -> int:
-    return len(tiles) * kernel.plan.tile_bytes
-
-
-def _refuse_small_disk(kernel: StoredKernel, missing: list[Tile]) -> None:
-    free, needed = shutil.disk_usage(kernel.folder).free, _bytes(kernel, missing)
-    if needed > free:
-        raise StoreError(
-            f"{kernel.folder} needs {format_memory(needed)} on the disk, where {format_memory(free)} are free: make "
-            "room, or give another place."
-        )
-
-
 @contextmanager
-def _writer(kernel: StoredKernel) -> Iterator[Callable[[Tile, Tensor], None]]:
-    """A function that writes a tile in the background and waits for the one before; at the end all are on the disk."""
+def _background_writer(stored: StoredKernel) -> Iterator[Callable[[Tile, Tensor], None]]:
+    """A function that writes a tile in the background after waiting for the one before; in the end all are on disk."""
     pending: list[Future[None]] = []
 
     def finish() -> None:
-        with _explained(kernel.folder):
+        with _explained(stored.folder):
             while pending:
                 pending.pop().result()
 
     def write(tile: Tile, values: Tensor) -> None:
         finish()
-        pending.append(pool.submit(kernel.write, tile, values))
+        pending.append(pool.submit(stored.write, tile, values))
 
     with ThreadPoolExecutor(1) as pool:
         yield write

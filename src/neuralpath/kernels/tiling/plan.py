@@ -38,6 +38,13 @@ class Tile:
         """Numbers of rows and columns."""
         return self.rows.stop - self.rows.start, self.columns.stop - self.columns.start
 
+    def shifted(self, rows: int, columns: int) -> "Tile":
+        """The tile moved down by a number of rows and right by a number of columns."""
+        return Tile(
+            slice(self.rows.start + rows, self.rows.stop + rows),
+            slice(self.columns.start + columns, self.columns.stop + columns),
+        )
+
     def n_pairs(self, symmetric: bool) -> int:
         """Number of different pairs; on the diagonal of a symmetric kernel about half of the entries."""
         rows, columns = self.shape

@@ -1,42 +1,40 @@
-"""A kernel that is computed tile by tile."""
+"""A kernel matrix that is computed tile by tile."""
 
-import logging
 import math
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 
+import numpy as np
 import torch
 from jaxtyping import Float
-from rich.console import Console
 from torch import Tensor
 
 from neuralpath._memory import available_memory, format_memory
 from neuralpath._precision import without_autocast
 from neuralpath._progress import Step, progress_bar
-from neuralpath.kernels.tiling.estimate import Estimate, may_be_long, sampled_seconds
-from neuralpath.kernels.tiling.fill import fill
 from neuralpath.kernels.tiling.plan import Plan, Tile
-from neuralpath.kernels.tiling.workspace import large_empty
-
-_log = logging.getLogger("neuralpath")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TiledKernel:
-    """A kernel as a plan and a function that computes any block of it; iterate to get each tile and its values.
+    """A kernel matrix as a plan of tiles and a function that computes any block; iterate over (tile, values) pairs.
 
-    With a symmetric plan only tiles on and above the diagonal are there. Several kernels that are computed together
-    stand in axes in front of rows and columns.
+    A symmetric plan has only the tiles on and above the diagonal. Several kernels that are computed together have
+    axes of their own in front of rows and columns. It can be iterated any number of times.
     """
 
     what: str
+    """Name of the kernel, for messages."""
     plan: Plan
+    """How the matrix is cut into tiles."""
     compute: Callable[[Tile], Float[Tensor, "*kernels _rows _columns"]]
+    """Computes a block; below the diagonal of a symmetric block its values need not be right."""
     dtype: torch.dtype
+    """Dtype of the entries."""
     device: torch.device
+    """Device of the entries."""
     write: Callable[[Float[Tensor, "rows columns"], Step], None] | None = field(default=None, kw_only=True)
-    """Writes the whole kernel into a given tensor, where that is better than putting tiles together."""
+    """Writes the whole matrix into a tensor, if that is faster than tile by tile."""
     kernels: tuple[int, ...] = field(default=(), kw_only=True)
     """Sizes of the axes in front."""
     diagonal_block: int = field(default=16, kw_only=True)
@@ -50,10 +48,34 @@ class TiledKernel:
 
     @without_autocast()
     def values(self, tile: Tile) -> Float[Tensor, "*kernels _rows _columns"]:
-        """One tile; on the diagonal of a symmetric kernel exactly symmetric, its upper half the computed one."""
+        """One block; on the diagonal of a symmetric kernel exactly symmetric, a copy of its upper half.
+
+        Args:
+            tile: Rows and columns of the block.
+        """
         values = self.compute(tile)
         if self.plan.symmetric and tile.rows == tile.columns:
             return torch.triu(values) + torch.triu(values, 1).mT
+        return values
+
+    def assembled(self, tile: Tile) -> Float[Tensor, "rows columns"]:
+        """A block of any size, put together from blocks of the plan's size: each entry has the rounding of the plan.
+
+        Args:
+            tile: Rows and columns of the block; they start at a block of the plan.
+
+        Raises:
+            OverflowError: An entry exceeds the range of the dtype.
+        """
+        plan, (rows, columns) = self.plan, tile.shape
+        if rows <= plan.block1 and columns <= plan.block2:
+            values = self.values(tile)
+        else:
+            values = torch.empty(rows, columns, dtype=self.dtype, device=self.device)
+            symmetric = plan.symmetric and tile.rows == tile.columns
+            inner = Plan(rows, columns, plan.block1, plan.block2, symmetric, 0)
+            fill(values, inner, lambda part: self.values(part.shifted(tile.rows.start, tile.columns.start)))
+        refuse_overflow(values, self.what, self.overflow_hint or "give the inputs in float64")
         return values
 
     @without_autocast()
@@ -67,56 +89,94 @@ class TiledKernel:
             refuse_overflow(entries[..., None], self.what, self.overflow_hint)
         return entries
 
-    def times(self, gain: float) -> "TiledKernel":
-        """The same kernel with every entry multiplied."""
-        return replace(self, compute=lambda tile: self.compute(tile).mul_(gain), write=None)
+    def times(self, factor: float) -> "TiledKernel":
+        """The same kernel with every entry multiplied.
 
-    @without_autocast()
-    def estimate(self) -> Estimate:
-        """What the whole will cost, from a sample of at most about half a second (compilation comes on top, once)."""
-        return Estimate(sampled_seconds(self.plan, self.compute), self.plan.working_bytes, self._result_bytes)
+        Args:
+            factor: The factor.
+        """
+        return replace(self, compute=lambda tile: self.compute(tile).mul_(factor), write=None)
 
     @without_autocast()
     def filled(self, progress: bool | None = None) -> Float[Tensor, "*kernels batch1 batch2"]:
-        """The whole kernel in memory; long work is announced on a terminal, and in the log `neuralpath`.
+        """The whole kernel matrix in memory.
 
-        Raises: MemoryError if the result alone is more than what is free.
+        Args:
+            progress: Whether to show a progress bar; None: on a terminal, for long computations.
+
+        Raises:
+            MemoryError: The matrix alone exceeds the free memory.
+            OverflowError: An entry exceeds the range of the dtype.
         """
-        if self.device.type == "cpu" and self._result_bytes > available_memory():
-            raise MemoryError(
-                f"the {self.what} of {self.plan.n1:,} x {self.plan.n2:,} examples takes "
-                f"{format_memory(self._result_bytes)}, more than the {format_memory(available_memory())} that are "
-                f"free: use its tiles, `neuralpath kernel` to a file, or `path_sketch`."
-            )
-        if may_be_long(self.plan, self.compute) and (estimate := self.estimate()).long:
-            self._announce(f"{self.what}: {estimate}", progress)
-        out = large_empty((*self.kernels, self.plan.n1, self.plan.n2), self.dtype, self.device)
-        if self.write is None:
-            fill(out, self.plan, self.values, what=self.what, show=progress)
-        else:
-            with progress_bar(self.plan.n_pairs, self.what, progress) as step:
+        shape = (*self.kernels, self.plan.n1, self.plan.n2)
+        refuse_large_result(self.what, shape, self.dtype, self.device, "use its tiles, `store`, or `path_sketch`")
+        out = large_empty(shape, self.dtype, self.device)
+        with progress_bar(self.plan.n_pairs, self.what, progress) as step:
+            if self.write is None:
+                fill(out, self.plan, self.values, step)
+            else:
                 self.write(out, step)
         if self.overflow_hint is not None:
             refuse_overflow(out, self.what, self.overflow_hint)
         return out
 
-    @property
-    def _result_bytes(self) -> int:
-        return math.prod(self.kernels) * self.plan.n1 * self.plan.n2 * self.dtype.itemsize
 
-    @staticmethod
-    def _announce(message: str, progress: bool | None) -> None:
-        _log.info(message)
-        if progress or (progress is None and sys.stderr.isatty()):
-            Console(stderr=True).print(message, highlight=False)
+def fill(
+    out: Float[Tensor, "*kernels rows columns"],
+    plan: Plan,
+    compute: Callable[[Tile], Float[Tensor, "*kernels _rows _columns"]],
+    step: Step = lambda n_pairs: None,
+) -> None:
+    """Compute every tile of a plan into a tensor; the lower half of a symmetric kernel is an exact copy of the upper.
 
-
-def refuse_overflow(kernel: Float[Tensor, "*kernels batch1 batch2"], what: str, way_out: str) -> None:
-    """Refuse a kernel with entries that are not finite, naming a way out.
-
-    Raises: OverflowError.
+    Args:
+        out: Tensor to write.
+        plan: The tiles.
+        compute: Computes one tile.
+        step: Called with the number of finished pairs after each tile.
     """
-    # A sum is cheap, and finite only if its terms are; only one that is not needs the closer look.
+    for tile in plan.tiles():
+        values = compute(tile)
+        if plan.symmetric and tile.rows != tile.columns:
+            out[..., tile.columns, tile.rows] = values.mT
+        out[..., tile.rows, tile.columns] = values
+        step(tile.n_pairs(plan.symmetric))
+
+
+def large_empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """An uninitialized tensor; on the CPU allocated by numpy, which asks for huge pages, so that first writes are fast.
+
+    Args:
+        shape: Its shape.
+        dtype: Its dtype.
+        device: Its device.
+    """
+    if device.type != "cpu":
+        return torch.empty(shape, dtype=dtype, device=device)
+    return torch.from_numpy(np.empty(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).reshape(shape)
+
+
+def refuse_large_result(name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, hint: str) -> None:
+    """Refuse a matrix in memory that exceeds the free memory.
+
+    Raises:
+        MemoryError: It does.
+    """
+    size, free = math.prod(shape) * dtype.itemsize, available_memory()
+    if device.type == "cpu" and size > free:
+        raise MemoryError(
+            f"the {name} of {shape[-2]:,} x {shape[-1]:,} examples takes {format_memory(size)}, but only "
+            f"{format_memory(free)} are free: {hint}."
+        )
+
+
+def refuse_overflow(kernel: Float[Tensor, "*kernels batch1 batch2"], name: str, hint: str) -> None:
+    """Refuse a kernel with entries that are not finite.
+
+    Raises:
+        OverflowError: There is such an entry.
+    """
+    # A sum is cheap, and finite only if its terms are; only an infinite sum needs a closer look.
     if not bool(torch.isfinite(kernel.sum())) and not bool(torch.isfinite(kernel).all()):
-        name = str(kernel.dtype).removeprefix("torch.")
-        raise OverflowError(f"the {what} passes the range of {name}: {way_out}.")
+        dtype = str(kernel.dtype).removeprefix("torch.")
+        raise OverflowError(f"the {name} exceeds the range of {dtype}: {hint}.")

@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from neuralpath.kernels import format_time
+from neuralpath._progress import format_time
 from neuralpath.papers.runs.execution import Outcome
 from neuralpath.papers.runs.run_directory import read_metrics
 from neuralpath.papers.runs.store import Store

@@ -1,7 +1,7 @@
-"""Kernels in files: a folder with a zarr array, one chunk a tile, the upper half only where the kernel is symmetric."""
+"""Kernel matrices in files: a zarr array with one chunk for each tile, only the upper half of a symmetric matrix."""
 
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,12 +11,9 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from neuralpath._memory import available_memory, format_memory
-from neuralpath.kernels.storage.description import FORMAT, Description, read_description
-from neuralpath.kernels.storage.fingerprint import Fingerprint
-from neuralpath.kernels.tiling.fill import fill
+from neuralpath._progress import progress_bar
 from neuralpath.kernels.tiling.plan import Plan, Tile
-from neuralpath.kernels.tiling.workspace import large_empty
+from neuralpath.kernels.tiling.tiled_kernel import fill, large_empty, refuse_large_result
 
 if TYPE_CHECKING:
     from zarr import Array
@@ -25,6 +22,12 @@ if TYPE_CHECKING:
 else:
     ZarrArray = Any  # an extra, imported where it is used
 
+FORMAT = 2
+"""Number of the layout of a store; another layout is refused. The first edition wrote 1."""
+
+Parts = Mapping[str, str | Mapping[str, str]]
+"""Everything that a kernel was computed from: text and digests by name; weights and buffers have names of their own."""
+
 _KEY = "neuralpath"
 
 
@@ -32,12 +35,29 @@ class StoreError(ValueError):
     """A stored kernel cannot be used; the message says why and what to do."""
 
 
-class StoredKernel:
-    """A kernel in a file, read tile by tile; iterate to get each tile and its values.
+@dataclass(frozen=True, slots=True)
+class Description:
+    """The attributes of the zarr array: what the kernel is, and how its tiles are computed.
 
-    It is used like a kernel that is computed in tiles (``plan``, ``values``, ``filled``), and every function of this
-    library that takes a kernel matrix takes it too. Only tiles on and above the diagonal of a symmetric kernel are
-    there; the lower half is read from them. Every tile is checked against its checksum when it is read.
+    Rounding depends on the size of the blocks and, for some kernels, on the number of threads; the blocks depend on the
+    memory budget. The store keeps them, so that every tile is computed alike, whenever and wherever.
+    """
+
+    what: str
+    symmetric: bool
+    block: tuple[int, int]
+    memory: int
+    threads: int
+    fingerprint: Parts
+    format: int = FORMAT
+
+
+class StoredKernel:
+    """A kernel matrix in a folder, read tile by tile; iterate over (tile, values) pairs.
+
+    It has the interface of a kernel that is computed in tiles (``plan``, ``values``, ``filled``), and every function of
+    this library that takes a kernel matrix takes it. Only tiles on and above the diagonal of a symmetric kernel are
+    stored; the lower half is read from them. Every tile is checked against its checksum when it is read.
     """
 
     def __init__(self, folder: Path, array: ZarrArray, description: Description) -> None:
@@ -46,41 +66,10 @@ class StoredKernel:
         chunk1, chunk2 = array.chunks
         n1, n2 = array.shape
         self.plan = Plan(n1, n2, chunk1, chunk2, description.symmetric, chunk1 * chunk2 * array.dtype.itemsize)
-
-    @property
-    def what(self) -> str:
-        """Name of the kernel."""
-        return self.description.what
-
-    @property
-    def symmetric(self) -> bool:
-        """Whether it is the kernel of one batch with itself."""
-        return self.description.symmetric
-
-    @property
-    def fingerprint(self) -> Fingerprint:
-        """What it was computed from."""
-        return Fingerprint(self.description.fingerprint)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Numbers of rows and columns."""
-        return self.plan.n1, self.plan.n2
-
-    @property
-    def ndim(self) -> int:
-        """Always 2."""
-        return 2
-
-    @cached_property
-    def dtype(self) -> torch.dtype:
-        """The dtype of its tensors."""
-        return getattr(torch, str(self._array.dtype))
-
-    @property
-    def device(self) -> torch.device:
-        """Where its tensors are: main memory."""
-        return torch.device("cpu")
+        self.what, self.symmetric = description.what, description.symmetric
+        self.shape, self.ndim = (n1, n2), 2
+        self.dtype: torch.dtype = getattr(torch, str(array.dtype))
+        self.device = torch.device("cpu")
 
     def __len__(self) -> int:
         return self.plan.n1
@@ -97,16 +86,16 @@ class StoredKernel:
 
     @property
     def n_finished(self) -> int:
-        """Number of tiles that are there."""
+        """Number of stored tiles."""
         return self.n_tiles - len(self.missing())
 
     @property
     def complete(self) -> bool:
-        """Whether every tile is there."""
+        """Whether every tile is stored."""
         return not self.missing()
 
     def missing(self) -> list[Tile]:
-        """Tiles that are still to be computed."""
+        """Tiles that are not stored yet."""
         return [tile for tile in self.plan.tiles() if not self.file_of(tile).is_file()]
 
     def file_of(self, tile: Tile) -> Path:
@@ -119,9 +108,13 @@ class StoredKernel:
             yield tile, self.values(tile)
 
     def values(self, tile: Tile) -> Float[Tensor, "_rows _columns"]:
-        """Any block of the kernel, in the lower half too.
+        """Any block of the kernel matrix, in the lower half too.
 
-        Raises: StoreError if a tile that it needs is not there or damaged.
+        Args:
+            tile: Rows and columns of the block.
+
+        Raises:
+            StoreError: A tile that it needs is missing or damaged.
         """
         out = torch.empty(tile.shape, dtype=self.dtype)
         for rows, columns in self._grid(tile):
@@ -131,48 +124,60 @@ class StoredKernel:
         return out
 
     def rows(self, indices: Sequence[int] | Int[Tensor, " _rows"] | slice) -> Float[Tensor, "_rows _columns"]:
-        """Some rows of the kernel, in the order given.
+        """Rows of the kernel matrix, in the order of the indices.
 
-        Cost: all tiles of the rows of tiles that they are in.
-        Raises: IndexError for rows that are not there; StoreError as ``values``.
+        Cost: reads every tile that these rows cross.
+
+        Args:
+            indices: Row numbers, or a slice.
+
+        Raises:
+            IndexError: There is no such row.
+            StoreError: Tiles are missing or damaged.
         """
-        wanted = _row_numbers(indices, self.plan.n1)
-        out = torch.empty(len(wanted), self.plan.n2, dtype=self.dtype)
-        strips = wanted // self.plan.block1
+        numbers = _row_numbers(indices, self.plan.n1)
+        out = torch.empty(len(numbers), self.plan.n2, dtype=self.dtype)
+        strips = numbers // self.plan.block1
         for strip in strips.unique().tolist():
             rows = slice(strip * self.plan.block1, min((strip + 1) * self.plan.block1, self.plan.n1))
             chosen = torch.nonzero(strips == strip)[:, 0]
             for start in range(0, self.plan.n2, self.plan.block2):
                 columns = slice(start, min(start + self.plan.block2, self.plan.n2))
-                out[chosen, columns] = self.values(Tile(rows, columns))[wanted[chosen] - rows.start]
+                out[chosen, columns] = self.values(Tile(rows, columns))[numbers[chosen] - rows.start]
         return out
 
     def filled(self, progress: bool | None = None) -> Float[Tensor, "batch1 batch2"]:
-        """The whole kernel in memory.
+        """The whole kernel matrix in memory.
 
-        Raises: MemoryError if it is more than what is free; StoreError if it is not complete, or damaged.
+        Args:
+            progress: Whether to show a progress bar; None: on a terminal, for long reads.
+
+        Raises:
+            MemoryError: It exceeds the free memory.
+            StoreError: Tiles are missing or damaged.
         """
-        size = self.plan.n1 * self.plan.n2 * self.dtype.itemsize
-        if size > available_memory():
-            raise MemoryError(
-                f"the {self.what} in {self.folder} takes {format_memory(size)}, more than the "
-                f"{format_memory(available_memory())} that are free: use its tiles or its rows."
-            )
+        refuse_large_result(self.what, self.shape, self.dtype, self.device, "use its tiles or its rows")
         out = large_empty(self.shape, self.dtype, self.device)
-        fill(out, self.plan, self.values, what=self.what, show=progress)
+        with progress_bar(self.plan.n_pairs, self.what, progress) as step:
+            fill(out, self.plan, self.values, step)
         return out
 
     def to_array(self) -> np.ndarray:
-        """The whole kernel as a numpy array; refused as ``filled`` is."""
+        """The whole kernel matrix as a numpy array, as `filled`."""
         return self.filled().numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         if copy is False:
-            raise ValueError(f"{self.folder} is a file: an array of it is always a copy.")
+            raise ValueError(f"`copy=False` is impossible: an array of {self.folder} is always a copy.")
         return self.to_array().astype(dtype or self._array.dtype, copy=False)
 
     def write(self, tile: Tile, values: Float[Tensor, "_rows _columns"]) -> None:
-        """Put a tile of ``plan`` in its place; when this returns, it is on the disk."""
+        """Write a tile of the plan; when this returns, it is on the disk.
+
+        Args:
+            tile: The tile.
+            values: Its values.
+        """
         self._array[tile.rows, tile.columns] = values.numpy()
 
     def _grid(self, tile: Tile) -> Iterator[tuple[slice, slice]]:
@@ -182,31 +187,35 @@ class StoredKernel:
                 yield rows, columns
 
     def _read(self, rows: slice, columns: slice) -> Float[Tensor, "_rows _columns"]:
-        """A part of one tile that is stored."""
+        """A part of one stored tile."""
         file = self.file_of(Tile(rows, columns))
         if not file.is_file():
             raise StoreError(
-                f"{self.folder} is not finished: {self.n_finished} of {self.n_tiles} tiles are there. Run the command "
-                "that began it once more; it goes on from them."
+                f"{self.folder} is not complete: {self.n_finished} of {self.n_tiles} tiles are stored. Run the command "
+                "that began it again; it resumes from them."
             )
         try:
             return torch.from_numpy(np.asarray(self._array[rows, columns]))
         except (ValueError, RuntimeError, OSError) as error:  # a wrong checksum, too few bytes, or a bad disk
             raise StoreError(
                 f"a tile of {self.folder} is damaged ({error}): remove the file {file} and run the command that made "
-                "the store once more; only that tile is computed again."
+                "the store again; it computes only that tile."
             ) from error
 
 
 def open_kernel(path: str | Path) -> StoredKernel:
-    """Open a kernel that `neuralpath kernel --store` or `store_kernel` has written, for reading.
+    """Open a stored kernel for reading.
 
-    Raises: StoreError if it is not one, or was written by another version of the format.
+    Args:
+        path: Folder that `Kernel.store` or `neuralpath kernel --store` has written.
+
+    Raises:
+        StoreError: It is not a stored kernel, or another version of the format.
 
     >>> import tempfile, torch, neuralpath as npath
     >>> x = torch.randn(5, 3)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = npath.store_kernel(f"{folder}/K.zarr", "linear", None, x)
+    ...     _ = npath.LinearKernel().store(f"{folder}/K.zarr", x)
     ...     kernel = open_kernel(f"{folder}/K.zarr")
     ...     kernel.complete, tuple(kernel.filled().shape)
     (True, (5, 5))
@@ -218,51 +227,71 @@ def open_kernel(path: str | Path) -> StoredKernel:
 
 
 def find_kernel(folder: Path, *, read_only: bool) -> StoredKernel | None:
-    """The kernel in a folder, or ``None`` if there is none and one may be made there.
+    """The kernel in a folder, or None if there is none and one may be made there.
 
-    Raises: StoreError if the folder holds anything else.
+    Args:
+        folder: The folder.
+        read_only: Whether tiles cannot be written.
+
+    Raises:
+        StoreError: The folder holds anything else.
     """
     zarr_array = _zarr_array()
     if not (folder / "zarr.json").is_file():
         if folder.is_dir() and any(not name.name.startswith("zarr.json") for name in folder.iterdir()):
-            raise StoreError(f"{folder} holds other files and is no stored kernel: give another name.")
+            raise StoreError(f"{folder} holds other files, not a stored kernel: give another name.")
         if folder.exists() and not folder.is_dir():
             raise StoreError(f"{folder} is a file, not the folder of a stored kernel: give another name.")
         return None
     try:
         array = zarr_array.open_array(folder, read_only=read_only)
-        attributes: Any = array.attrs.get(_KEY)
-        form = attributes["format"]
-    except Exception as error:  # damaged metadata makes zarr fail in any way
-        raise StoreError(f"{folder} is no kernel of neuralpath: its zarr.json is damaged, or another's.") from error
-    if form != FORMAT:
+        attributes: Any = array.attrs[_KEY]
+        number = attributes["format"]
+    except Exception as error:  # zarr raises errors of many kinds for damaged metadata
+        raise StoreError(f"{folder} is not a kernel of neuralpath: its zarr.json is damaged, or another's.") from error
+    if number == 1:
+        raise StoreError(f"{folder} was written by the first edition of neuralpath: use another folder.")
+    if number != FORMAT:
         raise StoreError(
-            f"{folder} has format {form}, this version reads format {FORMAT}: use the version of neuralpath that wrote "
-            "it, or compute the kernel again into another folder."
+            f"{folder} has format {number}, this version reads format {FORMAT}: use the version of neuralpath that "
+            "wrote it, or compute the kernel again in another folder."
         )
     try:
-        return StoredKernel(folder, array, read_description(attributes))
-    except ValueError as error:  # a field that is missing or wrong, or an array that is no matrix
+        description = Description(**{**attributes, "block": tuple(attributes["block"])})
+        _check_description(description)
+        return StoredKernel(folder, array, description)
+    except (TypeError, KeyError, ValueError, AttributeError) as error:  # attributes are wrong, or it is not a matrix
         raise StoreError(
-            f"{folder / 'zarr.json'} is damaged: {error}. Put it back from a copy, or compute the kernel again into "
+            f"{folder / 'zarr.json'} is damaged ({error}): restore it from a copy, or compute the kernel again in "
             "another folder."
         ) from error
 
 
+def _check_description(description: Description) -> None:
+    counts = (*description.block, description.memory, description.threads)
+    if not (
+        isinstance(description.what, str)
+        and isinstance(description.symmetric, bool)
+        and isinstance(description.fingerprint, Mapping)
+        and len(description.block) == 2
+        and all(type(count) is int and count > 0 for count in counts)
+    ):
+        raise ValueError("an attribute has a wrong value")
+
+
 def create_kernel(folder: Path, plan: Plan, dtype: torch.dtype, description: Description) -> StoredKernel:
-    """A store without tiles; ``plan`` are those that it will have."""
+    """A store without tiles.
+
+    Args:
+        folder: An empty folder.
+        plan: The tiles that it will have.
+        dtype: Dtype of the entries.
+        description: The attributes.
+    """
     name = str(dtype).removeprefix("torch.")
     chunks = (plan.block1, plan.block2)
     array = _zarr_array().create_array(folder, (plan.n1, plan.n2), chunks, name, {_KEY: asdict(description)})
     return StoredKernel(folder, array, description)
-
-
-def check_extra() -> None:
-    """Refuse to begin where zarr is not installed.
-
-    Raises: StoreError that names what to install.
-    """
-    _zarr_array()
 
 
 def _zarr_array() -> Any:
@@ -291,7 +320,7 @@ def _within(inner: slice, outer: slice) -> slice:
 def _row_numbers(indices: Sequence[int] | Tensor | slice, n: int) -> Int[Tensor, " _rows"]:
     if isinstance(indices, slice):
         return torch.arange(n)[indices]
-    wanted = torch.as_tensor(indices, dtype=torch.int64).reshape(-1)
-    if bool(((wanted < -n) | (wanted >= n)).any()):
-        raise IndexError(f"rows go from 0 to {n - 1}, got {int(wanted.min())} to {int(wanted.max())}.")
-    return wanted % n
+    numbers = torch.as_tensor(indices, dtype=torch.int64).reshape(-1)
+    if bool(((numbers < -n) | (numbers >= n)).any()):
+        raise IndexError(f"rows go from 0 to {n - 1}, got {int(numbers.min())} to {int(numbers.max())}.")
+    return numbers % n
