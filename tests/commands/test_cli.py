@@ -250,7 +250,7 @@ def test_version_and_help_do_not_load_torch():
 def test_kernel_is_written_as_npy_and_zarr(tmp_path, capsys):
     import numpy as np
 
-    from neuralpath.kernels.storage.store import open_kernel
+    from neuralpath.kernels import open_kernel
 
     arguments = ["--data", "digits", "--count", "12", "--set", "width=8", "depth=3"]
     assert main(["kernel", "fc", "--out", str(tmp_path / "K.npy"), *arguments]) == 0
