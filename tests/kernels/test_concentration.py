@@ -40,9 +40,15 @@ def _psi(graph, x, gates):
 
 
 VALUE_NETS = [
-    "batch-norm", "bias-per-position", "conv-stride-zeros", "groups", "outputs-behind-a-gate", "overlapping-max",
-    "residual-blocks", "soft-gates",
-]  # fmt: skip
+    "batch-norm",
+    "bias-per-position",
+    "conv-stride-zeros",
+    "groups",
+    "outputs-behind-a-gate",
+    "overlapping-max",
+    "residual-blocks",
+    "soft-gates",
+]
 
 
 @pytest.mark.parametrize("name", VALUE_NETS)
@@ -100,8 +106,10 @@ def test_mean_over_all_signs_is_the_expectation(kind):
     graph = npath.trace(build().double(), torch.ones(1, *shape, dtype=F64))
     x = torch.randn(3, *shape, generator=_generator(1), dtype=F64)
     gates = graph.gates(x)
-    opened = tuple(g if g.dtype == torch.int64 else g | (torch.rand(g.shape, generator=_generator(2)) < 0.8)
-                   for g in gates.layers.values())  # fmt: skip  # of so few units too many are dead
+    opened = tuple(
+        g if g.dtype == torch.int64 else g | (torch.rand(g.shape, generator=_generator(2)) < 0.8)
+        for g in gates.layers.values()
+    )  # of so few units too many are dead
     gates = npath.Gates(dict(zip(gates.names, opened, strict=True)))
     nodes = list(graph.weights())
     variances = {node.name: 0.3 + 0.2 * k for k, node in enumerate(nodes) if node.kind == "linear"}
@@ -156,10 +164,12 @@ def test_concentration_of_many_draws():
     assert (diagonal > 5 * drawn.standard_error.diagonal()).all()
     # The definitions, from the draws themselves.
     generator = _generator(4)
-    kernels = torch.stack([
-        value_kernel(graph, x, weights=random_weights(graph, generator=generator, draw=random_signs))
-        for _ in range(200)
-    ])  # fmt: skip
+    kernels = torch.stack(
+        [
+            value_kernel(graph, x, weights=random_weights(graph, generator=generator, draw=random_signs))
+            for _ in range(200)
+        ]
+    )
     torch.testing.assert_close(drawn.mean, kernels.mean(0))
     torch.testing.assert_close(drawn.variance, kernels.var(0))
     distances = torch.linalg.matrix_norm(kernels - drawn.expected) / torch.linalg.matrix_norm(drawn.expected)
@@ -203,8 +213,10 @@ def test_variance_grows_with_depth():
     relative, bounds = {}, {}
     width = 64
     for depth in (3, 6, 12):
-        model = nn.Sequential(*[nn.Linear(4 if k == 0 else width, width, bias=False) for k in range(depth - 1)],
-                              nn.Linear(width, 1, bias=False)).double()  # fmt: skip
+        model = nn.Sequential(
+            *[nn.Linear(4 if k == 0 else width, width, bias=False) for k in range(depth - 1)],
+            nn.Linear(width, 1, bias=False),
+        ).double()
         x = torch.ones(1, 4, dtype=F64)
         graph = npath.trace(model, x)
         drawn = concentration(graph, x, 200, generator=_generator(depth), weight_variance=1 / width)
@@ -316,27 +328,27 @@ def test_refusals():
     model, x = tiny.build("dense")
     graph = npath.trace(model, x[:1])
     weights = random_weights(graph, generator=_generator())
-    with pytest.raises(ValueError, match="`n_draws` must be 2 or more"):
+    with pytest.raises(ValueError, match="`n_draws`"):
         concentration(graph, x, 1, generator=_generator())
-    with pytest.raises(ValueError, match="a tensor for each linear node and bias node"):
+    with pytest.raises(ValueError, match="`weights`"):
         value_kernel(graph, x, weights={"a": weights["a"]})
-    with pytest.raises(ValueError, match=r"`weights\['a'\]` must be a tensor of shape \(3, 2\) in the network's torch"):
+    with pytest.raises(ValueError, match=r"`weights\['a'\]`.*\(3, 2\)"):
         value_kernel(graph, x, weights={**weights, "a": torch.ones(2, 2)})
-    with pytest.raises(ValueError, match="`gates2` are the gates of `x2`"):
+    with pytest.raises(ValueError, match=r"`gates2`.*`x2`"):
         value_kernel(graph, x, gates2=graph.gates(x))
-    with pytest.raises(ValueError, match="`bias_variance` must be 0 or positive"):
+    with pytest.raises(ValueError, match="`bias_variance`"):
         random_weights(graph, generator=_generator(), bias_variance=-1.0)
-    with pytest.raises(ValueError, match="must have one size"):
+    with pytest.raises(ValueError, match=r"`kernel` and `expected`.*2 and 3"):
         spectrum_ratio(torch.eye(2), torch.eye(3))
-    with pytest.raises(ValueError, match="no positive eigenvalue"):
+    with pytest.raises(ValueError, match="`expected`"):
         spectrum_ratio(torch.eye(2), torch.zeros(2, 2))
-    with pytest.raises(ValueError, match="the theorem asks for"):
+    with pytest.raises(ValueError, match="width of 4"):
         printed_variance_bound(3, 4, 4, 0.1)
-    with pytest.raises(ValueError, match="`depth` at least 2"):
+    with pytest.raises(ValueError, match="`depth`"):
         printed_variance_bound(3, 4, 1, 0.1)
-    with pytest.raises(ValueError, match="two or more positive numbers"):
+    with pytest.raises(ValueError, match="`sizes`"):
         fitted_power([1.0], [torch.ones(2)])
-    with pytest.raises(ValueError, match="two or more positive values"):
+    with pytest.raises(ValueError, match="`samples`"):
         fitted_power([1.0, 2.0], [torch.ones(2), torch.zeros(2)])
     flat = npath.trace(nn.Flatten(), torch.ones(1, 2, 2))
     with pytest.raises(ValueError, match="has no weights"):

@@ -3,6 +3,7 @@
 import itertools
 import math
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings, strategies as st
@@ -112,11 +113,11 @@ def test_a_singular_kernel_is_refused_and_the_named_jitter_is_enough(dtype):
     kernel = _kernel(rank=3, dtype=dtype)
     kernel = (kernel + kernel.T) / 2
     y = _labels()
-    with pytest.raises(ValueError, match=r"singular to working precision: its smallest .* Remove") as info:
+    with pytest.raises(ValueError, match=r"`kernel` is singular.*`jitter=`") as info:
         label_energy(kernel, y)
     enough = float(str(info.value).split("pass `jitter=` (")[1].split(" ")[0])
     assert math.isfinite(label_energy(kernel, y, jitter=enough).item())
-    with pytest.raises(ValueError, match="singular to working precision"):
+    with pytest.raises(ValueError, match="`kernel` is singular"):
         label_energy(kernel, y, jitter=enough / 100)
 
 
@@ -125,7 +126,7 @@ def test_the_precision_of_the_kernels_own_dtype_counts():
     y = _labels(3)
     expected = y @ torch.linalg.solve(kernel / kernel.trace(), y)
     assert label_energy(kernel, y).item() == pytest.approx(expected.item(), rel=1e-6)
-    with pytest.raises(ValueError, match="3 times the rounding of float32"):
+    with pytest.raises(ValueError, match=r"3 times .*float32"):
         label_energy(kernel.float(), y)
 
 
@@ -191,7 +192,7 @@ def test_near_duplicate_inputs_make_the_path_kernel_ill_conditioned():
     duplicate = torch.cat([x, x[:1]])
     assert condition_number(path_kernel(graph, duplicate)).item() == math.inf
     y = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0], dtype=F64)
-    with pytest.raises(ValueError, match="Remove duplicate inputs"):
+    with pytest.raises(ValueError, match="`kernel` is singular"):
         label_energy(path_kernel(graph, duplicate), y)
 
 
@@ -275,21 +276,21 @@ FUNCTIONS = {
 @pytest.mark.usefixtures("without_type_checks")
 def test_what_is_no_kernel_is_refused(name):
     function = FUNCTIONS[name]
-    with pytest.raises(TypeError, match=r"must be a float32 or float64 matrix, got a list"):
+    with pytest.raises(TypeError, match=r"`kernel1?`.*list"):
         function([[1.0]])
-    with pytest.raises(TypeError, match=r"must be a float32 or float64 matrix, got a int64 tensor of shape \(3, 3\)"):
+    with pytest.raises(TypeError, match=r"`kernel1?`.*int64.*\(3, 3\)"):
         function(torch.eye(3).long())
-    with pytest.raises(TypeError, match=r"got a float16 tensor"):
+    with pytest.raises(TypeError, match=r"`kernel1?`.*float16"):
         function(torch.eye(3).half())
     for shape in [(3,), (3, 2), (0, 0), (3, 3, 1)]:
-        with pytest.raises(ValueError, match=r"must be a square matrix, got a float32 tensor of shape"):
+        with pytest.raises(ValueError, match=r"`kernel1?`.*square"):
             function(torch.ones(shape))
     kernel = torch.eye(3)
     kernel[1, 2] = torch.nan
-    with pytest.raises(ValueError, match="has NaN or infinity in 1 of its entries, the first at row 1, column 2"):
+    with pytest.raises(ValueError, match=r"`kernel1?` has NaN.*1 of.*row 1, column 2"):
         function(kernel)
     if name != "spectrum":
-        with pytest.raises(ValueError, match="is zero: every entry is 0"):
+        with pytest.raises(ValueError, match=r"`kernel1?` is zero"):
             function(torch.zeros(3, 3))
 
 
@@ -299,7 +300,7 @@ def test_symmetry_is_checked_to_rounding(dtype, tolerance):
         kernel = torch.eye(3, dtype=dtype)
         kernel[0, 1] = gap * tolerance
         if refused:
-            with pytest.raises(ValueError, match=r"`kernel` is not symmetric: .* of one batch, not between two"):
+            with pytest.raises(ValueError, match=r"`kernel` is not symmetric"):
                 spectrum(kernel)
         else:
             spectrum(kernel)
@@ -309,28 +310,28 @@ def test_symmetry_is_checked_to_rounding(dtype, tolerance):
 def test_labels_that_do_not_fit_are_refused():
     kernel = torch.eye(3)
     for y in (torch.ones(2), torch.ones(4, 2), torch.ones(()), torch.ones(3, 1, 1)):
-        with pytest.raises(ValueError, match=r"`y` must have a label for each of the 3 examples of the kernel"):
+        with pytest.raises(ValueError, match=r"`y`.*3 examples"):
             label_energy(kernel, y)
-    with pytest.raises(ValueError, match=r"`other` must have a label for each of the 3 examples"):
+    with pytest.raises(ValueError, match=r"`other`.*3 examples"):
         alignment(kernel, torch.eye(4))
-    with pytest.raises(TypeError, match="`y` must be a tensor of numbers, got a list"):
+    with pytest.raises(TypeError, match=r"`y`.*list"):
         label_energy(kernel, [1, 2, 3])
-    with pytest.raises(TypeError, match="`other` must be a tensor of numbers, got a bool tensor"):
+    with pytest.raises(TypeError, match=r"`other`.*bool"):
         alignment(kernel, torch.tensor([True, False, True]))
-    with pytest.raises(ValueError, match="`y` has NaN or infinity, first at index 1"):
+    with pytest.raises(ValueError, match=r"`y` has NaN.*index 1"):
         label_energy(kernel, torch.tensor([1.0, torch.inf, torch.nan]))
     with pytest.raises(ValueError, match="`other` is zero"):
         alignment(kernel, torch.zeros(3))
     with pytest.raises(ValueError, match="`other` is zero"):
         alignment(kernel, torch.zeros(3, 3))
-    with pytest.raises(ValueError, match="of the same examples, got 3 and 2 of them"):
+    with pytest.raises(ValueError, match=r"`kernel1` and `kernel2`.*3 and 2"):
         centered_alignment(kernel, torch.eye(2))
 
 
 @pytest.mark.parametrize("constant", [0.1, 3.0])
 def test_a_constant_kernel_has_no_centered_alignment(constant):
     kernel = torch.full((4, 4), constant)
-    with pytest.raises(ValueError, match="`kernel2` is constant: nothing is left of it after centering"):
+    with pytest.raises(ValueError, match="`kernel2` is constant"):
         centered_alignment(torch.eye(4), kernel)
     with pytest.raises(ValueError, match="`kernel1` is constant"):
         centered_alignment(kernel, torch.eye(4))
@@ -343,19 +344,32 @@ def test_kernels_that_are_not_positive_are_refused():
     assert spectrum(indefinite).tolist() == pytest.approx([3.0, -1.0])
     energy = [lambda k: label_energy(k, torch.ones(2)), lambda k: label_energy(k, torch.ones(2), jitter=5.0)]
     for function in (condition_number, *energy):
-        with pytest.raises(ValueError, match=r"not positive semi-definite: its smallest eigenvalue is -3\.3e-01 of"):
+        with pytest.raises(ValueError, match=r"`kernel`.*-3\.3e-01"):
             function(indefinite)
-        with pytest.raises(ValueError, match=r"not positive semi-definite: its smallest eigenvalue is -1\.0e\+00 of"):
+        with pytest.raises(ValueError, match=r"`kernel`.*-1\.0e\+00"):
             function(-torch.eye(2))
 
 
 @pytest.mark.parametrize("jitter", [-1e-9, math.inf, math.nan])
 def test_jitter_must_be_a_finite_share(jitter):
-    with pytest.raises(ValueError, match="`jitter` must be 0 or a positive finite number"):
+    with pytest.raises(ValueError, match="`jitter`"):
         label_energy(torch.eye(2), torch.ones(2), jitter=jitter)
 
 
 @pytest.mark.usefixtures("without_type_checks")
 def test_a_split_is_checked_at_construction():
-    with pytest.raises(ValueError, match="must have one row for each eigenvector"):
+    with pytest.raises(ValueError, match="`contributions`"):
         LabelEnergySplit(torch.ones(2), torch.ones(3), torch.ones(3))
+
+
+def test_arrays_and_tiles_are_kernels_too():
+    x = torch.randn(6, 4, generator=torch.Generator().manual_seed(0), dtype=F64)
+    kernel, y = x @ x.T, _labels()
+    tiles = npath.LinearKernel().tiles(x)
+    for other in (kernel.numpy(), tiles):
+        assert torch.equal(spectrum(other), spectrum(kernel))
+        assert torch.equal(alignment(other, y.numpy()), alignment(kernel, y))
+        torch.testing.assert_close(alignment(kernel, other), torch.ones((), dtype=F64))
+        assert torch.equal(centered_alignment(other, kernel), centered_alignment(kernel, kernel))
+        energy = label_energy(other, np.asarray(y), jitter=0.1)
+        assert torch.equal(energy, label_energy(kernel, y, jitter=0.1))

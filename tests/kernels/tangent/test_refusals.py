@@ -155,7 +155,7 @@ def test_inputs():
     bad[2, 1] = torch.nan
     _refuses(ValueError, "`x1`.*1 of 4.*index 2", model, bad)
     _refuses(ValueError, "`x2`.*NaN", model, X, bad)
-    _refuses(ValueError, "`x1`.*no examples", model, X[:0])
+    _refuses(ValueError, "`x1`.*at least one", model, X[:0])
     _refuses(TypeError, "`x1`.*tensor", model, [1.0])
     _refuses(ValueError, "`x1` and `x2`.*float64", model, X, X.double())
     _refuses(ValueError, "`x1` and `x2`", model, X, X[:, :2])

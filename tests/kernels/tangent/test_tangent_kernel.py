@@ -16,7 +16,7 @@ from neuralpath.kernels.tangent import rules
 from neuralpath.kernels.tangent.contraction import add_inner_products, cheaper_by_position
 from neuralpath.kernels.tangent.features import assemble, layer_gradients, one_hot
 from neuralpath.kernels.tangent.recording import ModuleNetwork, record_run
-from neuralpath.kernels.tangent.tangent_kernel import TangentKernel, by_outputs, tangent_kernel
+from neuralpath.kernels.tangent.tangent_kernel import TangentKernel, tangent_kernel
 from neuralpath.kernels.tangent.tangent_tiles import Limits
 
 F64 = torch.float64
@@ -114,7 +114,8 @@ def test_both_algorithms_of_a_layer_agree(positions, joint):
         assert set(features.by_position) == by_position
         kernel = torch.zeros(8, 8, dtype=F64) if joint else torch.zeros(4, 4, dtype=F64)
         add_inner_products(kernel, features, features, joint=joint)
-        assert_close(by_outputs(kernel, 2) if joint else kernel / 2, full if joint else mean_of(full))
+        by_outputs = kernel.view(4, 2, 4, 2).transpose(1, 2) if joint else kernel / 2
+        assert_close(by_outputs, full if joint else mean_of(full))
 
 
 @pytest.mark.parametrize(("positions", "by_position"), [(4, {"0.weight", "2.weight"}), (1024, set())])
@@ -137,7 +138,7 @@ def test_blocked_equals_whole(name, outputs, is_cached):
     def blocked(x2=None):
         tiles = kernel.planned(x, x2, 2**30, may_run_whole=True, limits=limits)
         assert len(list(tiles.plan.tiles())) > 1
-        return by_outputs(tiles.filled(), tiles.n_outputs) if outputs == "full" else tiles.filled()
+        return tiles.by_outputs()
 
     itself = blocked()
     assert_close(itself, whole, 1e-12)

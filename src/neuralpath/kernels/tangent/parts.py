@@ -16,13 +16,11 @@ from neuralpath.kernels.tangent.probe import Probe, probe_network
 from neuralpath.kernels.tangent.tangent_kernel import (
     Parameters,
     TangentKernel,
-    by_outputs,
     check_batches,
     checked_parameters,
     tangent_kernel,
 )
 from neuralpath.kernels.tangent.tangent_tiles import Limits, TangentTiles, make_tiles
-from neuralpath.kernels.tiling.tiled_kernel import refuse_overflow
 
 VALUE, FEATURE = 0, 1  # the gradient with constant gates, and the rest of it
 PARTS = {
@@ -114,12 +112,8 @@ def tangent_parts(
     if not read:
         raise ValueError("`model` does not read the parameters in `params` on the way to its output.")
     _refuse_stopped_gradients(module, graph, x1[:1], read)
-    kernels = {}
-    for part, tiles in part_tiles(graph, x1, x2, read, outputs, memory_budget(memory)).items():
-        kernel = tiles.filled(progress)
-        refuse_overflow(kernel, tiles.what, TangentKernel.overflow_hint)
-        kernels[part] = by_outputs(kernel, tiles.n_outputs) if outputs == "full" else kernel
-    return TangentParts(**kernels)
+    parts = part_tiles(graph, x1, x2, read, outputs, memory_budget(memory))
+    return TangentParts(**{part: tiles.by_outputs(progress) for part, tiles in parts.items()})
 
 
 def _is_gated(model: nn.Module) -> bool:

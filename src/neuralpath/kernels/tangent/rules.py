@@ -125,10 +125,10 @@ def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha:
 def _convolution(
     input: Tensor,
     weight: Tensor,
-    bias: Tensor | None = None,
-    stride: int | Sequence[int] = 1,
-    padding: int | str | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
+    bias: Any = None,
+    stride: Any = 1,
+    padding: Any = 0,
+    dilation: Any = 1,
     groups: int = 1,
 ) -> ReadArguments | None:
     space = weight.ndim - 2
@@ -154,63 +154,54 @@ def _each(value: int | Sequence[int], space: int) -> Sizes:
 @_rule_for(F.batch_norm)
 def _batch_norm(
     input: Tensor,
-    running_mean: Tensor | None,
-    running_var: Tensor | None,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
+    running_mean: Any,
+    running_var: Any,
+    weight: Any = None,
+    bias: Any = None,
     training: bool = False,
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> ReadArguments | None:
     if training or running_mean is None or running_var is None or input.ndim < 2:
         return None
-
-    def normalized(x: Tensor) -> Tensor:
-        return F.batch_norm(x, running_mean, running_var, eps=eps)
-
-    channels = (input.shape[1], *(1,) * (input.ndim - 2))
-    return _read(input, (weight, AffineForm(channels, normalized)), (bias, AffineForm(channels)))
+    normalize = partial(F.batch_norm, running_mean=running_mean, running_var=running_var, eps=eps)
+    return _normalization(input, _channels(input, input.shape[1]), weight, bias, normalize)
 
 
 @_rule_for(F.layer_norm)
 def _layer_norm(
-    input: Tensor,
-    normalized_shape: Sequence[int],
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
+    input: Tensor, normalized_shape: Sequence[int], weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> ReadArguments | None:
     shape = tuple(normalized_shape)
     if input.ndim <= len(shape):
         return None
-
-    def normalized(x: Tensor) -> Tensor:
-        return F.layer_norm(x, shape, eps=eps)
-
-    return _read(input, (weight, AffineForm(shape, normalized)), (bias, AffineForm(shape)))
+    return _normalization(input, shape, weight, bias, partial(F.layer_norm, normalized_shape=shape, eps=eps))
 
 
 @_rule_for(F.group_norm)
 def _group_norm(
-    input: Tensor,
-    num_groups: int,
-    weight: Tensor | None = None,
-    bias: Tensor | None = None,
-    eps: float = 1e-5,
+    input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> ReadArguments | None:
-    def normalized(x: Tensor) -> Tensor:
-        return F.group_norm(x, num_groups, eps=eps)
+    normalize = partial(F.group_norm, num_groups=num_groups, eps=eps)
+    return _normalization(input, _channels(input, input.shape[1]), weight, bias, normalize)
 
-    channels = (input.shape[1], *(1,) * (input.ndim - 2))
-    return _read(input, (weight, AffineForm(channels, normalized)), (bias, AffineForm(channels)))
+
+def _channels(input: Tensor, count: int) -> Sizes:
+    """The shape of one number for each channel, broadcast over the spatial axes."""
+    return (count, *(1,) * (input.ndim - 2))
+
+
+def _normalization(
+    input: Tensor, shape: Sizes, weight: Any, bias: Any, normalize: Callable[[Tensor], Tensor]
+) -> ReadArguments:
+    return _read(input, (weight, AffineForm(shape, normalize)), (bias, AffineForm(shape)))
 
 
 @_rule_for(F.prelu, torch.prelu)
 def _prelu(input: Tensor, weight: Tensor) -> ReadArguments | None:
     if input.ndim < 2:
         return None
-    channels = (weight.numel(), *(1,) * (input.ndim - 2))
-    return _read(input, (weight, AffineForm(channels, lambda x: x.clamp(max=0))))
+    return _read(input, (weight, AffineForm(_channels(input, weight.numel()), lambda x: x.clamp(max=0))))
 
 
 def _elementwise(factor: Callable[[Tensor], Tensor] | None, *args: Any, **options: Any) -> ReadArguments | None:

@@ -17,7 +17,6 @@ from neuralpath.kernels.kernel import Kernel
 from neuralpath.kernels.tangent.probe import probe_network
 from neuralpath.kernels.tangent.recording import ModuleNetwork
 from neuralpath.kernels.tangent.tangent_tiles import Limits, TangentTiles, make_tiles
-from neuralpath.kernels.tiling.tiled_kernel import refuse_overflow
 
 Parameters = Collection[str] | Callable[[str], bool]
 """Which parameters: a collection of their names, or a function that is true for the names to use."""
@@ -54,7 +53,8 @@ class TangentKernel(Kernel):
         model: The module, or the path graph of one.
         outputs: ``"mean"`` for the mean over outputs of :math:`K_{oo}`; ``"full"`` for :math:`K_{oo'}` of all pairs of
             outputs, in two more axes; an index for :math:`K_{oo}` of that output. Outputs with several axes are
-            counted flat.
+            counted flat. In tiles of ``"full"`` a row or column is one output of an example, and the outputs of an
+            example are next to each other.
         params: The parameters that the sum is over: their names, or a function that is true for the names to use. None
             for all parameters that need gradients.
 
@@ -78,8 +78,6 @@ class TangentKernel(Kernel):
     model: nn.Module | PathGraph
     outputs: str | int = "mean"
     params: Parameters | None = None
-
-    overflow_hint = "give the model and the inputs in float64"
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, nn.Module | PathGraph):
@@ -106,17 +104,6 @@ class TangentKernel(Kernel):
         *,
         memory: int | None = None,
     ) -> TangentTiles:
-        """The kernel as tiles that are computed when they are asked for, for kernels beyond memory.
-
-        Args:
-            x1: A batch of examples.
-            x2: A second batch, or None for the same; then only tiles on and above the diagonal are there.
-            memory: A budget in bytes; None for half of what is free.
-
-        Returns:
-            The tiles. With ``outputs="full"`` a row or column is one output of an example, and the outputs of an
-            example are next to each other.
-        """
         return self.planned(x1, x2, memory_budget(memory))
 
     def __call__(
@@ -127,18 +114,7 @@ class TangentKernel(Kernel):
         memory: int | None = None,
         progress: bool | None = None,
     ) -> Float[Tensor, "batch1 batch2 *out"]:
-        """The kernel of two batches, or of one batch with itself.
-
-        Args:
-            x1: A batch of examples.
-            x2: A second batch, or None for the same.
-            memory: A budget in bytes; None for half of what is free.
-            progress: Whether a progress bar appears; None for on a terminal, and only if it takes long.
-        """
-        tiles = self.planned(x1, x2, memory_budget(memory), may_run_whole=True)
-        kernel = tiles.filled(progress)
-        refuse_overflow(kernel, tiles.what, self.overflow_hint)
-        return by_outputs(kernel, tiles.n_outputs) if self.outputs == "full" else kernel
+        return self.planned(x1, x2, memory_budget(memory), may_run_whole=True).by_outputs(progress)
 
     @without_autocast()
     def planned(
@@ -160,10 +136,9 @@ class TangentKernel(Kernel):
             probe = probe_network(network, x1, x2, names, self.outputs, max_bytes=max_bytes)
         if probe.general:
             _log.info("tangent kernel: gradients on the general path for %s", ", ".join(probe.general))
-        what = "tangent kernel"
-        kernels = {what: [(0, 0)]}
+        kernels = {"tangent kernel": [(0, 0)]}
         tiles = make_tiles(kernels, probe, (x1, x2), lambda p, x: (p.features_of(network, x),), budget, limits)
-        return tiles[what]
+        return tiles["tangent kernel"]
 
 
 def tangent_kernel(
@@ -197,34 +172,23 @@ def tangent_kernel(
     return TangentKernel(model, outputs, params)(x1, x2, memory=memory, progress=progress)
 
 
-def by_outputs(kernel: Float[Tensor, "rows columns"], n_outputs: int) -> Float[Tensor, "batch1 batch2 out1 out2"]:
-    """Rows and columns of examples and outputs with the outputs in axes of their own."""
-    return kernel.unflatten(0, (-1, n_outputs)).unflatten(2, (-1, n_outputs)).transpose(1, 2)
-
-
 def check_batches(x1: object, x2: object | None) -> None:
     """Refuse arguments that are no batches of finite examples, or not alike."""
-    for name, x in (("x1", x1), ("x2", x2)):
-        if name == "x2" and x is None:
-            continue
-        expected = f"`{name}` must be a tensor with the batch as its first axis, got {describe(x)}."
+    tensors = []
+    for name, x in {"x1": x1, **({} if x2 is None else {"x2": x2})}.items():
         if not isinstance(x, Tensor):
-            raise TypeError(expected)
-        if x.ndim == 0:
-            raise ValueError(expected)
-        if len(x) == 0:
-            raise ValueError(f"`{name}` has no examples: expected a batch of at least one.")
+            raise TypeError(f"`{name}` must be a tensor with the batch as its first axis, got {describe(x)}.")
+        if x.ndim == 0 or len(x) == 0:
+            raise ValueError(f"`{name}` must be a batch of at least one example, got {describe(x)}.")
         # A sum is cheap, and finite only if its terms are; otherwise a closer look is needed.
         if not x.is_floating_point() or not bool(torch.isfinite(x.sum())):
             check_finite(name, x)
-    if x2 is None:
-        return
-    assert isinstance(x1, Tensor)
-    assert isinstance(x2, Tensor)
-    if x1.shape[1:] != x2.shape[1:] or x1.dtype != x2.dtype or x1.device != x2.device:
+        tensors.append(x)
+    first, last = tensors[0], tensors[-1]
+    if first.shape[1:] != last.shape[1:] or first.dtype != last.dtype or first.device != last.device:
         raise ValueError(
-            f"`x1` and `x2` must have examples of one shape, dtype and device, got {describe(x1)} on {x1.device} and "
-            f"{describe(x2)} on {x2.device}."
+            f"`x1` and `x2` must have examples of one shape, dtype and device, got {describe(first)} on "
+            f"{first.device} and {describe(last)} on {last.device}."
         )
 
 

@@ -26,6 +26,8 @@ from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
 RUN_COPIES = 4
 """Copies of an example's intermediate values in a run: forward, backward, and those of batched transforms."""
 
+OVERFLOW_HINT = "give the model and the inputs in float64"
+
 FeatureSets = tuple[Features, ...]
 """Features of one batch for one or several functions: a network, or the two parts of its gradient."""
 
@@ -90,17 +92,22 @@ class FeatureCache:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TangentTiles(TiledKernel):
-    """A tangent kernel that is computed tile by tile; iterate to get each tile and its values.
+    """A tangent kernel that is computed tile by tile; iterate to get each tile and its values."""
 
-    With all pairs of outputs, a row or column of the kernel is an output of an example, and those of an example are
-    next to each other.
-    """
-
-    n_outputs: int
-    """Outputs that are differentiated."""
-    general: tuple[str, ...]
-    """Parameters on the general, slower path, because operations without a rule read them."""
+    probe: Probe
     cache: FeatureCache
+
+    @property
+    def general(self) -> tuple[str, ...]:
+        """Parameters on the general, slower path, because operations without a rule read them."""
+        return self.probe.general
+
+    def by_outputs(self, progress: bool | None = None) -> Float[Tensor, "batch1 batch2 *out"]:
+        """The whole kernel in memory; if it has all pairs of outputs, they are two axes of their own."""
+        kernel, n_outputs = self.filled(progress), len(self.probe.outputs)
+        if not self.probe.joint:
+            return kernel
+        return kernel.unflatten(0, (-1, n_outputs)).unflatten(2, (-1, n_outputs)).transpose(1, 2)
 
 
 def make_tiles(
@@ -154,29 +161,18 @@ def make_tiles(
             f"{format_memory(budget)}: give at least memory={least}, or fewer parameters with `params=`."
         )
     plan = make_plan(n1, n2, cost, budget, symmetric=x2 is None, kept_bytes=held)
-    plan = replace(  # from examples to rows and columns of the kernel
-        plan,
-        n1=plan.n1 * per_example,
-        n2=plan.n2 * per_example,
-        block1=plan.block1 * per_example,
-        block2=plan.block2 * per_example,
-    )
+    sizes = {size: per_example * getattr(plan, size) for size in ("n1", "n2", "block1", "block2")}
+    plan = replace(plan, **sizes)  # from examples to rows and columns of the kernel
     first = (probe.features,) if is_kept and probe.features is not None else None
     probe = replace(probe, terms={}, features=None)  # the tiles need no more of them, and they take memory
     cache = FeatureCache(x1, x2, partial(compute, probe), run_size, is_kept, first)
-    return {
-        what: TangentTiles(
-            what,
-            plan,
-            partial(_tile_values, cache, probe, pairs, scratch),
-            probe.dtype,
-            x1.device,
-            n_outputs,
-            probe.general,
-            cache,
+    tiles = {}
+    for what, pairs in parts.items():
+        compute_tile = partial(_tile_values, cache, probe, pairs, scratch)
+        tiles[what] = TangentTiles(
+            what, plan, compute_tile, probe.dtype, x1.device, probe, cache, overflow_hint=OVERFLOW_HINT
         )
-        for what, pairs in parts.items()
-    }
+    return tiles
 
 
 def _tile_values(
