@@ -88,7 +88,7 @@ def test_a_file_may_hold_the_model_itself(model_file, capsys):
     assert main(["inspect", f"{model_file}:instance", "--input-shape", "12", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["gates"] == {"2": 5}
     assert main(["inspect", f"{model_file}:instance", "--input-shape", "12", "--set", "width=3"]) == 1
-    assert "is a model already, and takes no arguments: leave --set out" in capsys.readouterr().err
+    assert "leave out --set" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_inspect_a_model_without_paths(model_file, capsys):
     [
         ("nowhere.py:net", "there is no file 'nowhere.py'"),
         ("{file}:nothing", "has no 'nothing'. Callables in it: EndsWhileRunning, ends_itself, fails, make_bad"),
-        ("{file}", "say which callable"),
-        ("{file}:number", "'number' in {file} is a int, not a module or a callable that returns one"),
+        ("{file}", "{file}:NAME"),
+        ("{file}:number", "'number' in {file} is a int"),
         ("{file}:fails", "fails in {file} failed (line 14): RuntimeError: no such luck"),
         ("{file}:not_a_module", "returned a int, not a torch.nn.Module"),
         ("{file}:ends_itself", "ends_itself in {file} failed (line 20): SystemExit: 3"),

@@ -19,7 +19,7 @@ def test_the_demo_prints_its_tables_and_writes_the_page(tmp_path, capsys):
     footnote = " ".join(printed.split())
     assert "* Label energy: y' (H + jitter)^-1 y, where H is the path kernel of the gates" in footnote
     assert "on 200 training digits, 20 of each class; the jitter is 1e-06 of its mean eigenvalue" in footnote
-    assert "It does not order different networks" in footnote
+    assert "does not rank different networks" in footnote
     for regime in ("ReLU", "FL", "DL", "FR-DI", "FR-II"):
         accuracy = float(re.search(rf"│ {regime} .*?│ +([\d.]+)% │", printed)[1])
         assert accuracy > 80
@@ -31,7 +31,7 @@ def test_the_demo_prints_its_tables_and_writes_the_page(tmp_path, capsys):
     assert "The digits, seen as paths" in source
     assert (out / "path_kernel.png").exists()
     assert "The path kernel of 200 training images" in source
-    assert "It does not order different networks" in source
+    assert "does not rank different networks" in source
     assert "smaller is better" not in source + printed
     assert "label energy*</th>" in source
     assert '"classes":[4,4,' in source  # not -1 and 1

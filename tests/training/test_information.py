@@ -358,7 +358,7 @@ def test_the_gates_command(tmp_path, capsys):
     assert set(printed[0]) >= {"model", "gates", "random_gates", "share_recovered", "label_energy", "layers"}
     assert main([*arguments, "--weights", str(tmp_path / "m.pt")]) == 0
     out = capsys.readouterr().out
-    assert "new weights behind its gates" in out
+    assert "new weights with its gates" in out
     assert "layers.relu2" in out
     for file in ("whole.pt", "junk.pt"):
         assert main([*arguments, "--weights", str(tmp_path / file)]) == 1
@@ -373,10 +373,9 @@ GATES = ["gates", "fc", "--set", "width=8", "depth=3", "--data", "digits", "--ep
 def test_an_untrained_model_is_told_and_can_be_trained(tmp_path, capsys):
     assert main([*GATES, "--no-label-energy", "--threads", "1", "--json"]) == 0
     out, err = capsys.readouterr()
-    assert err.splitlines() == [
-        "fc has 10 outputs, one for each class",
-        "fc has random weights: give trained ones with --weights, or train it first with --train EPOCHS",
-    ]
+    outputs, weights = err.splitlines()
+    assert "fc has 10 outputs" in outputs
+    assert "fc has random weights" in weights
     untrained = json.loads(out)
     assert untrained["label_energy"] is None
     arguments = [*GATES, "--train", "3", "--lr", "0.01", "--threads", "1", "--folder", str(tmp_path)]

@@ -1,4 +1,4 @@
-"""`neuralpath gates`: how much of what a model has learnt sits in its gates."""
+"""`neuralpath gates`: how much of what a model has learned is in its gates."""
 
 import json
 import sys
@@ -21,35 +21,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class GatesCommand:
-    """Train new weights behind a model's gates, and behind random gates, and report what is recovered."""
+    """Train new weights with a model's gates, and with random gates, and report the accuracy they recover."""
 
     model: tyro.conf.Positional[str]
-    """`file.py:NAME`, a callable that returns a torch module or a module, or one of: fc, vconv, gconv, circular-cnn,
-    residual-fc, davidnet."""
+    """`file.py:NAME`, where NAME is a torch module or a callable that returns one; or one of: fc, vconv, gconv,
+    circular-cnn, residual-fc, davidnet."""
     data: str
     """digits, mnist, fashion-mnist, cifar10 or cifar100."""
     weights: Path | None = None
-    """Weights of the trained model, a safetensors file or a state dict of torch; otherwise those that the callable
-    gives it."""
+    """Weights of the trained model: a safetensors file or a state dict of torch. By default the model keeps its own."""
     train: int | None = None
-    """Train the model itself first, for so many epochs, with the same settings as the new weights."""
+    """First train the model itself for this many epochs, with the same settings as the new weights."""
     set: tuple[str, ...] = ()
     """Arguments of the callable, such as `width=128 depth=6`."""
     epochs: int = 20
     """Epochs of each training of new weights."""
     batch_size: int = 32
-    """Examples of a step."""
+    """Examples in each step."""
     lr: float = 1e-3
     """Learning rate of Adam."""
     no_layers: bool = False
-    """Leave out the part that changes the gates of one layer at a time, three trainings for each."""
+    """Skip the part that changes the gates of one layer at a time, which trains three networks for each layer."""
     no_label_energy: bool = False
-    """Leave out the label energies, which take some seconds for image networks."""
+    """Skip the label energies, which take some seconds for image networks."""
     hyperplanes: Path | None = None
-    """For a model whose gates are linear in the input, such as LinearGatedFC: write each gate's hyperplane as a
-    picture to this PNG file (needs the extra `report`)."""
+    """PNG file for a picture of each gate's hyperplane (needs the extra `report`); only for a model whose gates are
+    linear in the input, such as LinearGatedFC."""
     folder: Path | None = None
-    """Folder for checkpoints: a run that was interrupted goes on from there."""
+    """Folder for checkpoints; an interrupted run resumes from them."""
     threads: int | None = None
     """Threads of torch; all by default."""
     json: bool = False
@@ -57,7 +56,7 @@ class GatesCommand:
     data_dir: Path | None = None
     """Folder with the data; then $NEURALPATH_DATA and the cache folder."""
     seed: int = 0
-    """Seed of all that is drawn."""
+    """Seed of all randomness."""
 
     def run(self) -> int:
         """Measure, and print tables or JSON."""
@@ -71,14 +70,14 @@ class GatesCommand:
         except ValueError as error:
             raise UserError(str(error)) from error
         if self.hyperplanes is not None and self.hyperplanes.is_dir():
-            raise UserError(f"{self.hyperplanes} cannot be written: it is a folder; give --hyperplanes a file.")
+            raise UserError(f"{self.hyperplanes} is a folder; give --hyperplanes a file.")
         check_seed(self.seed)
         with nullcontext() if self.threads is None else pinned_threads(self.threads):
-            found = self._measure()
+            report = self._measure()
         if self.json:
-            print(json.dumps({**asdict(found), "share_recovered": found.share_recovered}, indent=2))
+            print(json.dumps({**asdict(report), "share_recovered": report.share_recovered}, indent=2))
         else:
-            _show(found)
+            _print(report)
         return 0
 
     def _measure(self) -> "GatingInformation":
@@ -124,7 +123,7 @@ class GatesCommand:
             raise UserError(f"{path} cannot be written: {reason}; give --hyperplanes another file.") from error
 
     def _train(self, model: "nn.Module", loaded: "Dataset", config: "TrainingConfig") -> None:
-        """Train the model itself, as the new weights are trained."""
+        """Train the model itself, in the same way as the new weights."""
         from neuralpath._hashing import weights_digest
         from neuralpath.training import train
 
@@ -135,46 +134,46 @@ class GatesCommand:
 
 
 def _untrained(name: str) -> str:
-    has = "has the weights that its file gives it" if is_file_name(name) else "has random weights"
-    return f"{name} {has}: give trained ones with --weights, or train it first with --train EPOCHS"
+    has = "has the weights of its file" if is_file_name(name) else "has random weights"
+    return f"{name} {has}; load trained weights with --weights, or train it first with --train EPOCHS"
 
 
 _ENERGY_NOTE = (
     "Label energy: \N{GREEK SMALL LETTER NU} = y' (H + jitter)^-1 y, with the labels y of one class against the others "
-    "and the path kernel H, of trace 1, of {} training examples; the mean over classes. Smaller where H suits the "
-    "labels better: compare it within one network over training. It does not order different networks."
+    "and the path kernel H, of trace 1, of {} training examples; the mean over classes. It is smaller if H suits the "
+    "labels better. Compare it within one network over training; it does not rank different networks."
 )
 
 
-def _show(found: "GatingInformation") -> None:
+def _print(report: "GatingInformation") -> None:
     from rich.console import Console
     from rich.table import Table
 
     console = Console(highlight=False)
-    table = Table("network", "test accuracy", "label energy", title="What the gates hold", title_justify="left")
+    table = Table("network", "test accuracy", "label energy", title="Accuracy in the gates", title_justify="left")
     for name, accuracy, energy in (
-        ("the model", found.model, None),
-        ("new weights behind its gates", found.gates, found.label_energy),
-        ("new weights behind random gates", found.random_gates, found.random_label_energy),
+        ("the model", report.model, None),
+        ("new weights with its gates", report.gates, report.label_energy),
+        ("new weights with random gates", report.random_gates, report.random_label_energy),
     ):
         table.add_row(name, f"{accuracy:.2%}", "" if energy is None else f"{energy:.4g}")
     console.print(table)
-    share = found.share_recovered
+    share = report.share_recovered
     console.print(
         "The model is no better than random gates." if share is None
         else f"Of what the model gains over random gates, its gates recover {share:.0%}."
     )  # fmt: skip
-    if found.no_label_energy is not None:
-        console.print(f"No label energy: {found.no_label_energy.removesuffix('.')}.", markup=False)
+    if report.no_label_energy is not None:
+        console.print(f"No label energy: {report.no_label_energy.removesuffix('.')}.", markup=False)
     else:
-        console.print(_ENERGY_NOTE.format(found.n_energy_examples), style="dim", markup=False)
-    if not found.layers:
+        console.print(_ENERGY_NOTE.format(report.n_energy_examples), style="dim", markup=False)
+    if not report.layers:
         return
     losses = Table(title="Points of accuracy lost when one layer's gates are changed", title_justify="left")
     for heading in ("layer", "random", "permuted", "open"):
         losses.add_column(heading, justify="left" if heading == "layer" else "right")
-    for gate in dict.fromkeys(layer.gate for layer in found.layers):
-        by_change = {layer.change: layer.accuracy for layer in found.layers if layer.gate == gate}
-        lost = (f"{100 * (found.gates - by_change[change]):.2f}" for change in ("random", "permuted", "open"))
+    for gate in dict.fromkeys(layer.gate for layer in report.layers):
+        by_change = {layer.change: layer.accuracy for layer in report.layers if layer.gate == gate}
+        lost = (f"{100 * (report.gates - by_change[change]):.2f}" for change in ("random", "permuted", "open"))
         losses.add_row(gate, *lost)
     console.print(losses)

@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class InspectCommand:
-    """Show a model as a path graph: its nodes, gates and number of paths, and what cannot be read."""
+    """Show a model as a path graph: its nodes, gates and number of paths, and unsupported operations."""
 
     model: tyro.conf.Positional[str]
-    """`file.py:NAME`, a callable that returns a torch module or a module, or one of: fc, vconv, gconv, circular-cnn,
-    residual-fc, davidnet."""
+    """`file.py:NAME`, where NAME is a torch module or a callable that returns one; or one of: fc, vconv, gconv,
+    circular-cnn, residual-fc, davidnet."""
     input_shape: tuple[int, ...]
     """Shape of one example, such as `3 32 32`, or `784`."""
     set: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class InspectCommand:
     """Print one JSON object instead of a table."""
 
     def run(self) -> int:
-        """Print the graph, or the report of what cannot be read."""
+        """Print the graph, or the report of unsupported operations."""
         import neuralpath as npath
         from neuralpath.graph import report_on
 
@@ -47,7 +47,7 @@ class InspectCommand:
             return 1
         except (TypeError, ValueError) as error:
             raise UserError(str(error)) from error
-        except SystemExit as stop:  # a model that ends the program would end it without a word
+        except SystemExit as stop:  # otherwise the model would end the program silently
             raise UserError(f"{self.model} called sys.exit({stop.code!r}) while it ran.") from stop
         report = report_on(graph)
         print(json.dumps(_graph_record(graph, report), indent=2) if self.json else _graph_text(graph, report))

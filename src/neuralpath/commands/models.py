@@ -1,4 +1,4 @@
-"""Models named on the command line: a callable or a module in a user's file, or one of the papers' networks."""
+"""Models named on the command line: a callable or a module in a user's file, or a built-in network."""
 
 import ast
 import collections.abc
@@ -23,11 +23,16 @@ if TYPE_CHECKING:
 def load_model(
     name: str, input_shape: Sequence[int], settings: Sequence[str], *, n_classes: int | None = None
 ) -> "nn.Module":
-    """The model that a command line names, built with the settings, in evaluation mode.
+    """Build the model that a command line names, in evaluation mode.
 
-    One of our networks has as many outputs as the data have classes, if those are given and the settings say nothing.
+    Args:
+        name: ``file.py:NAME``, or the name of a built-in network.
+        input_shape: Shape of one example, for built-in networks.
+        settings: Arguments of the callable, such as ``width=128``.
+        n_classes: Number of outputs of a built-in network, unless the settings give it.
 
-    Raises: UserError with the file, the line and the reason.
+    Raises:
+        UserError: With the file, the line and the reason.
     """
     from torch import nn
 
@@ -41,12 +46,12 @@ def load_model(
             print(f"{name} has {n_classes} outputs, one for each class", file=sys.stderr)
     if not isinstance(model, nn.Module):
         raise UserError(f"{name} returned a {type(model).__name__}, not a torch.nn.Module.")
-    model.eval()  # which in a user's class may return nothing
+    model.eval()  # not in the return statement: a user's eval() may return nothing
     return model
 
 
 def is_file_name(name: str) -> bool:
-    """Whether a model is named by its file, and not by a name of ours."""
+    """Whether a model is named by its file, not by the name of a built-in network."""
     return ":" in name or name.endswith(".py")
 
 
@@ -61,16 +66,16 @@ def _by_name(name: str, input_shape: Sequence[int], arguments: dict[str, Any]) -
     except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
         if not isinstance(error, TypeError | ValueError) or "Overflow" in str(error):  # torch's, of sizes beyond memory
             given = " ".join(f"{key}={value!r}" for key, value in arguments.items())
-            raise UserError(f"{name} cannot be made with {given}; is it too large? {_first_line(error)}") from error
+            raise UserError(f"{name} cannot be built with {given}; is it too large? {_first_line(error)}") from error
         if constructor is not None:
             hint = f" --set takes: {listed_arguments(constructor, ('input_shape', 'generator'))}."
         else:
-            hint = " A model of your own is given as file.py:callable."
+            hint = " Give your own model as file.py:NAME."
         raise UserError(f"{str(error).removesuffix('.')}.{hint}") from error
 
 
 def _first_line(error: Exception) -> str:
-    """What an error says, without the calls that torch lists below it."""
+    """The first line of an error, without the calls that torch lists below it."""
     return str(error).partition("\n")[0]
 
 
@@ -78,35 +83,35 @@ def _from_file(name: str, arguments: dict[str, Any]) -> Any:
     file, _, attribute = name.rpartition(":") if ":" in name else (name, "", "")
     path = Path(file)
     if not path.is_file():
-        raise UserError(f"there is no file {file!r}; a model is given as file.py:callable.")
+        raise UserError(f"there is no file {file!r}; give a model as file.py:NAME.")
     module = _module_of(path)
     with _importable(module, path.resolve().parent):
         return _from_module(module, path, attribute, arguments)
 
 
 def _from_module(module: ModuleType, path: Path, attribute: str, arguments: dict[str, Any]) -> Any:
-    """Run a user's file, and make the model that it is to give."""
+    """Run a user's file, and build its model."""
     assert module.__spec__ is not None
     assert module.__spec__.loader is not None
     file = str(path)
     try:
         module.__spec__.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a script may end itself, which would end this command without a word
+    except (Exception, SystemExit) as error:  # a script that ends itself would end this command silently
         raise UserError(_describe(f"{file} could not be imported", path, error)) from error
     if not attribute:
         names = ", ".join(sorted(_callables(module))) or "none"
-        raise UserError(f"say which callable of {file} makes the model, as {file}:NAME. It has: {names}.")
+        raise UserError(f"name the module or callable of {file}, as {file}:NAME. Callables in it: {names}.")
     if not hasattr(module, attribute):
         names = ", ".join(sorted(_callables(module))) or "none"
         raise UserError(f"{file} has no {attribute!r}. Callables in it: {names}.")
     target = getattr(module, attribute)
     if _is_module(target):
         if arguments:
-            raise UserError(f"{attribute} in {file} is a model already, and takes no arguments: leave --set out.")
+            raise UserError(f"{attribute} in {file} is a module, which takes no arguments; leave out --set.")
         return target
     if not callable(target):
         raise UserError(
-            f"{attribute!r} in {file} is a {type(target).__name__}, not a module or a callable that returns one."
+            f"{attribute!r} in {file} is a {type(target).__name__}; expected a module or a callable that returns one."
         )
     check_arguments(f"{attribute} in {file}", target, arguments)
     try:
@@ -122,7 +127,7 @@ def _is_module(target: object) -> bool:
 
 
 def _module_of(path: Path) -> ModuleType:
-    """The module of a file, which has not run yet."""
+    """The module of a file, before its code runs."""
     name = path.stem
     while name in sys.modules:  # a user's `random.py` is not Python's
         name = f"_{name}"
@@ -134,9 +139,9 @@ def _module_of(path: Path) -> ModuleType:
 
 @contextmanager
 def _importable(module: ModuleType, folder: Path) -> Iterator[None]:
-    """Let a module be found by its name, as dataclasses need, and its neighbors, while its code makes a model.
+    """Make a module and its neighbors importable while its code builds a model; dataclasses need this.
 
-    Not for longer: what Python can import is pickled as a name, and the workers of a cluster do not have that file.
+    Only so long: Python pickles importable code by name, and the workers of a cluster do not have the file.
     """
     sys.modules[module.__name__] = module
     sys.path.insert(0, str(folder))
@@ -153,8 +158,8 @@ def _describe(what: str, path: Path, error: BaseException) -> str:
         frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.resolve()
     ]
     lines += [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    place = f" (line {lines[-1]})" if lines else ""
-    return f"{what}{place}: {type(error).__name__}: {error}"
+    line = f" (line {lines[-1]})" if lines else ""
+    return f"{what}{line}: {type(error).__name__}: {error}"
 
 
 def _callables(module: ModuleType) -> list[str]:
@@ -180,11 +185,16 @@ def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
 def check_arguments(
     what: str, target: Callable[..., Any], arguments: Mapping[str, Any], *, given: Sequence[str] = ()
 ) -> None:
-    """Refuse arguments that a callable does not take, lacks, or expects as numbers where they are words.
+    """Refuse arguments that a callable does not take, that are missing, or that are words instead of numbers.
 
-    ``given`` are those that the command gives itself.
+    Args:
+        what: The callable, for messages.
+        target: The callable.
+        arguments: Its arguments by name.
+        given: Names of arguments that the command sets itself.
 
-    Raises: UserError with the nearest name, or the kind that is expected, and all arguments.
+    Raises:
+        UserError: With the nearest name or the expected type, and all arguments.
     """
     parameters = _parameters(target, given)
     if parameters is None:
@@ -197,8 +207,8 @@ def check_arguments(
             near = get_close_matches(name, named, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise UserError(f"{what} has no argument {name!r}.{hint} {all_of_them}")
-        if name in named and isinstance(value, str) and (kinds := _kinds(named[name].annotation)):
-            raise UserError(f"{what}: `{name}` must be {kinds}, got {value!r}.")
+        if name in named and isinstance(value, str) and (expected := _expected(named[name].annotation)):
+            raise UserError(f"{what}: `{name}` must be {expected}, got {value!r}.")
     missing = [name for name, p in named.items() if p.default is p.empty and name not in arguments]
     if missing:
         raise UserError(f"{what} needs {' and '.join(missing)}. {all_of_them}")
@@ -221,33 +231,42 @@ def listed_arguments(target: Callable[..., Any], given: Sequence[str] = ()) -> s
 
 
 def _parameters(target: Callable[..., Any], given: Sequence[str]) -> dict[str, inspect.Parameter] | None:
-    """By name, without those that are given otherwise; None where Python cannot tell."""
+    """Parameters by name, without those that the command sets; None if Python does not know them."""
     try:
         signature = inspect.signature(target)
-    except (TypeError, ValueError):  # some callables that are written in C
+    except (TypeError, ValueError):  # some callables written in C
         return None
     return {name: parameter for name, parameter in signature.parameters.items() if name not in given}
 
 
 _WORDS: dict[Any, str] = {
-    int: "an integer", float: "a number", bool: "True or False", collections.abc.Sequence: "a sequence such as (8, 16)",
-    tuple: "a sequence such as (8, 16)", list: "a sequence such as [8, 16]",
-}  # fmt: skip
+    int: "an integer",
+    float: "a number",
+    bool: "True or False",
+    collections.abc.Sequence: "a sequence such as (8, 16)",
+    tuple: "a sequence such as (8, 16)",
+    list: "a sequence such as [8, 16]",
+}
 
 
-def _kinds(annotation: Any) -> str:
-    """What an argument may be, in words; none where a word of text will do, or nothing is known."""
+def _expected(annotation: Any) -> str:
+    """The expected type in words; empty if a string is accepted or the type is unknown."""
     options = get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
-    kinds = [get_origin(option) or option for option in options if option is not type(None)]
-    if not kinds or any(kind not in _WORDS for kind in kinds):
+    accepted = [get_origin(option) or option for option in options if option is not type(None)]
+    if not accepted or any(option not in _WORDS for option in accepted):
         return ""
-    return " or ".join(dict.fromkeys(_WORDS[kind] for kind in kinds))
+    return " or ".join(dict.fromkeys(_WORDS[option] for option in accepted))
 
 
 def load_weights(model: "nn.Module", path: Path) -> None:
-    """Load a safetensors file, or a state dict that torch has saved, into a model; no code of a file is ever run.
+    """Load a safetensors file or a state dict of torch into a model, without running code from the file.
 
-    Raises: UserError that names the file, or the keys that do not fit.
+    Args:
+        model: The model.
+        path: The file.
+
+    Raises:
+        UserError: That names the file, or the keys that do not fit.
     """
     from torch.nn.parameter import is_lazy
 
@@ -255,7 +274,7 @@ def load_weights(model: "nn.Module", path: Path) -> None:
 
     state = _read_weights(path)
     own, late = model.state_dict(), drawn_late(model)
-    shared = [key for key in own if key in state and not is_lazy(own[key])]  # a lazy one takes the shape of the file's
+    shared = [key for key in own if key in state and not is_lazy(own[key])]  # a lazy one takes the shape in the file
     problems = [f"missing {key}" for key in own if key not in state and key not in late]
     problems += [f"unknown {key}" for key in state if key not in own and key not in late]
     problems += [
@@ -286,7 +305,7 @@ def _read_weights(path: Path) -> "dict[str, Tensor]":
         state = torch.load(path, weights_only=True, map_location="cpu")
     except (OSError, SafetensorError) as error:
         raise UserError(f"{path} cannot be read as {kind}: {error}") from error
-    except Exception as error:  # a damaged file makes the reader of pickles fail in any way
+    except Exception as error:  # a damaged file can raise anything in torch's reader
         raise UserError(
             f"{path} cannot be read as {kind}: it is damaged, or holds more than tensors, which could run code when it "
             "is loaded; save model.state_dict() instead."
@@ -299,7 +318,7 @@ def _read_weights(path: Path) -> "dict[str, Tensor]":
 
 
 def _is_dense(tensor: "Tensor") -> bool:
-    """Whether a tensor has all its values, and in the way that a model's own tensors have them."""
+    """Whether a tensor stores all its values, with strides, as a model's own tensors do."""
     import torch
 
     return tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_nested

@@ -1,4 +1,4 @@
-"""`neuralpath neighbors`: which training examples a model sees as most alike to others, as a picture."""
+"""`neuralpath neighbors`: the training examples that a model treats as most similar to test examples, as a picture."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,27 +15,31 @@ if TYPE_CHECKING:
     from neuralpath import data, paths
 
 MEASURES = {
-    "kernel": "path kernel", "gates": "shared paths, normalized", "paths": "number of shared paths", "input": "pixels",
-}  # fmt: skip
-"""The measures of `nearest`, and what the picture calls them."""
+    "kernel": "path kernel",
+    "gates": "shared paths, normalized",
+    "paths": "number of shared paths",
+    "input": "pixels",
+}
+"""The measures of `nearest`, with their names in the picture."""
 
 FORMS = {"kernel": "cosine {:.3f}", "gates": "share {:.3f}", "paths": "e^{:.1f} paths", "input": "distance {:.2f}"}
 
-SAME, OTHER = "#1a7f37", "#b42318"  # of the query's class, or not
+SAME, OTHER = "#1a7f37", "#b42318"
+"""Colors of neighbors of the query's class, and of other classes."""
 
 
 @dataclass(frozen=True)
 class NeighborsCommand:
-    """Draw the training examples that a model sees as most alike to some test examples.
+    """Draw the training examples that a model treats as most similar to test examples.
 
-    Four rows for each test example: by the path kernel, the cosine of path features, which are pixels times active
-    paths; by shared active paths alone, normalized; by their plain number, which favors examples that open many gates;
-    and by the distance of pixels, which knows nothing of the model.
+    The picture has four rows for each test example: by the path kernel, the cosine of path features (pixels times
+    active paths); by the normalized number of shared active paths; by the plain number, which favors examples that
+    open many gates; and by the distance of pixels, without the model.
     """
 
     model: tyro.conf.Positional[str]
-    """`file.py:callable` that returns a torch module, or one of: fc, vconv, gconv, circular-cnn, residual-fc,
-    davidnet."""
+    """`file.py:NAME`, where NAME is a torch module or a callable that returns one; or one of: fc, vconv, gconv,
+    circular-cnn, residual-fc, davidnet."""
     data: str
     """digits, mnist, fashion-mnist, cifar10 or cifar100."""
     out: Path
@@ -47,7 +51,7 @@ class NeighborsCommand:
     count: int | None = None
     """Number of training examples to search, from the first on; all by default."""
     weights: Path | None = None
-    """Weights for the model, a safetensors file or a state dict of torch; otherwise those that the callable gives."""
+    """Weights of the model: a safetensors file or a state dict of torch. By default the model keeps its own."""
     set: tuple[str, ...] = ()
     """Arguments of the callable, such as `width=128 depth=6`."""
     normalize: bool = False
@@ -57,7 +61,7 @@ class NeighborsCommand:
     data_dir: Path | None = None
     """Folder with the data; then $NEURALPATH_DATA and the cache folder."""
     seed: int = 0
-    """Seed of the random weights of our own networks."""
+    """Seed of the random weights of built-in networks."""
 
     def run(self) -> int:
         """Search, draw, and print how many neighbors have their query's label."""
@@ -69,8 +73,7 @@ class NeighborsCommand:
 
         check_seed(self.seed)
         if self.out.is_dir():
-            place = self.out / "neighbors.png"
-            raise UserError(f"--out {self.out} is a folder: name a picture file, such as {place}.")
+            raise UserError(f"--out {self.out} is a folder: name a picture file, such as {self.out / 'neighbors.png'}.")
         out = self.out if self.out.suffix else self.out.with_name(f"{self.out.name}.png")
         try:
             memory = memory_budget(None if self.memory is None else parse_memory(self.memory))
@@ -88,7 +91,7 @@ class NeighborsCommand:
         chosen = list(self.queries)
         try:
             graph = trace(model, train.images[:1])
-            found = [
+            rankings = [
                 nearest(
                     graph, test.images[chosen], train.images, self.k, by=by, memory=memory,
                     normalize=self.normalize and by == "kernel",
@@ -98,15 +101,17 @@ class NeighborsCommand:
         except (UnsupportedOperation, ReplayMismatch, TypeError, ValueError, MemoryError, OverflowError) as error:
             raise UserError(str(error)) from error
         labels = test.labels[chosen]
-        _draw(test.images[chosen], labels, train, found, out)
-        for neighbors in found:
+        _draw(test.images[chosen], labels, train, rankings, out)
+        for neighbors in rankings:
             same = (train.labels[neighbors.indices] == labels[:, None]).double().mean()
             print(f"{MEASURES[neighbors.by]}: {float(same):.0%} of the neighbors have their query's label")
         print(out)
         return 0
 
 
-def _draw(queries: "Tensor", labels: "Tensor", train: "data.Split", found: "list[paths.Neighbors]", out: Path) -> None:
+def _draw(
+    queries: "Tensor", labels: "Tensor", train: "data.Split", rankings: "list[paths.Neighbors]", out: Path
+) -> None:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -115,23 +120,23 @@ def _draw(queries: "Tensor", labels: "Tensor", train: "data.Split", found: "list
             "a picture needs the package matplotlib: pip install matplotlib (from a clone: pip install -c "
             'constraints.txt ".[report]").'
         ) from error
-    k, n_queries = found[0].indices.shape[1], len(queries)
-    figure = Figure(figsize=(1.15 * (k + 2), 1.45 * len(found) * n_queries + 0.3), layout="constrained")
+    k, n_queries = rankings[0].indices.shape[1], len(queries)
+    figure = Figure(figsize=(1.15 * (k + 2), 1.45 * len(rankings) * n_queries + 0.3), layout="constrained")
     FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(len(found) * n_queries, k + 2, width_ratios=[1.6, 0.75, *[1] * k])
+    grid = figure.add_gridspec(len(rankings) * n_queries, k + 2, width_ratios=[1.6, 0.75, *[1] * k])
     for number in range(n_queries):
-        top = len(found) * number
+        top = len(rankings) * number
         _image(
-            figure.add_subplot(grid[top : top + len(found), 0]), queries[number], f"query: {int(labels[number])}", 11
+            figure.add_subplot(grid[top : top + len(rankings), 0]), queries[number], f"query: {int(labels[number])}", 11
         )
-        for row, neighbors in enumerate(found):
+        for row, neighbors in enumerate(rankings):
             name = figure.add_subplot(grid[top + row, 1])
             name.axis("off")
             name.text(1.0, 0.5, MEASURES[neighbors.by].replace(" ", "\n"), ha="right", va="center", fontsize=8)
-            for place in range(k):
-                index = int(neighbors.indices[number, place])
-                label, value = int(train.labels[index]), float(neighbors.values[number, place])
-                axes = figure.add_subplot(grid[top + row, 2 + place])
+            for rank in range(k):
+                index = int(neighbors.indices[number, rank])
+                label, value = int(train.labels[index]), float(neighbors.values[number, rank])
+                axes = figure.add_subplot(grid[top + row, 2 + rank])
                 color = SAME if label == int(labels[number]) else OTHER
                 _image(axes, train.images[index], str(label), 9, color)
                 axes.set_xlabel(FORMS[neighbors.by].format(value), fontsize=6.5, labelpad=2)

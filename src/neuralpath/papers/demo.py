@@ -1,4 +1,4 @@
-"""The demonstration: a small network on the embedded digits, before and after training, seen as paths."""
+"""The demonstration: the paths of a small network on the embedded digits, before and after training."""
 
 import math
 from dataclasses import replace
@@ -33,18 +33,25 @@ from neuralpath.training import ENERGY_JITTER, gates_energy
 
 WIDTH, DEPTH = 64, 4
 RECIPE = TrainingRecipe("adam", 1e-3, batch_size=32, epochs=30)
-SHOWN = 6  # digits in the tables
-PER_CLASS = 20  # digits of each class in the picture of the kernel
+N_SHOWN = 6
+"""Digits in the tables."""
+PER_CLASS = 20
+"""Digits of each class in the picture of the kernel."""
 GATES = {
     "FL": "of the trained network",
-    "DL": "soft, trained along",
+    "DL": "soft, trained at the same time",
     "FR-DI": "random, of the same weights",
     "FR-II": "random, of other weights",
 }
 
 
 def run(out: Path, seed: int) -> None:
-    """Train as `neuralpath papers run` does, print how many paths the digits open and share, and write the page."""
+    """Train as `neuralpath papers run` does, print how many paths the digits open and share, and write the page.
+
+    Args:
+        out: Folder for the page, the figures and the runs.
+        seed: Seed of the weights and of the order of the examples.
+    """
     console = Console()
     out.mkdir(parents=True, exist_ok=True)
     store, config = Store(out / "runs"), _config(seed)
@@ -56,7 +63,7 @@ def run(out: Path, seed: int) -> None:
     console.print(f"[bold]A fully connected ReLU network[/bold] of width {WIDTH} and depth {DEPTH} on 8x8 digits\n")
     console.print(str(graph), highlight=False, soft_wrap=True)
     console.print(f"\nIt is a sum over {graph.n_paths:,} paths into each output.\n")
-    x, y = _pairs_of_digits(digits.test, SHOWN)
+    x, y = _pairs_of_digits(digits.test, N_SHOWN)
     sorted_digits = data.balanced_subset(digits.train, PER_CLASS, torch.Generator().manual_seed(seed))
     order = sorted_digits.labels.argsort(stable=True)
     images, labels = sorted_digits.images[order], sorted_digits.labels[order]
@@ -79,10 +86,14 @@ def run(out: Path, seed: int) -> None:
     table = _regimes(model, accuracy, config, store, sorted_digits, seed)
     _print_table(console, table)
     written = write_report(
-        store, out / "report.html", figures=out / "figures", title="The digits, seen as paths", kernel=kernel,
+        store,
+        out / "report.html",
+        figures=out / "figures",
+        title="The digits, seen as paths",
+        kernel=kernel,
         summary=(table,),
-    )  # fmt: skip
-    console.print(f"\nThe same as a page, with the network to look into: [bold]{written.page}[/bold]", soft_wrap=True)
+    )
+    console.print(f"\nThe same as a page, with a gate explorer: [bold]{written.page}[/bold]", soft_wrap=True)
 
 
 def _config(seed: int) -> regimes.RegimesConfig:
@@ -93,7 +104,7 @@ def _config(seed: int) -> regimes.RegimesConfig:
 
 
 def _run_sweeps(config: regimes.RegimesConfig, seed: int, folder: Path) -> None:
-    """Do the runs that are not done yet: the regimes, and the label energy of two classes during training."""
+    """Run what is not finished: the regimes, and the label energy of two classes during training."""
     command = f"neuralpath demo --seed {seed}"
     energy = replace(label_energy.EXPERIMENT.presets["smoke"], seeds=(seed,))
     for experiment, settings in ((regimes.EXPERIMENT, config), (label_energy.EXPERIMENT, energy)):
@@ -114,33 +125,33 @@ def _pairs_of_digits(split: data.Split, n_shown: int) -> tuple[Float[Tensor, "di
 
 
 def _regimes(
-    trained: nn.Module, accuracy: float, config: regimes.RegimesConfig, store: Store, some: data.Split, seed: int
+    trained: nn.Module, accuracy: float, config: regimes.RegimesConfig, store: Store, split: data.Split, seed: int
 ) -> Table:
-    """The gates of one network, the weights of another behind them, and what is left."""
-    own = gates_energy(decouple(trained, "FL", generator=torch.Generator().manual_seed(seed)), some)
-    found = [("ReLU", "its own, trained along", f"{accuracy:.1%}", own)]
+    """Accuracy and label energy of every regime: the gates of one network with the weights of another."""
+    own = gates_energy(decouple(trained, "FL", generator=torch.Generator().manual_seed(seed)), split)
+    lines = [("ReLU", "its own, trained with it", f"{accuracy:.1%}", own)]
     part = config.parts[0]
     rows = regimes.rows_of(config, part, part.nets[0])
     for regime, gates in GATES.items():
         task = rows[regime][seed]
         assert isinstance(task, TrainGated)
-        energy = gates_energy(_trained_gated(store, task), some)
-        found.append((regime, gates, f"{_accuracy(store, task):.1%}", energy))
+        energy = gates_energy(_trained_gated(store, task), split)
+        lines.append((regime, gates, f"{_accuracy(store, task):.1%}", energy))
     return Table(
         "The digits: test accuracy, and label energy of the gates' path kernel",
         ("regime", "gates", "accuracy", "label energy*"),
-        tuple(found),
-        _energy_note(some),
+        tuple(lines),
+        _energy_note(split),
     )
 
 
-def _energy_note(some: data.Split) -> str:
-    n_classes = len(some.labels.unique())
+def _energy_note(split: data.Split) -> str:
+    n_classes = len(split.labels.unique())
     return (
         "* Label energy: y' (H + jitter)^-1 y, where H is the path kernel of the gates, scaled to trace 1, on "
-        f"{len(some.labels)} training digits, {len(some.labels) // n_classes} of each class; the jitter is "
-        f"{ENERGY_JITTER:g} of its mean eigenvalue; y is 1 for the digits of a class and -1 for the others, and the "
-        f"energy the mean over the {n_classes} classes. {WITHIN_ONE_NETWORK}"
+        f"{len(split.labels)} training digits, {len(split.labels) // n_classes} of each class. The jitter is "
+        f"{ENERGY_JITTER:g} of its mean eigenvalue. y is 1 for the digits of a class and -1 for the others; the energy "
+        f"is the mean over the {n_classes} classes. {WITHIN_ONE_NETWORK}"
     )
 
 

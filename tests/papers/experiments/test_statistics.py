@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.seed_tables import accuracy, comparison, spread
 from neuralpath.papers.experiments.statistics import Spread
-from neuralpath.papers.report.tables import cell_html
+from neuralpath.papers.report.markup import cell_html
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from neuralpath.papers.experiments import Sweep
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.experiments.summary_items import Curve, Curves, Distribution, HeatMaps, Pictures, Table
-from neuralpath.papers.report.contents import Contents, RunState, SweepContents
+from neuralpath.papers.report.contents import Contents, RunStatus, SweepContents
 from neuralpath.papers.runs.store import Store
 from neuralpath.papers.runs.task import with_dependencies
 
@@ -78,12 +78,12 @@ def contents_of_every_kind(n_finished=1):
     sweep = small_sweep()
     tasks = with_dependencies(sweep.tasks)
     runs = [
-        RunState(task, "finished", 5, about(), headline="90.00 %")
+        RunStatus(task, "finished", 5, about(), headline="90.00 %")
         if number < n_finished
-        else RunState(task, "begun", 2, {})
+        else RunStatus(task, "begun", 2, {})
         for number, task in enumerate(tasks)
     ]
-    runs[-1] = RunState(tasks[-1], "failed", 0, {}, error="ValueError: <no> luck")
+    runs[-1] = RunStatus(tasks[-1], "failed", 0, {}, error="ValueError: <no> luck")
     return Contents((SweepContents(sweep, tuple(runs), figures_of_every_kind()),), ())
 
 

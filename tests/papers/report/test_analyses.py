@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from neuralpath.papers.report.analyses import analysis_html
+from neuralpath.papers.report.markup import analysis_html
 
 RESULTS = Path(__file__).parents[3] / "results"
 

@@ -9,7 +9,7 @@ import pytest
 from neuralpath.cli import main
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.report.contents import read_contents
-from neuralpath.papers.report.network import NoNetwork, find_network
+from neuralpath.papers.report.explorer import NoNetwork, find_network
 from neuralpath.papers.report.page import page_html
 from neuralpath.papers.runs.store import Store
 from papers.report.small_runs import VERSIONS, small_sweep, write_made_up
@@ -75,7 +75,7 @@ def test_a_missing_extra(package, runs, tmp_path, monkeypatch, capsys):
             raise ModuleNotFoundError(f"No module named {package!r}", name=package)
         return real(name, *rest)
 
-    monkeypatch.setattr("neuralpath.papers.report.assets.import_module", missing)
+    monkeypatch.setattr("neuralpath.papers.report.page.import_module", missing)
     error = complaint([runs, "--out", tmp_path / "page.html"], capsys)
     assert f"the page needs the package {package}: pip install {package} (from a clone: " in error
     assert main(["demo", "--out", str(tmp_path / "demo")]) == 1
@@ -91,8 +91,8 @@ def test_half_finished_runs_are_shown_as_such(tmp_path):
     store.directory(begun).add_metrics(1, {"train_loss": 1.0})
     store.fail(failed, "ValueError: bad luck", "", {})
     source = page_of(store)
-    assert "is half-finished: 3 of" in source
-    assert f"3 of {total} runs · half-finished" in source
+    assert "is not finished: 3 of" in source
+    assert f"3 of {total} runs · not finished" in source
     assert f"begun: step 1 of {begun.n_steps}" in source
     assert "error: ValueError: bad luck" in source
     assert "1 failed" in source
@@ -150,7 +150,7 @@ def test_what_flags_have_changed_is_not_told_of_the_preset(tmp_path):
     assert whole.reduced == part.reduced == sweep.experiment.reduced["cpu"]
     store = write_made_up(tmp_path, sweep)
     page = page_html(read_contents(store), NoNetwork("no run"), "")
-    assert "Against the papers: the preset cpu with other settings, which are in the command." in page
+    assert "the preset cpu with other settings" in page
 
 
 def test_claims_of_results_of_another_version_are_not_judged(tmp_path, capsys):
@@ -167,10 +167,10 @@ def test_claims_of_results_of_another_version_are_not_judged(tmp_path, capsys):
     store.begin(task)
     store.finish(task, {"something": "else"}, {})
     assert main(["papers", "report", str(tmp_path), "--no-figures"]) == 0
-    assert "the claims are not judged: results do not fit this version (KeyError" in capsys.readouterr().err
+    assert "the claims are not checked: results do not fit this version (KeyError" in capsys.readouterr().err
     assert "the claims are not judged" in page.read_text()
     assert main(["papers", "claims", str(tmp_path)]) == 1
-    assert "the claims are not judged: results do not fit this version (KeyError" in capsys.readouterr().err
+    assert "the claims are not checked: results do not fit this version (KeyError" in capsys.readouterr().err
 
 
 def test_a_folder_of_records_shows_the_same_tables(runs, tmp_path, capsys):

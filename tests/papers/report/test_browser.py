@@ -9,11 +9,9 @@ import torch
 
 import neuralpath as npath
 from neuralpath import data, nets
-from neuralpath.papers.report import assets
 from neuralpath.papers.report.contents import Contents, read_contents
-from neuralpath.papers.report.kernel_picture import kernel_picture
-from neuralpath.papers.report.network import ExplorerNetwork, find_network
-from neuralpath.papers.report.page import page_html, write_report
+from neuralpath.papers.report.explorer import ExplorerNetwork, find_network, kernel_picture
+from neuralpath.papers.report.page import page_html, plotly_source, write_report
 from neuralpath.paths.neighbors import nearest
 from papers.report.small_runs import contents_of_every_kind, some_claims
 
@@ -75,7 +73,7 @@ def networks(store):
 @pytest.fixture(scope="module")
 def pages(networks, tmp_path_factory):
     """The page with every kind of figure, once for each network."""
-    folder, plotly, paths = tmp_path_factory.mktemp("pages"), assets.plotly(), {}
+    folder, plotly, paths = tmp_path_factory.mktemp("pages"), plotly_source(), {}
     for name, network in networks.items():
         contents = contents_of_every_kind() if name == "biases" else Contents((), ())
         paths[name] = folder / f"{name}.html"

@@ -16,14 +16,11 @@ from neuralpath.papers.claims.rows import VERDICTS, ClaimRow
 from neuralpath.papers.experiments import finished, regimes
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.summary_items import Table
-from neuralpath.papers.report.assets import MODULES, PREFIX, plotly, read
 from neuralpath.papers.report.contents import Contents, read_contents
-from neuralpath.papers.report.guide import PAPERS, REGIMES
-from neuralpath.papers.report.kernel_picture import kernel_picture
-from neuralpath.papers.report.network import NoNetwork, find_network
-from neuralpath.papers.report.page import page_html, write_report
-from neuralpath.papers.report.sections import sweep_anchor
-from neuralpath.papers.report.tables import cell_html
+from neuralpath.papers.report.explorer import NoNetwork, find_network, kernel_picture
+from neuralpath.papers.report.markup import cell_html
+from neuralpath.papers.report.page import MODULES, PREFIX, page_html, plotly_source, read_asset, write_report
+from neuralpath.papers.report.sections import PAPERS, REGIMES, sweep_anchor
 from papers.report.small_runs import contents_of_every_kind, figures_of_every_kind, some_claims
 
 PLOTLY = "/* plotly */"
@@ -84,18 +81,18 @@ def test_the_page_is_well_formed_and_all_its_places_exist(whole):
 def test_nothing_comes_from_outside(whole):
     page = Page(whole)
     assert all(address.startswith(("#", "data:")) for address in page.addresses)
-    style = read("page.css")
+    style = read_asset("page.css")
     assert "url(" not in style
     assert "@import" not in style
     for name in MODULES:
-        source = read(name)
+        source = read_asset(name)
         assert not re.search(r"\bfetch\(|XMLHttpRequest|WebSocket|sendBeacon|importScripts|https?://", source), name
 
 
 def test_modules_import_only_what_is_in_the_page():
     known = {f"{PREFIX}{name}" for name in MODULES}
     for name in MODULES:
-        assert set(re.findall(r'from "([^"]+)"', read(name))) <= known, name
+        assert set(re.findall(r'from "([^"]+)"', read_asset(name))) <= known, name
 
 
 def test_every_asset_is_used_and_comes_with_the_package():
@@ -168,7 +165,7 @@ def test_papers_and_regimes_are_explained_once(whole):
     for name, (title, authors) in PAPERS.items():
         assert text.count(title) == 1
         assert f"| {name} | {title} | {authors} |" in theory
-    for words in ("decoupled learning", "fixed learnt", "fixed random, independent", "fixed random, dependent"):
+    for words in ("decoupled learning", "fixed learned", "fixed random, independent", "fixed random, dependent"):
         assert text.count(words) == 1
     assert [row[0].split(",")[0] for row in REGIMES.rows] == list(regimes.ALL)
     assert '<a href="#papers">P0 table 4, P1 table 2</a>' in whole
@@ -190,7 +187,7 @@ def test_the_label_energy_is_defined_and_does_not_rank(store):
     assert (
         "The label energy is \u03bd = y \u22a4 (H + jitter) \u22121 y, for the path kernel H scaled to trace 1" in text
     )
-    assert "It does not order different networks" in text
+    assert "does not rank different networks" in text
     assert "The share of the labels is the part of the squared length of y" in text
     assert "smaller is better" not in text
 
@@ -241,7 +238,7 @@ def test_details_of_a_run_have_settings_command_and_versions(whole, store):
 def test_two_hundred_runs_stay_small(many_runs, tmp_path):
     written = write_report(many_runs, tmp_path / "page.html")
     assert written.n_bytes < 15_000_000
-    assert written.n_bytes - len(plotly()) < 1_500_000
+    assert written.n_bytes - len(plotly_source()) < 1_500_000
     assert written.page.read_text().count('<span class="state finished">') >= 200
 
 
@@ -276,4 +273,4 @@ def test_the_page_goes_into_the_folder_by_default(runs, tmp_path, capsys):
 def test_a_page_without_sweeps_still_says_what_could_not_be_read():
     text = Page(page_of(Contents((), ("sweeps/x.json cannot be read: <bad>",)))).text
     assert "sweeps/x.json cannot be read: <bad>" in text
-    assert "There is no network to look into: no run." in text
+    assert "There is no network to explore: no run." in text

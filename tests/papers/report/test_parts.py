@@ -20,11 +20,9 @@ from neuralpath.papers.experiments.summary_items import Curve, Curves, HeatMaps,
 from neuralpath.papers.report import contents
 from neuralpath.papers.report.contents import read_contents
 from neuralpath.papers.report.drawings import DASHES, PALETTE, _make, class_middles, draw
-from neuralpath.papers.report.kernel_picture import cosines, kernel_picture
-from neuralpath.papers.report.markup import json_script, plural, prose, slug
-from neuralpath.papers.report.network import ExplorerNetwork, NoNetwork, export, find_network
+from neuralpath.papers.report.explorer import ExplorerNetwork, NoNetwork, cosines, export, find_network, kernel_picture
+from neuralpath.papers.report.markup import cell_html, json_script, plural, prose, slug, table_html
 from neuralpath.papers.report.payloads import band, grey, is_empty, payload, scale_of, styles_of
-from neuralpath.papers.report.tables import cell_html, table_html
 from papers.report.small_runs import figures_of_every_kind, small_sweep, write_made_up
 
 

@@ -1,4 +1,4 @@
-"""What the page is made of: the sweeps of a folder, how far their runs are, and what they show."""
+"""The contents of the page: the sweeps of a folder, the status of their runs, and their tables and figures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
@@ -17,37 +17,37 @@ State = Literal["finished", "failed", "begun", "not begun", "damaged"]
 
 
 @dataclass(frozen=True)
-class RunState:
-    """One run: how far it is, and what is known of where it was done."""
+class RunStatus:
+    """One run: its progress, and how and when it was done."""
 
     task: Task
     state: State
     n_steps: int
-    """Steps that an unfinished run has done."""
+    """Steps that are done."""
     about: Mapping[str, Any]
-    """Start, command, seconds and versions; empty where the run is not finished."""
+    """Start, command, seconds and versions; empty if the run is not finished."""
     error: str = ""
     headline: str = ""
-    """The result in a few words, where it is a training run."""
+    """The result of a training run in a few words."""
 
 
 @dataclass(frozen=True)
 class SweepContents:
-    """A sweep, its runs with what they need, and what the finished ones show."""
+    """A sweep, its runs with their dependencies, and the tables and figures of the finished ones."""
 
     sweep: Sweep
-    runs: tuple[RunState, ...]
+    runs: tuple[RunStatus, ...]
     summary: tuple[SummaryItem, ...]
 
     @property
     def n_finished(self) -> int:
-        """Runs that are finished."""
+        """Number of finished runs."""
         return sum(run.state == "finished" for run in self.runs)
 
 
 @dataclass(frozen=True)
 class Contents:
-    """All sweeps of a folder, and messages about what could not be read."""
+    """All sweeps of a folder, and messages about unreadable files."""
 
     sweeps: tuple[SweepContents, ...]
     problems: tuple[str, ...]
@@ -113,19 +113,19 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _state(task: Task, store: Store) -> RunState:
+def _state(task: Task, store: Store) -> RunStatus:
     if store.is_finished(task):
         record = store.record(task)
         assert record is not None
         headline = _headline(record["result"])
-        return RunState(task, "finished", task.n_steps, record["provenance"], headline=headline)
+        return RunStatus(task, "finished", task.n_steps, record["provenance"], headline=headline)
     failure = store.failure(task)
     n_steps = len(read_metrics(store.folder(task)))
     if failure is not None:
-        return RunState(task, "failed", n_steps, {}, error=failure)
+        return RunStatus(task, "failed", n_steps, {}, error=failure)
     if store.problem(task) is not None:
-        return RunState(task, "damaged", n_steps, {})
-    return RunState(task, "begun" if n_steps else "not begun", n_steps, {})
+        return RunStatus(task, "damaged", n_steps, {})
+    return RunStatus(task, "begun" if n_steps else "not begun", n_steps, {})
 
 
 def _headline(result: Mapping[str, Any] | None) -> str:

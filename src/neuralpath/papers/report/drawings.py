@@ -1,4 +1,4 @@
-"""Every figure as PDF and PNG, for papers and slides."""
+"""Figures as PDF and PNG files."""
 
 import math
 from collections.abc import Iterable
@@ -14,26 +14,33 @@ PALETTE = ("#2563a8", "#c2410c", "#0f766e", "#9333a8", "#a16207", "#be123c", "#4
 """Of the page's light theme; each has a contrast of 4.5 or more against white."""
 
 DASHES = ("solid", "dashed", "dotted", "dashdot")
-"""A second mark beside the color."""
+"""Line styles, a second mark beside the color."""
 
 FORMATS = ("pdf", "png")
 _DPI = 200
 
 
 def draw(figure: Figure, folder: Path, name: str) -> tuple[Path, ...]:
-    """Write ``name.pdf`` and ``name.png``, and give their paths.
+    """Write ``name.pdf`` and ``name.png``, and return their paths.
 
-    Raises: OSError if the folder cannot be written to; ModuleNotFoundError without matplotlib.
+    Args:
+        figure: The figure.
+        folder: Folder for the files.
+        name: Name of the files, without a suffix.
+
+    Raises:
+        OSError: If the folder cannot be written to.
+        ModuleNotFoundError: If matplotlib is not installed.
     """
     from matplotlib import rc_context
 
-    made = _make(figure)
-    made.suptitle(mathtext(figure.title), fontsize=11)
+    canvas = _make(figure)
+    canvas.suptitle(mathtext(figure.title), fontsize=11)
     paths = tuple(folder / f"{name}.{suffix}" for suffix in FORMATS)
     with rc_context({"pdf.fonttype": 42}):  # TrueType: some publishers refuse matplotlib's own Type 3
         for path in paths:
-            # No date in the file: the same runs give the same bytes.
-            made.savefig(path, dpi=_DPI, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
+            # Without a date, the same runs give the same bytes.
+            canvas.savefig(path, dpi=_DPI, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
     return paths
 
 
@@ -91,7 +98,7 @@ def _curves(figure: Curves) -> Any:
 
 
 def _label_logarithmic(axis: Any, values: Iterable[float]) -> None:
-    """Ticks at the values themselves where they are few, else at 1, 2, 5 or at powers of ten, as the range asks."""
+    """Ticks at the values if they are few, otherwise at 1, 2, 5 or at powers of ten, by the range."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullFormatter, NullLocator
 
     known = sorted({value for value in values if math.isfinite(value) and value > 0})
@@ -112,12 +119,12 @@ def _label_logarithmic(axis: Any, values: Iterable[float]) -> None:
 def _distribution(figure: Distribution) -> Any:
     canvas = _canvas(max(7, 0.7 * len(figure.groups)), 4.2)
     axes = canvas.subplots()
-    for index, values in enumerate(figure.groups.values()):
-        # Points of a group side by side in their order, so that none hides another, and every drawing is the same.
-        offsets = [0.5 * (place / max(len(values) - 1, 1) - 0.5) for place in range(len(values))]
-        axes.plot([index + offset for offset in offsets], values, "o", markersize=3, color=PALETTE[0], alpha=0.7)
+    for column, values in enumerate(figure.groups.values()):
+        # Points of a group side by side, in order: none hides another, and every drawing is the same.
+        offsets = [0.5 * (index / max(len(values) - 1, 1) - 0.5) for index in range(len(values))]
+        axes.plot([column + offset for offset in offsets], values, "o", markersize=3, color=PALETTE[0], alpha=0.7)
         if values:
-            axes.hlines(sum(values) / len(values), index - 0.35, index + 0.35, color=PALETTE[1], linewidth=1.5)
+            axes.hlines(sum(values) / len(values), column - 0.35, column + 0.35, color=PALETTE[1], linewidth=1.5)
     many = len(figure.groups) > 4
     turned = {"rotation": 30, "ha": "right"} if many else {}
     axes.set_xticks(range(len(figure.groups)), figure.groups, **turned)
@@ -141,9 +148,9 @@ def _heat_maps(figure: HeatMaps) -> Any:
 
 
 def class_middles(classes: tuple[int, ...]) -> dict[int, float]:
-    """Where the rows of a class are, on average."""
+    """The mean row of each class, for its label."""
     rows = {label: [row for row, other in enumerate(classes) if other == label] for label in sorted(set(classes))}
-    return {label: sum(places) / len(places) for label, places in rows.items()}
+    return {label: sum(indices) / len(indices) for label, indices in rows.items()}
 
 
 def _pictures(figure: Pictures) -> Any:
@@ -162,8 +169,8 @@ def _pictures(figure: Pictures) -> Any:
 def _finish(axes: Any, x_label: str, y_label: str, lines: Any) -> None:
     for name, value in (lines or {}).items():
         axes.axhline(value, color="#666", linestyle="--", linewidth=1)
-        directory = {"xy": (1.005, value), "xycoords": ("axes fraction", "data"), "va": "center"}
-        axes.annotate(mathtext(name), **directory, fontsize=7, color="#444")
+        position = {"xy": (1.005, value), "xycoords": ("axes fraction", "data"), "va": "center"}
+        axes.annotate(mathtext(name), **position, fontsize=7, color="#444")
     axes.set_xlabel(mathtext(x_label))
     axes.set_ylabel(mathtext(y_label))
     axes.spines[["top", "right"]].set_visible(False)

@@ -1,44 +1,157 @@
-"""Text and values inside HTML."""
+"""Text, tables and hand-written analyses as HTML."""
 
 import json
+import math
 import re
+from dataclasses import replace
 from html import escape
+from itertools import pairwise
 from typing import Any
+
+from neuralpath.papers.experiments import Cell, Spread, Table
 
 
 def text(value: object) -> str:
-    """Text that can stand in an element or an attribute."""
+    """Text escaped for an element or an attribute."""
     return escape(str(value), quote=True)
 
 
 _ALL_FINISHED = re.compile(r"\s*\b(\d+) of \1 runs are finished\.")
 POWER = re.compile(r"\^(-?\w+|\([^()]*\))")
-"""An exponent as it is typed: ``^-1``, ``^(d - 1)``."""
+"""An exponent in plain text: ``^-1``, ``^(d - 1)``."""
 
 _TRANSPOSED = re.compile(r"\b([a-z])&#x27; (?=[A-Z(])")
 
 
 def prose(words: str) -> str:
-    """A note or a heading with its formulas: ``H^-1`` with a raised exponent, ``y' H`` as a transposed vector.
+    """A note or a heading as HTML: ``H^-1`` with a raised exponent, ``y' H`` as a transposed vector.
 
-    That all runs are finished is left out: each experiment says it once, above its tables.
+    The sentence that all runs are finished is dropped, because each experiment says it once, above its tables.
     """
     escaped = _TRANSPOSED.sub(r"\1<sup>&top;</sup> ", text(_ALL_FINISHED.sub("", words).strip()))
     return POWER.sub(lambda found: f"<sup>{found[1].strip('()').replace('-', '&minus;')}</sup>", escaped)
 
 
 def json_script(value: Any, attributes: str = "") -> str:
-    """A value for scripts to read; nothing in it can end the element or open a comment."""
+    """A value as JSON in a script element; nothing in it can end the element or open a comment."""
     body = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     body = body.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
     return f'<script type="application/json"{attributes and " " + attributes}>{body}</script>'
 
 
 def slug(words: str) -> str:
-    """A name for a file or an anchor."""
+    """Words as the name of a file or an anchor."""
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
 def plural(number: int, noun: str) -> str:
-    """Such as ``1 run`` and ``2 runs``."""
+    """A number with its noun, such as ``1 run`` and ``2 runs``."""
     return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+_PRINTED = re.compile(r"[-+]?\d[\d.,]*( ± [\d.]+)?( ?%)?$")
+
+NOTHING = '<span class="nothing" title="nothing to show">&ndash;</span>'
+
+
+def table_html(table: Table) -> str:
+    """A table with its title and note; on narrow screens it scrolls inside its own frame.
+
+    A column without any value, such as the papers' figure if they print none, is dropped once the table has results.
+    """
+    table = _without_empty_columns(table)
+    numeric = [all(_is_number(row[index]) for row in table.rows) for index in range(len(table.columns))]
+    heads = "".join(
+        f'<th scope="col"{_aligned(is_number)}>{prose(name)}</th>'
+        for name, is_number in zip(table.columns, numeric, strict=True)
+    )
+    rows = "".join(f"<tr>{_row(row, numeric)}</tr>" for row in table.rows)
+    if not table.rows:
+        rows = f'<tr><td colspan="{len(table.columns)}" class="nothing">no finished run has a row here yet</td></tr>'
+    note = f'<p class="note">{note}</p>' if (note := prose(table.note)) else ""
+    return (
+        f'<section class="shown table"><h3>{text(table.title)}</h3>'
+        f'<div class="scroll" tabindex="0" role="region" aria-label="{text(table.title)}">'
+        f"<table><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>{note}</section>"
+    )
+
+
+def cell_html(cell: Cell) -> str:
+    """A cell: five significant digits, or a mean with its deviation and, smaller, the number of seeds."""
+    if _is_nothing(cell):
+        return NOTHING
+    if isinstance(cell, Spread):
+        mean, spread = map(_signed, cell.digits)
+        deviation = f' <span class="deviation">± {spread}</span>' if spread else ""
+        return f'{mean}{deviation} <span class="seeds" title="mean of {cell.n}">({cell.n})</span>'
+    if isinstance(cell, float):
+        return _signed(f"{cell:.5g}")
+    return _signed(f"{cell}") if isinstance(cell, int) else text(cell)
+
+
+def _without_empty_columns(table: Table) -> Table:
+    if not any(isinstance(cell, float | Spread) for row in table.rows for cell in row):
+        return table
+    kept = [index for index in range(len(table.columns)) if not all(_is_nothing(row[index]) for row in table.rows)]
+    rows = tuple(tuple(row[index] for index in kept) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[index] for index in kept), rows=rows)
+
+
+def _is_nothing(cell: Cell) -> bool:
+    return cell is None or (isinstance(cell, float) and math.isnan(cell))
+
+
+def _row(row: tuple[Cell, ...], numeric: list[bool]) -> str:
+    return "".join(
+        f"<td{_aligned(is_number)}>{cell_html(cell)}</td>" for cell, is_number in zip(row, numeric, strict=True)
+    )
+
+
+def _is_number(cell: Cell) -> bool:
+    """Whether a cell is a number, a printed figure such as ``97.85 ± 0.09``, or empty."""
+    return bool(_PRINTED.match(cell)) if isinstance(cell, str) else True
+
+
+def _aligned(is_number: bool) -> str:
+    return ' class="number"' if is_number else ""
+
+
+def _signed(digits: str) -> str:
+    """Digits with the typographic minus sign, which is as wide as a digit."""
+    return digits.replace("-", "&minus;")
+
+
+_INLINE = re.compile(r"`([^`]+)`|\*([^*]+)\*")
+_INDENT = "    "
+
+
+def analysis_html(words: str) -> str:
+    """A hand-written analysis as HTML: Markdown paragraphs, tables and code, separated by blank lines."""
+    return "".join(_block(block.splitlines()) for block in re.split(r"\n\s*\n", words.strip("\n")) if block.strip())
+
+
+def _block(lines: list[str]) -> str:
+    if all(line.startswith(_INDENT) for line in lines):
+        code = "\n".join(line.removeprefix(_INDENT) for line in lines)
+        return f"<pre>{text(code)}</pre>"
+    if all(line.startswith("|") for line in lines):
+        return _table([[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines])
+    return f"<p>{_inline(' '.join(lines))}</p>"
+
+
+def _table(rows: list[list[str]]) -> str:
+    head, _, *body = rows  # the second line of a Markdown table only draws
+    columns = "".join(f'<th scope="col">{_inline(cell)}</th>' for cell in head)
+    cells = "".join(f"<tr>{''.join(f'<td>{_inline(cell)}</td>' for cell in row)}</tr>" for row in body)
+    return f'<div class="scroll"><table><thead><tr>{columns}</tr></thead><tbody>{cells}</tbody></table></div>'
+
+
+def _inline(words: str) -> str:
+    ends = [0, *(end for found in _INLINE.finditer(words) for end in found.span()), len(words)]
+    pieces = [words[start:stop] for start, stop in pairwise(ends)]
+    return "".join(_marked(piece) if index % 2 else text(piece) for index, piece in enumerate(pieces))
+
+
+def _marked(piece: str) -> str:
+    tag = "code" if piece.startswith("`") else "em"
+    return f"<{tag}>{text(piece[1:-1])}</{tag}>"

@@ -1,75 +1,161 @@
-"""The page as one file: everything that it needs is in it, and it asks for nothing else."""
+"""The page as one file that holds everything it needs and requests nothing else."""
 
 import os
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import date
+from importlib import import_module, resources
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from neuralpath import __version__
 from neuralpath._files import write_atomically
 from neuralpath.papers.claims import ClaimRow
 from neuralpath.papers.experiments import HeatMaps, Table
-from neuralpath.papers.report import assets
 from neuralpath.papers.report.contents import Contents, SweepContents, read_contents
 from neuralpath.papers.report.drawings import draw
-from neuralpath.papers.report.guide import papers_html, regimes_html
-from neuralpath.papers.report.kernel_picture import kernel_picture
+from neuralpath.papers.report.explorer import ExplorerNetwork, NoNetwork, export, find_network, kernel_picture
 from neuralpath.papers.report.markup import json_script, plural, text
-from neuralpath.papers.report.network import ExplorerNetwork, NoNetwork, export, find_network
 from neuralpath.papers.report.payloads import Figure
 from neuralpath.papers.report.sections import (
     Files,
     claims_html,
     figures_of,
+    item_html,
     notices_html,
-    shown_html,
+    papers_html,
+    regimes_html,
     sweep_anchor,
     sweep_html,
 )
 from neuralpath.papers.runs import Store
 
-# The browser itself keeps the promise that no request leaves the page.
+SCRIPTS = ("main", "theme", "figures", "layouts", "pictures", "base64")
+EXPLORER = (
+    *("network", "paths", "neighbors", "thumbnails", "image_list"),
+    *("drawing_pad", "fitting", "gate_grids", "readout", "explorer"),
+)
+MODULES = (*(f"{name}.js" for name in SCRIPTS), *(f"explorer/{name}.js" for name in EXPLORER))
+"""JavaScript modules of the page, in the folder ``assets``."""
+
+PREFIX = "neuralpath/"
+"""Prefix of the modules' names in the import map."""
+
+
+class MissingExtra(RuntimeError):
+    """A package of the extra `report` is not installed."""
+
+
+def read_asset(name: str) -> str:
+    """The text of a file in the folder ``assets``."""
+    return resources.files("neuralpath.papers.report").joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def plotly_source() -> str:
+    """The source of plotly.js, from the installed package.
+
+    Raises:
+        MissingExtra: If plotly is not installed.
+    """
+    source: str = require("plotly.offline").get_plotlyjs()
+    if "</script" in source.lower():
+        raise ValueError("this version of plotly.js contains the end of a script element and cannot be embedded.")
+    return source
+
+
+def require(package: str) -> Any:
+    """Import a package of the extra `report`.
+
+    Args:
+        package: Name of the module to import.
+
+    Raises:
+        MissingExtra: If it is not installed; the message has the command that installs it.
+    """
+    try:
+        return import_module(package)
+    except ModuleNotFoundError as error:
+        name = package.split(".")[0]
+        if error.name is None or error.name.split(".")[0] != name:
+            raise
+        raise MissingExtra(
+            f"the page needs the package {name}: pip install {name} (from a clone: pip install -c constraints.txt "
+            '".[report]").'
+        ) from error
+
+
+def import_map() -> str:
+    """An import map of the page's modules, each as a data URL.
+
+    In a page opened from disk, a browser does not let modules import each other. With an import map of data URLs they
+    can, unchanged, and no build step is needed.
+    """
+    urls = {f"{PREFIX}{name}": _data_url(read_asset(name)) for name in MODULES}
+    return json_script({"imports": urls}).replace("application/json", "importmap", 1)
+
+
+def _data_url(source: str) -> str:
+    return f"data:text/javascript;charset=utf-8;base64,{b64encode(source.encode()).decode()}"
+
+
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data: blob:; "
     "font-src data:; base-uri 'none'; form-action 'none'"
 )
+"""Content security policy: the browser itself blocks every request of the page."""
 
 KERNEL_ANCHOR = "path-kernel"
 
 
 @dataclass(frozen=True)
-class Written:
-    """What `write_report` has put where."""
+class ReportFiles:
+    """The files that `write_report` has written."""
 
     page: Path
     n_bytes: int
     n_figures: int
-    """Figures that were written as files of their own; the page has them all in any case."""
+    """Figures that were also written as files; the page holds all of them."""
     figures: Path | None
     problems: tuple[str, ...]
     explorer: str
-    """The network of the gate explorer, or why there is none."""
+    """Name of the gate explorer's network, or why there is none."""
 
 
 def write_report(
-    store: Store, page: Path, *, figures: Path | None = None, claims: Sequence[ClaimRow] = (),
-    problems: Sequence[str] = (), title: str = "", kernel: HeatMaps | None = None, summary: Sequence[Table] = (),
-) -> Written:  # fmt: skip
-    """Write the page for the runs of a store, and every figure as PDF and PNG into the folder ``figures``.
+    store: Store,
+    page: Path,
+    *,
+    figures: Path | None = None,
+    claims: Sequence[ClaimRow] = (),
+    problems: Sequence[str] = (),
+    title: str = "",
+    kernel: HeatMaps | None = None,
+    summary: Sequence[Table] = (),
+) -> ReportFiles:
+    """Write the HTML page for the runs of a store, and its figures as PDF and PNG files.
 
-    The page is one file of about 5 MB, most of it plotly.js, that opens from disk and makes no request. With
-    ``figures`` it links to the files there. ``problems`` are messages to show beside those of reading the folder.
-    ``kernel`` is the picture of the path kernel, by default that of the network to look into; ``summary`` are tables
-    that sum up the regimes.
+    The page is one file of about 5 MB, most of it plotly.js. It opens from disk and makes no request.
 
-    Raises: RunError if the store's folder holds no runs; MissingExtra without plotly or matplotlib; OSError if the page
-    or the figures cannot be written.
+    Args:
+        store: The runs.
+        page: File to write.
+        figures: Folder for the figure files, to which the page links; None writes only the page.
+        claims: Rows of the papers' claims, shown first.
+        problems: Messages to show beside those about the folder.
+        title: Title of the page.
+        kernel: Picture of the path kernel; by default that of the gate explorer's network.
+        summary: Tables that summarize the regimes.
+
+    Raises:
+        RunError: If the store's folder holds no runs.
+        MissingExtra: If plotly or matplotlib is not installed.
+        OSError: If the page or the figures cannot be written.
     """
-    plotly = assets.plotly()
+    plotly = plotly_source()
     if figures is not None:
-        assets.require("matplotlib")
+        require("matplotlib")
     contents = read_contents(store)
     page.parent.mkdir(parents=True, exist_ok=True)
     network = find_network(contents.sweeps, store)
@@ -85,21 +171,37 @@ def write_report(
     files = {} if figures is None else _draw_all(drawn, figures, page)
     whole = page_html(
         contents, network, plotly, files=files, claims=claims, title=title, kernel=kernel, summary=summary
-    ).encode(errors="replace")  # a command may hold a file name that is no text
+    ).encode(errors="replace")  # a command may hold a file name that is not valid text
     write_atomically(page, whole)
     explorer = network.reason if isinstance(network, NoNetwork) else network.name
-    return Written(page, len(whole), len(files), figures, contents.problems, explorer)
+    return ReportFiles(page, len(whole), len(files), figures, contents.problems, explorer)
 
 
 def page_html(
-    contents: Contents, network: ExplorerNetwork | NoNetwork, plotly: str, *, files: Files | None = None,
-    claims: Sequence[ClaimRow] = (), title: str = "", kernel: HeatMaps | None = None,
+    contents: Contents,
+    network: ExplorerNetwork | NoNetwork,
+    plotly: str,
+    *,
+    files: Files | None = None,
+    claims: Sequence[ClaimRow] = (),
+    title: str = "",
+    kernel: HeatMaps | None = None,
     summary: Sequence[Table] = (),
-) -> str:  # fmt: skip
-    """The page's text; ``plotly`` is the source of plotly.js.
+) -> str:
+    """The page as HTML.
 
-    What can be read without knowing the papers comes first: the claims, the picture of the kernel, the explorer, the
-    regimes; then the other experiments.
+    Sections that need no knowledge of the papers come first: claims, path kernel, explorer, regimes; then the
+    experiments.
+
+    Args:
+        contents: The sweeps of the folder.
+        network: Network of the gate explorer, or why there is none.
+        plotly: Source of plotly.js.
+        files: Paths of the figure files.
+        claims: Rows of the papers' claims.
+        title: Title of the page.
+        kernel: Picture of the path kernel.
+        summary: Tables that summarize the regimes.
     """
     heading = title or "Gates, paths and kernels: results"
     contents = replace(contents, sweeps=tuple(sorted(contents.sweeps, key=lambda one: not _is_regimes(one))))
@@ -109,15 +211,25 @@ def page_html(
     explorer = f'<section id="explorer"><h2>Gate explorer</h2>{_explorer(network)}</section>'
     has_network = isinstance(network, ExplorerNetwork)
     parts = {
-        "title": text(heading), "policy": text(POLICY), "style": assets.read("page.css"),
-        "lead": _lead(contents, has_network), "navigation": _navigation(contents, claims, kernel, has_network),
-        "notices": notices_html(contents), "claims": claims_html(claims),
-        "kernel": "" if kernel is None else _kernel(kernel, files), "explorer": explorer if has_network else "",
-        "regimes": regimes_html(summary) if contents.sweeps else "", "sweeps": sweeps,
-        "no_explorer": "" if has_network else explorer, "papers": papers_html(), "version": text(__version__),
-        "date": date.today().isoformat(), "plotly": plotly, "import_map": assets.import_map(),
-    }  # fmt: skip
-    pieces = assets.read("page.html").split("{{")
+        "title": text(heading),
+        "policy": text(POLICY),
+        "style": read_asset("page.css"),
+        "lead": _lead(contents, has_network),
+        "navigation": _navigation(contents, claims, kernel, has_network),
+        "notices": notices_html(contents),
+        "claims": claims_html(claims),
+        "kernel": "" if kernel is None else _kernel(kernel, files),
+        "explorer": explorer if has_network else "",
+        "regimes": regimes_html(summary) if contents.sweeps else "",
+        "sweeps": sweeps,
+        "no_explorer": "" if has_network else explorer,
+        "papers": papers_html(),
+        "version": text(__version__),
+        "date": date.today().isoformat(),
+        "plotly": plotly,
+        "import_map": import_map(),
+    }
+    pieces = read_asset("page.html").split("{{")
     filled = [pieces[0]]
     for piece in pieces[1:]:
         name, _, rest = piece.partition("}}")
@@ -134,15 +246,15 @@ def _draw_all(figures: Mapping[str, Figure], folder: Path, page: Path) -> dict[s
 
 
 def _address(path: Path, page: Path) -> str:
-    """Relative to the page, so that both can be moved together."""
+    """Path relative to the page, so that both can be moved together."""
     return quote(Path(os.path.relpath(path.resolve(), page.resolve().parent)).as_posix())
 
 
 def _lead(contents: Contents, has_network: bool) -> str:
     runs = {run.task.name: run for sweep in contents.sweeps for run in sweep.runs}
     done = sum(run.state == "finished" for run in runs.values())
-    told = text(f"{plural(len(contents.sweeps), 'experiment')}, {done:,} of {plural(len(runs), 'run')} finished")
-    return f'{told} · <a href="#explorer">look into a network</a>' if has_network else told
+    counts = text(f"{plural(len(contents.sweeps), 'experiment')}, {done:,} of {plural(len(runs), 'run')} finished")
+    return f'{counts} · <a href="#explorer">explore a network</a>' if has_network else counts
 
 
 def _is_regimes(sweep: SweepContents) -> bool:
@@ -150,14 +262,12 @@ def _is_regimes(sweep: SweepContents) -> bool:
 
 
 def _kernel(kernel: HeatMaps, files: Files) -> str:
-    figure = shown_html(kernel, KERNEL_ANCHOR, files)
-    return f'<section id="kernel"><h2>Which images are alike to the network</h2>{figure}</section>'
+    figure = item_html(kernel, KERNEL_ANCHOR, files)
+    return f'<section id="kernel"><h2>Which images the network treats alike</h2>{figure}</section>'
 
 
-def _navigation(
-    contents: Contents, claims: Sequence[ClaimRow], kernel: HeatMaps | None, has_network: bool
-) -> str:  # fmt: skip
-    """Links to all sections, in their order."""
+def _navigation(contents: Contents, claims: Sequence[ClaimRow], kernel: HeatMaps | None, has_network: bool) -> str:
+    """Links to all sections, in order."""
     explorer = ("explorer", "Gate explorer")
     links = [
         *([("claims", "Claims and verdicts")] if claims else []),
@@ -176,8 +286,8 @@ def _navigation(
 def _explorer(network: ExplorerNetwork | NoNetwork) -> str:
     if isinstance(network, NoNetwork):
         return (
-            f'<p class="empty">There is no network to look into: {text(network.reason)}. A run of '
-            "<code>neuralpath papers run regimes</code> into the same folder trains one; its weights stay in the "
+            f'<p class="empty">There is no network to explore: {text(network.reason)}. A run of '
+            "<code>neuralpath papers run regimes</code> into the same folder trains one and keeps its weights in the "
             "folder.</p>"
         )
-    return assets.read("explorer.html") + json_script(export(network), 'id="explorer-network"')
+    return read_asset("explorer.html") + json_script(export(network), 'id="explorer-network"')

@@ -1,4 +1,4 @@
-"""Figures as plain values that the page's scripts draw; small enough to stand in the page."""
+"""Figures as JSON values, which the page's scripts draw."""
 
 import math
 from base64 import b64encode
@@ -11,19 +11,19 @@ from neuralpath.papers.experiments import Curve, Curves, Distribution, HeatMaps,
 Figure = Curves | Distribution | HeatMaps | Pictures
 
 N_COLORS, N_DASHES = 8, 4
-"""Of the page's style sheet and of the drawings."""
+"""Colors and line styles of the style sheet and of the drawings."""
 
 REGIMES = {
     name: number
     for number, name in enumerate(("ReLU", "DL", "FL", "FR-II", "FR-DI", "FL random labels", "FL random pixels"))
 }
-"""Their colors."""
+"""Colors of the regimes."""
 
 INPUTS = {"image": 0, "ones": 1}
-"""Dashes of what a value network may see."""
+"""Line styles of the value network's inputs."""
 
 DIGITS = 5
-"""Significant digits of a drawn value: more than a screen shows, and half the size of a double written out."""
+"""Significant digits of a drawn value: more than a screen shows, and half the size of a full double."""
 
 
 def is_empty(figure: Figure) -> bool:
@@ -38,33 +38,39 @@ def is_empty(figure: Figure) -> bool:
 
 
 def payload(figure: Figure) -> dict[str, Any]:
-    """The figure for the script that draws its kind."""
+    """The figure as JSON for the script that draws it."""
     if isinstance(figure, Curves):
         return {
-            "kind": "curves", "xLabel": figure.x_label, "yLabel": figure.y_label,
-            "logX": figure.log_x, "logY": figure.log_y, "lines": _lines(figure.lines),
+            "kind": "curves",
+            "xLabel": figure.x_label,
+            "yLabel": figure.y_label,
+            "logX": figure.log_x,
+            "logY": figure.log_y,
+            "lines": _lines(figure.lines),
             "curves": [
                 _curve(curve, figure.log_y) | {"color": color, "dash": dash}
                 for curve, (color, dash) in zip(figure.curves, styles_of(figure), strict=True)
             ],
-        }  # fmt: skip
+        }
     if isinstance(figure, Distribution):
         groups = [{"name": name, "values": _rounded(values)} for name, values in figure.groups.items()]
         return {"kind": "distribution", "yLabel": figure.y_label, "lines": _lines(figure.lines), "groups": groups}
     if isinstance(figure, HeatMaps):
         return {
-            "kind": "heat-maps", "classes": figure.classes, "range": scale_of(figure),
+            "kind": "heat-maps",
+            "classes": figure.classes,
+            "range": scale_of(figure),
             "maps": [{"name": name, "z": [_rounded(row) for row in rows]} for name, rows in figure.maps.items()],
-        }  # fmt: skip
+        }
     rows = [{"name": name, "images": [_image(image) for image in images]} for name, images in figure.rows.items()]
     return {"kind": "pictures", "rows": rows}
 
 
 def styles_of(figure: Curves) -> list[tuple[int, int]]:
-    """Number of the color and of the dash of each curve.
+    """Numbers of the color and of the line style of each curve.
 
-    A regime has the same color in every figure. Where names are all pairs of two lists ("d = 2, drawn"), one list
-    says the color and the other the dash. Curves after the eighth repeat the colors with another dash.
+    A regime has the same color in every figure. If the names are all pairs from two lists ("d = 2, drawn"), one list
+    sets the color and the other the line style. Curves after the eighth repeat the colors with another style.
 
     >>> styles_of(Curves("", "", "", tuple(Curve(name, (), ()) for name in ("ReLU", "FR-II", "other"))))
     [(0, 0), (3, 0), (1, 0)]
@@ -79,7 +85,7 @@ def styles_of(figure: Curves) -> list[tuple[int, int]]:
 
 
 def _regime(name: str) -> tuple[int, int] | None:
-    """Of a regime, which may say what its value network sees."""
+    """Style of a regime, possibly with its value network's input; None for other names."""
     regime, _, seen = name.rpartition(" ")
     if seen in INPUTS and regime in REGIMES:
         return REGIMES[regime], INPUTS[seen]
@@ -103,7 +109,7 @@ def _pairs(names: Sequence[str]) -> list[tuple[int, int]]:
 def band(curve: Curve, log_y: bool) -> tuple[list[float], list[float]] | None:
     """Lower and upper edge, one deviation from the mean; None for one seed.
 
-    On a logarithmic axis the lower edge stays at a tenth of the mean or above, since below 0 there is none.
+    On a logarithmic axis the lower edge is at least a tenth of the mean, since it must be positive.
     """
     if curve.deviation is None:
         return None
@@ -115,8 +121,7 @@ def band(curve: Curve, log_y: bool) -> tuple[list[float], list[float]] | None:
 def scale_of(figure: HeatMaps) -> tuple[float, float]:
     """Smallest and largest value of all maps.
 
-    Where rows and columns are the same examples, the comparison of each with itself does not count: beside it all
-    others would be dark.
+    If rows and columns are the same examples, the diagonal is left out: it would make all other entries dark.
     """
     skip = leaves_diagonal_out(figure)
     values = _finite(
@@ -130,7 +135,7 @@ def scale_of(figure: HeatMaps) -> tuple[float, float]:
 
 
 def leaves_diagonal_out(figure: HeatMaps) -> bool:
-    """Whether the scale is that of the entries beside the diagonal: rows and columns have the same classes."""
+    """Whether the color scale leaves out the diagonal: rows and columns are the same examples."""
     sizes = {len(rows) for rows in figure.maps.values()} | {len(row) for rows in figure.maps.values() for row in rows}
     return figure.classes is not None and sizes == {len(figure.classes)} and len(figure.classes) > 2
 
@@ -160,7 +165,7 @@ def _image(image: Sequence[Sequence[float]]) -> dict[str, Any]:
 
 
 def _rounded(values: Iterable[float]) -> list[float | None]:
-    """With as many digits as can be seen; what is no number leaves a gap."""
+    """Values with the digits that can be seen; NaN and infinity become gaps."""
     return [float(f"{value:.{DIGITS}g}") if math.isfinite(value) else None for value in values]
 
 

@@ -1,16 +1,83 @@
-"""The parts of the page: notices, claims, experiments with their runs."""
+"""The sections of the page: papers, regimes, notices, claims, and experiments with their runs."""
 
 import json
 from collections.abc import Mapping, Sequence
 
 from neuralpath.papers.claims import VERDICTS, ClaimRow
 from neuralpath.papers.experiments import HeatMaps, SummaryItem, Table
-from neuralpath.papers.report.analyses import analysis_html
-from neuralpath.papers.report.contents import Contents, RunState, SweepContents, settings_of, versions_of
-from neuralpath.papers.report.guide import guide_html
-from neuralpath.papers.report.markup import json_script, plural, prose, slug, text
+from neuralpath.papers.report.contents import Contents, RunStatus, SweepContents, settings_of, versions_of
+from neuralpath.papers.report.markup import analysis_html, json_script, plural, prose, slug, table_html, text
 from neuralpath.papers.report.payloads import Figure, is_empty, leaves_diagonal_out, payload
-from neuralpath.papers.report.tables import table_html
+
+PAPERS = {
+    "P0": ("Neural Path Features in Deep Learning", "Lakshminarayanan and Singh, draft"),
+    "P1": (
+        "Neural Path Features and Neural Path Kernel: Understanding the role of gates in deep learning",
+        "Lakshminarayanan and Singh, NeurIPS 2020",
+    ),
+    "P2": ("Deep Learning is Composite Kernel Learning", "under review, anonymous"),
+    "P3": ("Duality simplifies deep neural networks with rectified linear units", "under review, anonymous"),
+}
+"""Titles and authors, as in the manual."""
+
+REGIMES = Table(
+    "The five regimes",
+    ("regime", "gates", "weights"),
+    (
+        ("ReLU", "the network's own; they change during training", "the network's own"),
+        ("DL, decoupled learning", "of a second network, soft, trained at the same time", "new, trained"),
+        ("FL, fixed learned", "of a trained ReLU network; fixed", "new, trained"),
+        ("FR-II, fixed random, independent", "of random weights; fixed", "other random ones, trained"),
+        ("FR-DI, fixed random, dependent", "of random weights; fixed", "the same random ones at the start, trained"),
+    ),
+    "With fixed gates only the weights are learned. The distance from FR-II and FR-DI to FL is the worth of learned "
+    "gates.",
+)
+
+ENERGY = (
+    "&nu; = y<sup>&top;</sup>(H + jitter)<sup>&minus;1</sup>y, for the path kernel H scaled to trace 1 and labels y "
+    "of &minus;1 and 1; it is small if the labels lie along directions in which the kernel is large"
+)
+"""The definition of the label energy, as HTML."""
+
+WITHIN_ONE_NETWORK = (
+    "Compare it within one network, over training. It does not rank different networks: one with a larger energy can "
+    "be the better one."
+)
+
+GUIDES = {
+    "label-energy": (
+        f"The label energy is {ENERGY}. No jitter is added here. {WITHIN_ONE_NETWORK}",
+        "The <em>share of the labels</em> is the part of the squared length of y that lies in the leading eigenvectors "
+        "of H, those with the largest eigenvalues: 1 means that these directions alone hold the labels.",
+    ),
+}
+"""Sentences, as HTML, at the beginning of an experiment's section."""
+
+
+def guide_html(experiment: str) -> str:
+    """The sentences that explain the terms of an experiment; empty if its notes suffice."""
+    return "".join(f'<p class="guide">{sentence}</p>' for sentence in GUIDES.get(experiment, ()))
+
+
+def regimes_html(summary: Sequence[Table]) -> str:
+    """The regimes, and tables that summarize them."""
+    tables = "".join(table_html(table) for table in (REGIMES, *summary))
+    return (
+        '<section id="five-regimes"><h2>Gates of one network, weights of another</h2><p class="summary">How much of '
+        "what a network has learned is in its gates? Take the gates of one network and train the weights of another "
+        f"with them.</p>{tables}</section>"
+    )
+
+
+def papers_html() -> str:
+    """The papers P0 to P3."""
+    entries = "".join(
+        f"<div><dt>{name}</dt><dd><cite>{text(title)}</cite>, {text(authors)}.</dd></div>"
+        for name, (title, authors) in PAPERS.items()
+    )
+    return f'<section id="papers"><h2>The papers</h2><dl class="papers">{entries}</dl></section>'
+
 
 Files = Mapping[str, tuple[str, ...]]
 """Addresses, relative to the page, of the PDF and PNG of each figure, by its anchor."""
@@ -33,15 +100,15 @@ def figures_of(contents: SweepContents) -> dict[str, Figure]:
 
 
 def notices_html(contents: Contents) -> str:
-    """What a reader should know before the figures: unfinished sweeps, versions, what could not be read."""
+    """Notices before the figures: unfinished sweeps, versions, unreadable files."""
     notices = [text(problem) for problem in contents.problems]
     for sweep in contents.sweeps:
         missing = len(sweep.runs) - sweep.n_finished
         if missing:
             counts = {state: sum(run.state == state for run in sweep.runs) for state in ("failed", "damaged")}
             more = "".join(f", {count} {state}" for state, count in counts.items() if count)
-            how = "is half-finished" if sweep.n_finished else "has no finished run yet"
-            shown = " Its tables and figures show these only." if sweep.n_finished else ""
+            how = "is not finished" if sweep.n_finished else "has no finished run yet"
+            shown = " Its tables and figures show only these." if sweep.n_finished else ""
             notices.append(
                 f'<a href="#{sweep_anchor(sweep)}">{text(sweep.sweep.experiment.name)}</a> {how}: '
                 f"{sweep.n_finished} of {plural(len(sweep.runs), 'run')}{more}.{shown}"
@@ -52,11 +119,11 @@ def notices_html(contents: Contents) -> str:
     if not notices:
         return ""
     items = "".join(f"<li>{notice}</li>" for notice in notices)
-    return f'<section class="notices" aria-label="Notices"><h2>To keep in mind</h2><ul>{items}</ul></section>'
+    return f'<section class="notices" aria-label="Notices"><h2>Notes</h2><ul>{items}</ul></section>'
 
 
 def claims_html(claims: Sequence[ClaimRow]) -> str:
-    """Every claim with the papers' figure, ours and the verdict; nothing where none was judged."""
+    """Every claim with the papers' figure, ours and the verdict; empty without claims."""
     if not claims:
         return ""
     summary = "".join(_verdict_html(word, [claim for claim in claims if claim.verdict == word]) for word in VERDICTS)
@@ -67,7 +134,7 @@ def claims_html(claims: Sequence[ClaimRow]) -> str:
 
 
 def _verdict_html(verdict: str, claims: Sequence[ClaimRow]) -> str:
-    """How many claims have a verdict, and which: their numbers lead to them."""
+    """How many claims have a verdict, with links to them."""
     numbers = " ".join(
         f'<a href="#{_claim_anchor(claim)}" title="{text(claim.claim)}">{text(claim.number)}</a>' for claim in claims
     )
@@ -79,9 +146,9 @@ def _claim_anchor(claim: ClaimRow) -> str:
 
 
 def _claim_html(claim: ClaimRow) -> str:
-    """Our figure and the papers' stay in sight; the reason opens."""
-    told = (("paper", claim.paper), ("ours", claim.ours), ("difference", claim.difference))
-    known = ((name, value) for name, value in told if value not in ("", "-"))
+    """One claim: the figures are always visible, the reason opens on demand."""
+    cells = (("paper", claim.paper), ("ours", claim.ours), ("difference", claim.difference))
+    known = ((name, value) for name, value in cells if value not in ("", "-"))
     figures = "".join(
         f"<div><dt>{name}</dt>{''.join(f'<dd>{prose(line)}</dd>' for line in value.splitlines())}</div>"
         for name, value in known
@@ -94,15 +161,15 @@ def _claim_html(claim: ClaimRow) -> str:
 
 
 def sweep_html(contents: SweepContents, files: Files, all_versions: Sequence[Versions]) -> str:
-    """The section of one sweep: where it stands, its tables and figures, and its runs in a list that opens."""
+    """The section of one sweep: progress, tables and figures, and a list of its runs that opens on demand."""
     sweep, experiment = contents.sweep, contents.sweep.experiment
     anchors = {id(figure): anchor for anchor, figure in figures_of(contents).items()}
-    shown = "".join(shown_html(item, anchors.get(id(item)), files) for item in contents.summary)
+    shown = "".join(item_html(item, anchors.get(id(item)), files) for item in contents.summary)
     if not contents.summary:
         shown = '<p class="empty">Nothing to show yet.</p>'
     preset = f"preset {sweep.preset}" if sweep.preset else ""
     facts = [f'<a href="#papers">{text(experiment.source)}</a>', text(preset), f"version {text(sweep.version)}"]
-    against = f'<p class="reduced">Against the papers: {text(sweep.reduced)}.</p>' if sweep.reduced else ""
+    against = f'<p class="reduced">Compared with the papers: {text(sweep.reduced)}.</p>' if sweep.reduced else ""
     command = f'<p class="command"><code>{text(sweep.command)}</code></p>' if sweep.command else ""
     return (
         f'<section class="sweep" id="{sweep_anchor(contents)}"><header><h2>{text(experiment.name)}</h2>'
@@ -113,8 +180,8 @@ def sweep_html(contents: SweepContents, files: Files, all_versions: Sequence[Ver
     )
 
 
-def shown_html(item: SummaryItem, anchor: str | None, files: Files) -> str:
-    """A table, or a figure that has its anchor; one without is named as missing."""
+def item_html(item: SummaryItem, anchor: str | None, files: Files) -> str:
+    """A table or a figure; a figure without an anchor is shown as missing."""
     if isinstance(item, Table):
         return table_html(item)
     if anchor is None:
@@ -136,13 +203,13 @@ def shown_html(item: SummaryItem, anchor: str | None, files: Files) -> str:
 
 def _scale_note(item: Figure) -> str:
     if isinstance(item, HeatMaps) and leaves_diagonal_out(item):
-        return "The scale is that of the entries beside the diagonal."
+        return "The color scale leaves out the diagonal."
     return ""
 
 
 def _progress(contents: SweepContents) -> str:
     done, total = contents.n_finished, len(contents.runs)
-    state = "all runs finished" if done == total else "half-finished" if done else "no run finished yet"
+    state = "all runs finished" if done == total else "not finished" if done else "no run finished yet"
     kind = "done" if done == total else "partial"
     return (
         f'<p class="progress {kind}"><progress max="{total}" value="{done}" aria-label="finished runs"></progress> '
@@ -150,7 +217,7 @@ def _progress(contents: SweepContents) -> str:
     )
 
 
-def _runs_html(runs: Sequence[RunState], all_versions: Sequence[Versions]) -> str:
+def _runs_html(runs: Sequence[RunStatus], all_versions: Sequence[Versions]) -> str:
     rows = "".join(_run_html(run, all_versions) for run in runs)
     return (
         f'<details class="runs"><summary>{plural(len(runs), "run")}: settings, commands, versions</summary>'
@@ -158,7 +225,7 @@ def _runs_html(runs: Sequence[RunState], all_versions: Sequence[Versions]) -> st
     )
 
 
-def _run_html(run: RunState, all_versions: Sequence[Versions]) -> str:
+def _run_html(run: RunStatus, all_versions: Sequence[Versions]) -> str:
     state = run.state if run.state != "begun" else f"begun: step {run.n_steps} of {run.task.n_steps}"
     about = run.about
     seconds = f" · {about['seconds']:.3g} s" if isinstance(about.get("seconds"), int | float) else ""
