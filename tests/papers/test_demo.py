@@ -18,7 +18,7 @@ def test_the_demo_prints_its_tables_and_writes_the_page(tmp_path, capsys):
         assert words in printed
     footnote = " ".join(printed.split())
     assert "* Label energy: y' (H + jitter)^-1 y, where H is the path kernel of the gates" in footnote
-    assert "on 200 training digits, 20 of each class; the jitter is 1e-06 of its mean eigenvalue" in footnote
+    assert "on 200 training digits, 20 of each class. The jitter is 1e-06 of its mean eigenvalue" in footnote
     assert "does not rank different networks" in footnote
     for regime in ("ReLU", "FL", "DL", "FR-DI", "FR-II"):
         accuracy = float(re.search(rf"│ {regime} .*?│ +([\d.]+)% │", printed)[1])

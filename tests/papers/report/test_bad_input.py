@@ -168,7 +168,7 @@ def test_claims_of_results_of_another_version_are_not_judged(tmp_path, capsys):
     store.finish(task, {"something": "else"}, {})
     assert main(["papers", "report", str(tmp_path), "--no-figures"]) == 0
     assert "the claims are not checked: results do not fit this version (KeyError" in capsys.readouterr().err
-    assert "the claims are not judged" in page.read_text()
+    assert "the claims are not checked" in page.read_text()
     assert main(["papers", "claims", str(tmp_path)]) == 1
     assert "the claims are not checked: results do not fit this version (KeyError" in capsys.readouterr().err
 
