@@ -4,6 +4,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -15,8 +16,14 @@ Step = Callable[[int], None]
 """Reports that this many more units are done."""
 
 
+class LabeledStep(Protocol):
+    """A `Step` that can also change the text before the bar."""
+
+    def __call__(self, amount: int, label: str | None = None) -> None: ...
+
+
 @contextmanager
-def progress_bar(total: int, label: str, show: bool | None = None) -> Iterator[Step]:
+def progress_bar(total: int, label: str, show: bool | None = None) -> Iterator[LabeledStep]:
     """A function that reports finished units to a bar on the error stream.
 
     Args:
@@ -25,20 +32,21 @@ def progress_bar(total: int, label: str, show: bool | None = None) -> Iterator[S
         show: Whether to show the bar; None: only on a terminal, once the whole looks longer than a few seconds.
 
     """
-    columns = TextColumn(label), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     bar = Progress(*columns, console=Console(stderr=True), transient=True)
-    start, done, task = time.perf_counter(), 0, None
+    start, done, task, text = time.perf_counter(), 0, None, label
 
-    def step(amount: int) -> None:
-        nonlocal done, task
+    def step(amount: int, label: str | None = None) -> None:
+        nonlocal done, task, text
         done += amount
+        text = label or text
         if task is None and show is not False:
             expected = (time.perf_counter() - start) * total / max(done, 1)
             if show or (expected > PATIENCE and sys.stderr.isatty()):
                 bar.start()
-                task = bar.add_task(label, total=total)
+                task = bar.add_task(text, total=total)
         if task is not None:
-            bar.update(task, completed=done)
+            bar.update(task, completed=done, description=text)
 
     try:
         yield step

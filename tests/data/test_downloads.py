@@ -1,6 +1,7 @@
 """Downloads from a server on this machine that behaves well or badly."""
 
 import errno
+import io
 import os
 import re
 import shutil
@@ -11,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
+import rich.console
 
 from neuralpath import data
 from neuralpath.data import _downloads
@@ -157,6 +159,15 @@ def test_a_broken_connection_is_retried(cifar, served: Served, tmp_path: Path) -
     assert len(served.requests) == 2
 
 
+def test_bytes_of_a_failed_try_do_not_count_for_the_next() -> None:
+    reports = []
+    bar = _downloads._PoochBar(1_000_000, lambda n_bytes: reports.append(n_bytes))
+    for _ in range(3):
+        bar.total = 1_000_000
+        bar.update(900_000)
+    assert sum(reports) == 900_000
+
+
 def test_a_wrong_checksum_leaves_the_file_that_was_there(cifar, served: Served, tmp_path: Path) -> None:
     (tmp_path / "small").mkdir()
     (tmp_path / "small" / ARCHIVE).write_bytes(b"old and damaged")
@@ -198,7 +209,7 @@ def test_an_interruption_from_the_keyboard_leaves_nothing(cifar, tmp_path: Path,
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(_downloads._Bar, "update", interrupt)
+        patch.setattr(_downloads._PoochBar, "update", interrupt)
         with pytest.raises(KeyboardInterrupt):
             data.fetch("small", data_dir=tmp_path, sources=cifar.sources)
     assert files_below(tmp_path) == []
@@ -223,10 +234,14 @@ def test_a_folder_that_cannot_be_created(cifar, tmp_path: Path) -> None:
     assert "Not a directory" in message
 
 
-def test_the_bar_names_the_files(idx, tmp_path: Path, capsys) -> None:
+def test_the_bar_names_the_files(idx, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = io.StringIO()
+    terminal = rich.console.Console(file=screen, force_terminal=True, width=120)
+    monkeypatch.setattr("neuralpath._progress.Console", lambda stderr: terminal)
     data.fetch("tiny", data_dir=tmp_path, sources=idx.sources, progress=True)
-    error = capsys.readouterr().err
-    assert all(name[:10] in error for name in idx.packed)
+    for name, packed in idx.packed.items():
+        assert name in screen.getvalue()
+        assert f"{len(packed)}/{len(packed)}" in screen.getvalue()
 
 
 def test_digits_and_unknown_names_are_not_downloaded() -> None:

@@ -49,6 +49,7 @@ def test_gates_of_a_trained_network_hold_more_than_random_ones(trained, task):
     assert found.layers == ()
     assert found.label_energy is not None
     assert found.random_label_energy is not None
+    assert found.n_energy_examples == 2 * energies.energy_examples_per_class(decouple(trained, "FL"), task[0])
     assert found.no_label_energy is None
     assert found.share_recovered == pytest.approx(
         (found.gates - found.random_gates) / (found.model - found.random_gates)
@@ -280,14 +281,12 @@ def test_many_classes_of_large_images_have_no_label_energy():
     assert "100 classes" in (found.reason or "")
 
 
-def test_the_result_says_on_how_many_examples(task):
-    train_data = squares(16)
-    found = gating_information(
-        convolutional(16), train_data, train_data, TrainingConfig(epochs=1, threads=1), layers=False
-    )
-    per_class = energies.energy_examples_per_class(decouple(convolutional(16), "FL"), train_data)
-    assert found.n_energy_examples == 2 * per_class < 300
-    assert found.label_energy is not None
+def test_the_result_has_the_number_of_examples():
+    network, train_data = decouple(convolutional(16), "FL"), squares(16)
+    per_class = energies.energy_examples_per_class(network, train_data, 10**6)
+    result = energies.label_energies(network, network, train_data, seed=0, affordable_cost=10**6)
+    assert 2 <= result.n_examples == 2 * per_class < 2 * energies.energy_examples_per_class(network, train_data)
+    assert result.learned == result.random > 0
 
 
 @pytest.mark.usefixtures("without_type_checks")

@@ -2,15 +2,13 @@
 
 import logging
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pooch
 from requests import HTTPError, RequestException
-from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
+from neuralpath._progress import Step, progress_bar
 from neuralpath.data._reading import read_verified
 from neuralpath.data._search import download_root, search
 from neuralpath.data._sources import SOURCES, DataError, Download, Source, lookup
@@ -37,7 +35,7 @@ def fetch(
     Args:
         name: One of `names`.
         data_dir: Folder for the data sets; it is created if it does not exist.
-        progress: Whether to show a progress bar; None: on a terminal.
+        progress: Whether to show a progress bar; None: on a terminal, if the download is long.
         retries: How often a failed download is repeated from each mirror, after a pause of a second or more.
         sources: Descriptions of the known data sets.
 
@@ -60,14 +58,14 @@ def fetch(
         raise DataError(f"{name}: the folder {folder} cannot be created: {error.strerror or error}.") from error
     pooch.get_logger().setLevel(logging.WARNING)  # the bar and the errors report the same
     for download in source.downloads:
-        _download(download, source.mirrors, folder, retries, sys.stderr.isatty() if progress is None else progress)
+        _download(download, source.mirrors, folder, retries, progress)
     path = search(source, [root], sources)
     if path is None:
         raise DataError(f"{name}: the downloads in {folder} do not make up the data set that its source describes.")
     return path
 
 
-def _download(download: Download, mirrors: tuple[str, ...], folder: Path, retries: int, show: bool) -> None:
+def _download(download: Download, mirrors: tuple[str, ...], folder: Path, retries: int, show: bool | None) -> None:
     """Download one file from the first mirror that delivers it, unless it is there already."""
     checksum = f"{download.checksum.algorithm}:{download.checksum.digest}"
     failures = []
@@ -77,7 +75,8 @@ def _download(download: Download, mirrors: tuple[str, ...], folder: Path, retrie
             path=folder, base_url=mirror, registry={download.name: checksum}, retry_if_failed=retries
         )
         try:
-            with _Bar(download, show) as bar:
+            with progress_bar(download.size, f"{download.name} (bytes)", show) as report:
+                bar = _PoochBar(download.size, report)
                 downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=_TIMEOUT)
                 path = registry.fetch(download.name, downloader=downloader)
             os.chmod(path, 0o644)  # temporary files are readable by their owner only
@@ -111,36 +110,34 @@ class _TooLong(Exception):
     """A server sends more bytes than the file has."""
 
 
-class _Bar:
-    """The progress bar interface that pooch expects, drawn by rich; it also stops downloads that do not end."""
+class _PoochBar:
+    """The progress bar interface that pooch expects; it also stops downloads that do not end."""
 
-    total = 0  # pooch sets it
-
-    def __init__(self, download: Download, show: bool) -> None:
-        columns = TextColumn(download.name), BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn()
-        self._size = download.size
+    def __init__(self, size: int, report: Step) -> None:
+        self._size = size
+        self._report = report
         self._done = 0
-        self._display = Progress(*columns, console=Console(stderr=True), disable=not show)
-        self._task = self._display.add_task(download.name, total=download.size)
 
-    def __enter__(self) -> "_Bar":
-        self._display.start()
-        return self
+    @property
+    def total(self) -> int:
+        """The size of the file; pooch sets it at the start of a download and of each retry."""
+        return self._size
 
-    def __exit__(self, *error: object) -> None:
-        self._display.stop()
+    @total.setter
+    def total(self, size: int) -> None:
+        self.reset()
 
     def update(self, n_bytes: int) -> None:
         """Add downloaded bytes; pooch counts the last chunk as a whole one."""
         self._done += n_bytes
         if self._done > self._size + _CHUNK:
             raise _TooLong(f"the server sends more than the expected {self._size} bytes")
-        self._display.update(self._task, completed=min(self._done, self._size))
+        self._report(n_bytes)
 
     def reset(self) -> None:
-        """Count from 0 again."""
+        """Count from 0 again: pooch then adds the whole size, so that the bar ends full."""
+        self._report(-self._done)
         self._done = 0
 
     def close(self) -> None:
-        """Pooch calls this at the end of a download; a retry uses the bar again."""
-        self.reset()
+        """Pooch calls this at the end of a download."""

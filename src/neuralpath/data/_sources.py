@@ -192,6 +192,10 @@ def _md5(digest: str) -> Checksum:
     return Checksum("md5", digest)
 
 
+def _data_file(name: str, shape: tuple[int, ...], digest: str) -> DataFile:
+    return DataFile(name, shape, _sha256(digest))
+
+
 def _mnist_source(
     *, digests: tuple[str, ...], downloads: tuple[tuple[int, Checksum], ...], **settings: Any
 ) -> IdxSource:
@@ -265,16 +269,30 @@ FASHION_MNIST = _mnist_source(
     ),
 )
 
-CIFAR10 = CifarSource(
-    name="cifar10",
+
+def _cifar_source(n_classes: int, *, size: int, digest: str, **settings: Any) -> CifarSource:
+    """CIFAR-10 or CIFAR-100, from the size and the checksum of the archive and the settings in which they differ."""
+    name = f"cifar-{n_classes}"
+    return CifarSource(
+        name=f"cifar{n_classes}",
+        folders=(f"cifar{n_classes}", name, f"CIFAR{n_classes}", f"CIFAR-{n_classes}"),
+        archives=(f"{name}-binary.tar.gz", f"{name}-binary.tar"),
+        side=32,
+        downloads=(Download(f"{name}-binary.tar.gz", size, _sha256(digest)),),
+        mirrors=("https://www.cs.toronto.edu/~kriz/",),
+        **settings,
+    )
+
+
+CIFAR10 = _cifar_source(
+    10,
+    size=170_052_171,
+    digest="c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
     class_names=("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"),
-    folders=("cifar10", "cifar-10", "CIFAR10", "CIFAR-10"),
-    archives=("cifar-10-binary.tar.gz", "cifar-10-binary.tar"),
     member_folder="cifar-10-batches-bin",
     n_label_bytes=1,
-    side=32,
     train=tuple(
-        DataFile(f"data_batch_{number}.bin", (10_000, 3073), _sha256(digest))
+        _data_file(f"data_batch_{number}.bin", (10_000, 3073), digest)
         for number, digest in (
             (1, "cee916563c9f80d84e3cc88e17fdc0941787f1244f00a67874d45b261883ada5"),
             (2, "a591ca11fa1708a91ee40f54b3da4784ccd871ecf2137de63f51ada8b3fa57ed"),
@@ -284,20 +302,10 @@ CIFAR10 = CifarSource(
         )
     ),
     test=(
-        DataFile(
-            "test_batch.bin",
-            (10_000, 3073),
-            _sha256("8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"),
+        _data_file(
+            "test_batch.bin", (10_000, 3073), "8e2eb146ae340b09e24670f29cabc6326dba54da8789dab6768acf480273f65b"
         ),
     ),
-    downloads=(
-        Download(
-            "cifar-10-binary.tar.gz",
-            170_052_171,
-            _sha256("c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd"),
-        ),
-    ),
-    mirrors=("https://www.cs.toronto.edu/~kriz/",),
     refused=("cifar-10-python.tar.gz", "cifar-10-batches-py"),
 )
 
@@ -313,32 +321,17 @@ _CIFAR100_CLASSES = """
     wardrobe whale willow_tree wolf woman worm
 """
 
-CIFAR100 = CifarSource(
-    name="cifar100",
+CIFAR100 = _cifar_source(
+    100,
+    size=168_513_733,
+    digest="58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec",
     class_names=tuple(_CIFAR100_CLASSES.split()),
-    folders=("cifar100", "cifar-100", "CIFAR100", "CIFAR-100"),
-    archives=("cifar-100-binary.tar.gz", "cifar-100-binary.tar"),
     member_folder="cifar-100-binary",
     n_label_bytes=2,  # coarse, then fine
-    side=32,
     train=(
-        DataFile(
-            "train.bin", (50_000, 3074), _sha256("f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29")
-        ),
+        _data_file("train.bin", (50_000, 3074), "f31298fc616915fa142368359df1c4ca2ae984d6915ca468b998a5ec6aeebf29"),
     ),
-    test=(
-        DataFile(
-            "test.bin", (10_000, 3074), _sha256("d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a")
-        ),
-    ),
-    downloads=(
-        Download(
-            "cifar-100-binary.tar.gz",
-            168_513_733,
-            _sha256("58a81ae192c23a4be8b1804d68e518ed807d710a4eb253b1f2a199162a40d8ec"),
-        ),
-    ),
-    mirrors=("https://www.cs.toronto.edu/~kriz/",),
+    test=(_data_file("test.bin", (10_000, 3074), "d8b1e6b7b3bee4020055f0699b111f60b1af1e262aeb93a0b659061746f8224a"),),
     refused=("cifar-100-python.tar.gz", "cifar-100-python"),
 )
 

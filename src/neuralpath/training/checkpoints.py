@@ -216,11 +216,11 @@ class CheckpointFolder:
         changed = differences(values["versions"], versions())
         if changed:  # other versions may print the same model in another way
             stored.pop("model"), current.pop("model")
-        found = differences(stored, current)
-        if found:
+        different = differences(stored, current)
+        if different:
             raise CheckpointError(
-                f"{self._folder} has the checkpoints of another run: {'; '.join(found)}. Give each run its own folder, "
-                "or use the settings of the first run."
+                f"{self._folder} has the checkpoints of another run: {'; '.join(different)}. Give each run its own "
+                "folder, or use the settings of the first run."
             )
         if changed:
             warnings.warn(
@@ -259,10 +259,10 @@ def _describe_data(data: Data | None) -> Any:
 def differences(stored: Any, current: Any, path: str = "") -> list[str]:
     """The differences between two JSON values, in words; of two lists the first one only."""
     if isinstance(stored, Mapping) and isinstance(current, Mapping):
-        found = []
+        parts = []
         for key in dict.fromkeys((*stored, *current)):
-            found += differences(stored.get(key), current.get(key), f"{path}.{key}" if path else key)
-        return found
+            parts += differences(stored.get(key), current.get(key), f"{path}.{key}" if path else key)
+        return parts
     if isinstance(stored, list) and isinstance(current, list) and stored != current:
         index = next(i for i in range(len(stored) + 1) if stored[i : i + 1] != current[i : i + 1])
         left, right = (entries[index] if index < len(entries) else None for entries in (stored, current))

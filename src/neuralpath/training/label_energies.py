@@ -40,11 +40,16 @@ class LabelEnergies:
 
 
 def label_energies(
-    learned: GatedNetwork, random: GatedNetwork, data: Split, seed: int, progress: bool | None = None
+    learned: GatedNetwork,
+    random: GatedNetwork,
+    data: Split,
+    seed: int,
+    progress: bool | None = None,
+    affordable_cost: int = AFFORDABLE_COST,
 ) -> LabelEnergies:
     """The label energies of two networks on the same random examples, equally many of each class."""
     try:
-        n_per_class = energy_examples_per_class(learned, data)
+        n_per_class = energy_examples_per_class(learned, data, affordable_cost)
         generator = torch.Generator().manual_seed(derive_seed(seed, "label energy"))
         subset = balanced_subset(data, n_per_class, generator)
         of_learned, of_random = (gates_energy(network, subset, progress=progress) for network in (learned, random))
@@ -53,7 +58,7 @@ def label_energies(
         return LabelEnergies(reason=str(error))
 
 
-def energy_examples_per_class(network: GatedNetwork, data: Split) -> int:
+def energy_examples_per_class(network: GatedNetwork, data: Split, affordable_cost: int = AFFORDABLE_COST) -> int:
     """Number of examples of each class for the label energy: 300 in all, or fewer for large images.
 
     It depends on the graph of the network and the data only, not on the machine.
@@ -69,7 +74,7 @@ def energy_examples_per_class(network: GatedNetwork, data: Split) -> int:
             f"one pair of examples has about {cost:.1e} pairs of positions, so even one example of each of the "
             f"{n_classes} classes would take too long."
         )
-    affordable = (math.isqrt(1 + 8 * int(AFFORDABLE_COST / cost)) - 1) // 2
+    affordable = (math.isqrt(1 + 8 * int(affordable_cost / cost)) - 1) // 2
     return max(1, min(fewest, min(ENERGY_EXAMPLES, affordable) // n_classes))
 
 

@@ -5,17 +5,16 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 import torch
-from rich.console import Console
-from rich.progress import BarColumn, Progress, ProgressColumn, Task as BarTask, TextColumn, TimeRemainingColumn
-from rich.text import Text
 from torch import nn
 
 from neuralpath._checks import describe
 from neuralpath._configs import to_json
+from neuralpath._progress import Step, progress_bar
 from neuralpath.training.batches import Augment, derive_seed
 from neuralpath.training.checkpoints import CheckpointFolder, TrainingState, describe_run
 from neuralpath.training.config import SGD, Adam, OptimizerConfig, TrainingConfig
@@ -33,9 +32,6 @@ from neuralpath.training.metrics import (
     evaluate,
 )
 from neuralpath.training.task import Data, Sources, Task, check_task, make_sources
-
-REDRAW_SECONDS = 0.2
-"""Time between two drawings of the progress bar. Rich's own thread for drawing would slow the steps down."""
 
 
 def train(
@@ -77,7 +73,7 @@ def train(
         identity: More JSON values that must be equal when a run is resumed, such as how the model was made.
         hooks: Functions that are called before training and after each epoch, with the model in evaluation mode. Their
             draws from torch's generators do not change the run. A resumed run may call them again for the same epoch.
-        progress: Whether to show a progress bar; None: on a terminal.
+        progress: Whether to show a progress bar; None: on a terminal, if the run is long.
 
     Returns:
         The metrics of each epoch.
@@ -153,15 +149,15 @@ class _Run:
     def complete(self, hooks: Sequence[Hook], checkpoint_every: int, progress: bool | None) -> None:
         """Train to the end."""
         state, config = self._state, self._config
-        bar = _TrainingBar(config.epochs * self._n_batches, state.step, config.epochs, progress)
-        with self._interrupts_reported(), bar.shown():
+        n_steps = (config.epochs - state.epoch) * self._n_batches
+        with self._interrupts_reported(), progress_bar(n_steps, "training", progress) as report:
             if state.epoch == 0:
                 self._call(hooks, None)
             while not _is_finished(state, config):
                 start = time.perf_counter()
-                train = self._train_epoch(bar)
+                train = self._train_epoch(report)
                 metrics = self._finish_epoch(train, start)
-                bar.epoch(metrics)
+                report(0, _label(metrics, config.epochs))
                 self._call(hooks, metrics)
                 if state.epoch % checkpoint_every == 0 or _is_finished(state, config):
                     self._checkpoints.save(state)
@@ -181,7 +177,7 @@ class _Run:
     def _interruption(self) -> str:
         return f"training was interrupted after step {self._state.step}; {self._checkpoints}."
 
-    def _train_epoch(self, bar: "_TrainingBar") -> Measurement:
+    def _train_epoch(self, report: Step) -> Measurement:
         """Do the steps of one epoch; the mean loss and accuracy of their forward passes."""
         state, model, objective, forward = self._state, self._task.model, self._task.objective, self._task.forward
         optimizer, sums, first_step = state.optimizer, MetricSums(objective), state.step
@@ -202,7 +198,7 @@ class _Run:
                 loss.backward()
                 optimizer.step()
                 state.step += 1
-                bar.step()
+                report(1)
             train = sums.mean()
         except NonFiniteLoss as error:
             raise self._diverged(f"the training loss became {error.value}", first_step + error.batch) from None
@@ -256,87 +252,22 @@ class _Run:
         )
 
 
+def _label(metrics: EpochMetrics, n_epochs: int) -> str:
+    """The text before the progress bar."""
+    test = "" if metrics.test is None else f", test {metrics.test.accuracy:.2%}"
+    return f"epoch {metrics.epoch}/{n_epochs}, accuracy: train {metrics.train.accuracy:.2%}{test}"
+
+
 def _make_optimizer(config: OptimizerConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
     """Torch's optimizer in the form that is fastest for many small tensors.
 
     Adam and SGD update all tensors in one fused call. Torch has no such call for RMSprop, where ``foreach`` needs the
     fewest calls.
     """
+    settings = asdict(config)
     if isinstance(config, Adam):
-        return torch.optim.Adam(
-            parameters,
-            lr=config.lr,
-            betas=config.betas,
-            eps=config.eps,
-            weight_decay=config.weight_decay,
-            decoupled_weight_decay=config.decoupled,
-            fused=True,
-        )
+        decoupled = settings.pop("decoupled")
+        return torch.optim.Adam(parameters, **settings, decoupled_weight_decay=decoupled, fused=True)
     if isinstance(config, SGD):
-        return torch.optim.SGD(
-            parameters,
-            lr=config.lr,
-            momentum=config.momentum,
-            nesterov=config.nesterov,
-            weight_decay=config.weight_decay,
-            fused=True,
-        )
-    return torch.optim.RMSprop(
-        parameters,
-        lr=config.lr,
-        alpha=config.alpha,
-        eps=config.eps,
-        momentum=config.momentum,
-        weight_decay=config.weight_decay,
-        foreach=True,
-    )
-
-
-class _StepsPerSecond(ProgressColumn):
-    def render(self, task: BarTask) -> Text:
-        """The speed as text."""
-        speed = task.finished_speed or task.speed
-        return Text("" if speed is None else f"{speed:,.0f} steps/s", style="progress.data.speed")
-
-
-class _TrainingBar:
-    """A bar on the error stream: epoch, speed, remaining time and the last accuracies."""
-
-    def __init__(self, n_steps: int, done: int, n_epochs: int, show: bool | None) -> None:
-        self._show = sys.stderr.isatty() if show is None else show
-        self._n_epochs = n_epochs
-        self._done = done
-        self._drawn = 0.0
-        columns = TextColumn("{task.description}"), BarColumn(), _StepsPerSecond(), TimeRemainingColumn()
-        accuracies = TextColumn("{task.fields[accuracies]}")
-        self._bar = Progress(*columns, accuracies, console=Console(stderr=True), transient=True, auto_refresh=False)
-        self._task = self._bar.add_task("training", total=n_steps, completed=done, accuracies="")
-
-    @contextmanager
-    def shown(self) -> Iterator[None]:
-        """Show the bar, unless it is switched off."""
-        if not self._show:
-            yield
-            return
-        with self._bar:
-            yield
-
-    def step(self) -> None:
-        """Count a step."""
-        self._done += 1
-        if self._show and (now := time.perf_counter()) - self._drawn > REDRAW_SECONDS:
-            self._drawn = now
-            self._bar.update(self._task, completed=self._done, refresh=True)
-
-    def epoch(self, metrics: EpochMetrics) -> None:
-        """Show the metrics of an epoch."""
-        if not self._show:
-            return
-        test = "" if metrics.test is None else f", test {metrics.test.accuracy:.2%}"
-        self._bar.update(
-            self._task,
-            description=f"epoch {metrics.epoch}/{self._n_epochs}",
-            completed=self._done,
-            accuracies=f"train {metrics.train.accuracy:.2%}{test}",
-            refresh=True,
-        )
+        return torch.optim.SGD(parameters, **settings, fused=True)
+    return torch.optim.RMSprop(parameters, **settings, foreach=True)

@@ -76,8 +76,8 @@ def check_task(model: nn.Module, train: Data, test: Data | None, config: Trainin
     if not any(parameter.requires_grad for parameter in parameters):
         raise ValueError("`model` has no parameter that requires a gradient: there is nothing to train.")
     device, dtype = parameters[0].device, parameters[0].dtype
-    given = {"train": train} if test is None else {"train": train, "test": test}
-    data = {part: _check_data(f"{part}_data", value, device, dtype) for part, value in given.items()}
+    parts = {"train": train} if test is None else {"train": train, "test": test}
+    data = {part: _check_data(f"{part}_data", value, device, dtype) for part, value in parts.items()}
     first = {part: _first_pair(value) for part, value in data.items()}
     images, labels = first["train"]
     objective = objective_for(config, labels)
