@@ -9,7 +9,8 @@ from hypothesis import given, settings, strategies as st
 from torch import nn
 
 import neuralpath as npath
-from neuralpath._loops.positions import PAGE, block_step, n_short_words, pack_positions
+from neuralpath._loops.image_loops import PAGE, block_step
+from neuralpath._loops.packed import n_short_words, pack_positions
 from neuralpath.graph.forward import Gates
 from neuralpath.graph.geometry import Window
 

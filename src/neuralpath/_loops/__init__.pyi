@@ -1,9 +1,16 @@
 # isort: split
 # Used by other folders of the package; not public.
-from .compiled import n_threads as n_threads
+from .compiled import (
+    in_threads as in_threads,
+    n_threads as n_threads,
+    one_thread as one_thread,
+    side_by_side as side_by_side,
+    use_bits as use_bits,
+)
 from .dense import PackedLayers as PackedLayers, multiply_by_overlaps as multiply_by_overlaps, overlaps as overlaps
 from .image_loops import (
     WindowSteps as WindowSteps,
+    block_step as block_step,
     image_chains as image_chains,
     total_sums as total_sums,
     window_sums as window_sums,
@@ -18,14 +25,15 @@ from .limit_loops import (
     run_tiles_in_place as run_tiles_in_place,
     squared_lengths as squared_lengths,
 )
-from .packed import WORD as WORD, Words as Words, n_words as n_words, pack as pack, use_bits as use_bits
-from .positions import (
+from .packed import (
+    WORD as WORD,
+    Words as Words,
     arrange_positions as arrange_positions,
-    block_step as block_step,
     n_short_words as n_short_words,
+    n_words as n_words,
+    pack as pack,
     pack_positions as pack_positions,
 )
-from .threads import in_threads as in_threads, one_thread as one_thread, side_by_side as side_by_side
 from .winograd_loops import (
     POINTS as POINTS,
     STEP as STEP,

@@ -1,4 +1,16 @@
-"""Overlaps of packed gate vectors: for each pair of rows, how many gates both have open."""
+"""Overlaps of packed gate vectors: for each pair of examples, how many gates both have open.
+
+The gates of all layers of one example are one row of words. Columns are copied into tiles that fit into the cache,
+transposed, so that the loop over columns reads one run of memory and the compiler vectorizes it:
+
+    rows     (example, word)          | words of layer 1 | words of layer 2 | ...    one row per example
+    tiles    (tile, word, column)       word 0 of columns 0 ... size-1
+                                        word 1 of columns 0 ... size-1
+                                        ...                                          one run of memory per tile
+
+A row multiplies a vector `product`, one entry for each column of a tile, by the overlaps of layer 1, layer 2, and so
+on; then the tile's part of the output row is multiplied by `product`. One thread computes ROWS rows for all tiles.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,11 +23,11 @@ from jaxtyping import Bool, Float
 from numba import prange
 from torch import Tensor
 
-from neuralpath._loops.compiled import compiled
-from neuralpath._loops.packed import Words, pack, use_bits
-from neuralpath._loops.popcount import popcount
+from neuralpath._loops.compiled import compiled, use_bits
+from neuralpath._loops.instructions import popcount
+from neuralpath._loops.packed import Words, pack
 
-ROWS = 64  # rows of a tile: a thread's share of work between two looks at the queue
+ROWS = 64  # rows of a task: one thread computes them before it takes the next task
 TILE_BYTES = 160 * 1024  # words of a tile of columns, to stay in a core's second-level cache
 MAX_COLUMNS = 512
 
@@ -62,7 +74,7 @@ def _times_overlap_products(words: tuple[int, ...]) -> Callable[..., None]:
 
 
 def _equal_layers(loop: Callable[..., None], words: tuple[int, ...]) -> Callable[..., None]:
-    """Layers of one width share a loop, whatever their number."""
+    """Layers of one width share a loop."""
     n_layers, width = len(words), words[0]
 
     @compiled()
@@ -75,7 +87,7 @@ def _equal_layers(loop: Callable[..., None], words: tuple[int, ...]) -> Callable
 
 
 def _unrolled(loops: tuple[Callable[..., None], ...], words: tuple[int, ...]) -> Callable[..., None]:
-    """Layers of different widths, chained one by one: each has a loop of its own."""
+    """Layers of different widths: each has its own loop, and calls the chain of the layers before it."""
     loop, stop, layer = loops[-1], sum(words), len(loops) - 1
     start = stop - words[-1]
     if len(loops) == 1:
@@ -97,7 +109,7 @@ def _unrolled(loops: tuple[Callable[..., None], ...], words: tuple[int, ...]) ->
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PackedLayers:
-    """The hard gates of several dense layers for a batch, packed row by row; columns are given in tiles."""
+    """The hard gates of several dense layers for a batch, packed as drawn above."""
 
     rows: Words
     words: tuple[int, ...]  # of each layer
@@ -139,10 +151,10 @@ def multiply_by_overlaps(
 ) -> None:
     """Multiply each entry in place by the product over layers of scale times overlap.
 
-    With ``skip_below`` set, whole tiles left of the diagonal (column + skip_below < row) may be left alone.
+    With ``skip_below``, whole tiles left of the diagonal (column + skip_below < row) may be skipped.
     """
     kernel = _times_overlap_products(rows.words)
-    # A start far to the left of every column skips nothing.
+    # A diagonal far to the left of every column skips nothing.
     skip = -(2**62) if skip_below is None else skip_below
     kernel(out.numpy(), rows.rows[row_start : row_start + out.shape[0]], tiles, np.asarray(scales, np.float64), skip)
 

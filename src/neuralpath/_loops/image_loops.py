@@ -1,18 +1,38 @@
 """Compiled loops over pairs of images: overlaps of gates between positions, window sums, and chains of both.
 
-A window moves both positions of a pair together, so that y' - y, the lag, stays what it is (with a stride, it is
-divided). Pair values of one lag meet those of no other, from the image to the sum at the end: a chain of
-convolutions is done lag by lag, and what it needs at a time stays in the processor's cache. One pair of images is one
-task of one thread.
+A window moves both positions of a pair together, so it keeps the lag y' - y (with a stride, it divides it). Pair values
+of one lag meet no others, from the pixels to the sum at the end: a chain of convolutions runs lag by lag, and its
+values stay in the cache. One pair of images is one task of one thread.
 
-Values of a pair of rows, all x, x', are a block. The masks of the channels are (y, word, x) where they are bits,
-packed into unsigned 32-bit words; (y, channel, x) where they are numbers; and of bytes, without elements, where the
-pair values are summed over channels already. Each of the three is compiled apart. Without ``has_pair`` the pair values
-are one number, the shift. Arrays have one axis inside the loops, and places in it are counted by hand: views would cost
-more than the work on a row.
+Values of one pair of rows (y, y'), all x and x', are a *block*. A lag is a list of blocks:
+
+    lag 1:  (y, y') = (0, 1)  (1, 2)  (2, 3) ...       a block has `side` x `side` entries:
+
+                                                                 x' ->
+    The margin of zeros is the padding of the next              +-----------+
+    convolution. A window moves x and x' together,           x  | 0 0 0 0 0 |
+    along the diagonal: its tap t reads the same             |  | 0 v v v 0 |     v: value of the pair of
+    block t * (side + 1) entries later. So a window          v  | 0 v v v 0 |        positions (y, x), (y', x')
+    sum adds shifted copies of one run of memory.               | 0 v v v 0 |
+                                                                | 0 0 0 0 0 |
+                                                                +-----------+
+
+A convolution needs the blocks of the rows that one window sees. They are in a ring, `block` entries apart
+(`ring` = (size - 1) * dilation + 1):
+
+    blocks:  | row y % ring = 0 | ... | y % ring = ring - 1 | sum over the window's rows | output |
+
+The memory of one thread (`buffers[thread]`): the values of a lag before and after a layer, then every layer's blocks:
+
+    | values: half | result: half | blocks of layer 0 | blocks of layer 1 | ... |
+
+The masks of the channels come in three types, each compiled separately. Bits, packed into unsigned 32-bit words:
+(y, word, x). Numbers: (y, channel, x). Bytes, an empty array: the pair values are already summed over channels.
+Without ``has_pair`` the pair values are one number, the shift. Inside the loops arrays have one axis, and indices are
+computed by hand: views would cost more than the work on a row.
 
 ``steps`` has the numbers of a convolution, those of `WindowSteps`; a row of ``layers`` has two more: where the gates
-behind the convolution start, and how many words they have.
+after the convolution start, and how many words they have.
 
 All loops, and the order of the numbers that they read, are in this one file, because numba's cache on disk notices
 changes of the caller's file only.
@@ -20,22 +40,24 @@ changes of the caller's file only.
 
 import inspect
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import get_thread_id, prange, types  # type: ignore[attr-defined]
 from numba.extending import overload
 
-from neuralpath._loops.blocks import LANES, ROWS, mix_block, weigh_block
 from neuralpath._loops.compiled import compiled
-from neuralpath._loops.popcount import popcount
+from neuralpath._loops.instructions import LANES, ROWS, mix_block, popcount, weigh_block
 
 SHORT_WORD = 32
-"""Bits of a word: counts have as many bits as values, so that a register holds as many of the one as of the other."""
+"""Bits of a word: counts have as many bits as float32 values, so a register holds as many counts as values."""
+
+PAGE = 4096
+"""Bytes. A processor confuses addresses that are nearly a multiple of this apart, and delays one of two accesses."""
 
 
 class WindowSteps(NamedTuple):
-    """The numbers of a convolution as the compiled loops want them, all in one array."""
+    """The numbers of a convolution as the compiled loops read them, all in one array."""
 
     height: int
     size: int
@@ -54,7 +76,7 @@ class WindowSteps(NamedTuple):
 
     @property
     def n_blocks(self) -> int:
-        """Blocks that are needed at a time: of the rows of a window, their sum, and one to be written."""
+        """Blocks of one layer: the rows of a window, their sum, and the output."""
         return (self.size - 1) * self.dilation + 3
 
 
@@ -66,27 +88,31 @@ START, WORDS = len(WindowSteps._fields), len(WindowSteps._fields) + 1
 BITS = float(SHORT_WORD)
 
 MEASURE_AFTER = 48.0
-"""Bits by which values may be smaller than they are bounded by before their size is measured again: float32 has 126."""
+"""Bits by which values may fall below their bound before their size is measured again: float32 has 126."""
 
 SHIFT_MOST = 100
-"""Largest power of two by which products of pixels are scaled; more, and the factor itself would pass float32."""
+"""Largest power of two that scales products of pixels; a larger factor would itself exceed float32."""
 
 
-def _weigh(
-    block: Any, to: Any, side: Any, source: Any, at: Any, pitch: Any, has_pair: Any, masks1: Any, start1: Any,
-    masks2: Any, start2: Any, n_masks: Any, width: Any, factor: Any, shift: Any,
-) -> Any:  # fmt: skip
+def block_step(side: int, itemsize: int) -> int:
+    """Entries from the start of one block to the start of the next, for values of ``itemsize`` bytes."""
+    step = -(-side * side // LANES) * LANES
+    while step * itemsize % PAGE < PAGE // 16:
+        step += LANES
+    return step
+
+
+def _weigh(block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift):
     """``(pair * factor + shift) * sum over channels of mask * mask'`` for all x, x' of two rows.
 
-    Row x of the block begins at ``to + x * side``, that of the pair values at ``at + x * pitch``; the masks of the rows
-    begin at ``start1`` and ``start2``.
+    Row x of the block starts at ``to + x * side``, row x of the pair values at ``at + x * pitch``; the masks of the
+    two rows start at ``start1`` and ``start2``. Compiled code gets one of the three functions below.
     """
 
 
 def _weigh_none(
-    block: Any, to: Any, side: Any, source: Any, at: Any, pitch: Any, has_pair: Any, masks1: Any, start1: Any,
-    masks2: Any, start2: Any, n_masks: Any, width: Any, factor: Any, shift: Any,
-) -> Any:  # fmt: skip
+    block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
+):
     for x in range(width):
         target = block[to + x * side : to + x * side + width]
         values = source[at + x * pitch : at + x * pitch + width]
@@ -95,24 +121,21 @@ def _weigh_none(
 
 
 def _weigh_numbers(
-    block: Any, to: Any, side: Any, source: Any, at: Any, pitch: Any, has_pair: Any, masks1: Any, start1: Any,
-    masks2: Any, start2: Any, n_masks: Any, width: Any, factor: Any, shift: Any,
-) -> Any:  # fmt: skip
+    block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
+):
     if n_masks == 3 and width >= LANES and not has_pair:  # colors
         for k in range(0, width, LANES):
             b = start2 + min(k, width - LANES)
             for x in range(0, width, ROWS):
                 first = min(x, width - ROWS)
-                a = start1 + first
-                mix_block(
-                    block, to + first * side + b - start2, side,
-                    masks1, (a, a + width, a + 2 * width), masks2, (b, b + width, b + 2 * width), shift,
-                )  # fmt: skip
+                a, target = start1 + first, to + first * side + b - start2
+                starts1, starts2 = (a, a + width, a + 2 * width), (b, b + width, b + 2 * width)
+                mix_block(block, target, side, masks1, starts1, masks2, starts2, shift)
         return
     for x in range(width):
         target = block[to + x * side : to + x * side + width]
         for channel in range(n_masks):
-            # Without pair values the shift is a factor of one mask.
+            # Without pair values the shift is a factor of the first mask.
             mask = masks1[start1 + channel * width + x]
             mask = mask if has_pair else mask * shift
             row = masks2[start2 + channel * width : start2 + (channel + 1) * width]
@@ -129,41 +152,36 @@ def _weigh_numbers(
 
 
 def _weigh_bits(
-    block: Any, to: Any, side: Any, source: Any, at: Any, pitch: Any, has_pair: Any, masks1: Any, start1: Any,
-    masks2: Any, start2: Any, n_masks: Any, width: Any, factor: Any, shift: Any,
-) -> Any:  # fmt: skip
+    block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
+):
     if not has_pair or width < LANES or n_masks not in (1, 2, 4):
         _weigh_any_bits(
             block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
         )
         return
-    # Where the width is no multiple, the last blocks begin earlier: what is done twice is the same.
+    # If the width is no multiple of LANES, the last tiles overlap the ones before: both write the same values.
     for k in range(0, width, LANES):
         b = start2 + min(k, width - LANES)
         for x in range(0, width, ROWS):
             first = min(x, width - ROWS)
             a = start1 + first
-            here, there = to + first * side + b - start2, at + first * pitch + b - start2
+            target, origin = to + first * side + b - start2, at + first * pitch + b - start2
+            # Tuples of one, two or four words: their length is part of the type, so each has its own instructions.
             if n_masks == 1:
-                weigh_block(block, here, side, source, there, pitch, masks1, (a,), masks2, (b,), factor, shift)
+                weigh_block(block, target, side, source, origin, pitch, masks1, (a,), masks2, (b,), factor, shift)
             elif n_masks == 2:
-                weigh_block(
-                    block, here, side, source, there, pitch,
-                    masks1, (a, a + width), masks2, (b, b + width), factor, shift,
-                )  # fmt: skip
+                a2, b2 = (a, a + width), (b, b + width)
+                weigh_block(block, target, side, source, origin, pitch, masks1, a2, masks2, b2, factor, shift)
             else:
-                weigh_block(
-                    block, here, side, source, there, pitch,
-                    masks1, (a, a + width, a + 2 * width, a + 3 * width),
-                    masks2, (b, b + width, b + 2 * width, b + 3 * width), factor, shift,
-                )  # fmt: skip
+                a4 = (a, a + width, a + 2 * width, a + 3 * width)
+                b4 = (b, b + width, b + 2 * width, b + 3 * width)
+                weigh_block(block, target, side, source, origin, pitch, masks1, a4, masks2, b4, factor, shift)
 
 
 @compiled()
 def _weigh_any_bits(
-    block: Any, to: int, side: int, source: Any, at: int, pitch: int, has_pair: bool, masks1: Any, start1: int,
-    masks2: Any, start2: int, n_masks: int, width: int, factor: Any, shift: Any,
-) -> None:  # fmt: skip
+    block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
+):
     counts = np.empty(width, np.uint32)
     for x in range(width):
         counts[:] = 0
@@ -182,26 +200,25 @@ def _weigh_any_bits(
                 target[x2] = shift * _as_real(counts[x2], factor)
 
 
-def _as_real(count: Any, like: Any) -> Any:
-    """A count in the dtype of the values: mixed with wider numbers, loops over float32 would run in float64."""
+def _as_real(count, like):
+    """A count in the dtype of the values: a wider number would make loops over float32 run in float64."""
 
 
-def _as_real_by_type(count: Any, like: Any) -> Any:
+def _as_real_by_type(count, like):
     return inspect.unwrap(_as_float32 if like == types.float32 else _as_float64)
 
 
-def _as_float32(count: Any, like: Any) -> Any:
+def _as_float32(count, like):
     return np.float32(np.int32(count))
 
 
-def _as_float64(count: Any, like: Any) -> Any:
+def _as_float64(count, like):
     return np.float64(np.int32(count))
 
 
 def _weigh_by_type(
-    block: Any, to: Any, side: Any, source: Any, at: Any, pitch: Any, has_pair: Any, masks1: Any, start1: Any,
-    masks2: Any, start2: Any, n_masks: Any, width: Any, factor: Any, shift: Any,
-) -> Any:  # fmt: skip
+    block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
+):
     if masks1.dtype == types.uint32:
         return inspect.unwrap(_weigh_bits)
     return inspect.unwrap(_weigh_none if masks1.dtype == types.uint8 else _weigh_numbers)
@@ -213,30 +230,23 @@ overload(_as_real)(inspect.unwrap(_as_real_by_type))
 
 
 @compiled()
-def _total_of_diagonal(
-    source: Any, at: int, step: int, pitch: int, has_pair: bool, masks1: Any, masks2: Any, n_masks: int, height: int,
-    width: int, factor: Any, shift: Any, lag: int,
-) -> float:  # fmt: skip
-    """The sum over all pairs of positions of one lag; rows of the pair values begin at ``at + y * step``."""
+def _total_of_diagonal(source, at, step, pitch, has_pair, masks1, masks2, n_masks, height, width, factor, shift, lag):
+    """The sum over all pairs of positions of one lag; row y of the pair values starts at ``at + y * step``."""
     block, sums = np.empty(width * width, source.dtype), np.zeros(width * width, source.dtype)
     for y in range(max(0, -lag), min(height, height - lag)):
-        _weigh(
-            block, 0, width, source, at + y * step, pitch, has_pair, masks1, y * n_masks * width,
-            masks2, (y + lag) * n_masks * width, n_masks, width, factor, shift,
-        )  # fmt: skip
+        at1, at2, row = y * n_masks * width, (y + lag) * n_masks * width, at + y * step
+        _weigh(block, 0, width, source, row, pitch, has_pair, masks1, at1, masks2, at2, n_masks, width, factor, shift)
         for i in range(width * width):
             sums[i] += block[i]
     return sums.astype(np.float64).sum()
 
 
 @compiled()
-def _slide(
-    out: Any, to: int, pitch: int, block: Any, at: int, side: int, n_out: int, size: int, stride: int, dilation: int
-) -> None:
-    """Sum a block, with its margin, over the places of a window that moves x and x' together.
+def _slide(out, to, pitch, block, at, side, n_out, size, stride, dilation):
+    """Sum a block, with its margin, over the taps of a window that moves x and x' together.
 
-    With stride 1 a place is one shift of the block along its diagonal, and ``pitch`` must be ``side``: what is between
-    the ``n_out`` entries of the rows is then meaningless.
+    With stride 1 a tap is one shift of the whole block along its diagonal, and ``pitch`` must be ``side``. The shift
+    also moves entries across the ends of rows, so the output between the ``n_out`` entries of the rows is meaningless.
     """
     if stride == 1:
         length, step = (n_out - 1) * side + n_out, dilation * (side + 1)
@@ -247,8 +257,8 @@ def _slide(
                 target[i] = source[i] + second[i] + third[i]
             return
         target[:] = source
-        for place in range(1, size):
-            moved = block[at + place * step : at + place * step + length]
+        for tap in range(1, size):
+            moved = block[at + tap * step : at + tap * step + length]
             for i in range(length):
                 target[i] += moved[i]
         return
@@ -256,74 +266,105 @@ def _slide(
         for x2 in range(n_out):
             begin = at + x * stride * side + x2 * stride
             total = block[begin]
-            for place in range(1, size):
-                total += block[begin + place * dilation * (side + 1)]
+            for tap in range(1, size):
+                total += block[begin + tap * dilation * (side + 1)]
             out[to + x * pitch + x2] = total
 
 
 @compiled()
-def _add_rows(total: Any, room: Any, first: int, size: int, step: int, ring: int, low: int, high: int, n: int) -> None:
+def _add_rows(total, blocks, first, size, step, ring, low, high, n):
     """The sum of the blocks of the rows that a window sees: ``first``, ``first + step``, and so on, within bounds.
 
-    A row's block lies in ``room`` at its number modulo ``ring``; ``n`` is the length of a block there.
+    The block of row y starts at ``y % ring * n`` in ``blocks``.
     """
     length = total.shape[0]
     if size == 3 and low <= first and first + ring <= high:  # the common window, in one pass
         y = first % ring * n, (first + step) % ring * n, (first + 2 * step) % ring * n
-        one, two, three = room[y[0] : y[0] + length], room[y[1] : y[1] + length], room[y[2] : y[2] + length]
+        above, middle, below = blocks[y[0] : y[0] + length], blocks[y[1] : y[1] + length], blocks[y[2] : y[2] + length]
         for i in range(length):
-            total[i] = one[i] + two[i] + three[i]
+            total[i] = above[i] + middle[i] + below[i]
         return
-    fresh = True
-    for place in range(size):
-        y_place = first + place * step
-        if not low <= y_place < high:
+    empty = True
+    for tap in range(size):
+        row = first + tap * step
+        if not low <= row < high:
             continue
-        begin = y_place % ring * n
-        block = room[begin : begin + length]
-        if fresh:
+        begin = row % ring * n
+        block = blocks[begin : begin + length]
+        if empty:
             total[:] = block
         else:
             for i in range(length):
                 total[i] += block[i]
-        fresh = False
-    if fresh:
+        empty = False
+    if empty:
         total[:] = 0
 
 
 @compiled()
-def _n_blocks(steps: Any) -> int:
+def _n_blocks(steps):
     """As `WindowSteps.n_blocks`."""
     return (steps[SIZE] - 1) * steps[DILATION] + 3
 
 
 @compiled()
 def _convolve_diagonal(
-    out: Any, out_at: int, out_step: int, out_pitch: int, add: bool, source: Any, at: int, step: int, pitch: int,
-    has_pair: bool, masks1: Any, masks2: Any, n_masks: int, factor: Any, shift: Any, steps: Any, lag: int, room: Any,
-) -> None:  # fmt: skip
+    out,
+    out_at,
+    out_step,
+    out_pitch,
+    add,
+    source,
+    at,
+    step,
+    pitch,
+    has_pair,
+    masks1,
+    masks2,
+    n_masks,
+    factor,
+    shift,
+    steps,
+    lag,
+    blocks,
+):
     """One convolution for the rows (y, y + lag) of its output: weigh, sum over the window, write.
 
-    The rows begin at ``out_at + y * out_step``, those of the pair values at ``at + y * step``. ``room`` holds the
-    blocks of the last rows, whose margins must be 0, their sum, and a block that is to be written.
+    Row y starts at ``out_at + y * out_step``, row y of the pair values at ``at + y * step``. ``blocks`` is the ring
+    drawn above; the margins of its blocks must be 0.
     """
     height, size, stride, dilation, before, width, size_x, stride_x, dilation_x, before_x = steps[:10]
     rows, columns, side, length = steps[N_ROWS], steps[N_COLUMNS], steps[SIDE], steps[BLOCK]
     lag_in = lag * stride
     low, high = max(0, -lag_in), min(height, height - lag_in)
     ring = (size - 1) * dilation + 1
-    total = room[ring * length : ring * length + side * side]
-    window = room[(ring + 1) * length : (ring + 2) * length]
-    ahead = low  # rows before it have been weighed
+    total = blocks[ring * length : ring * length + side * side]
+    window = blocks[(ring + 1) * length : (ring + 2) * length]
+    ahead = low  # the next row to weigh: each row is weighed once, although several windows see it
     for row in range(max(0, -lag), min(rows, rows - lag)):
         top = row * stride - before
         for y in range(max(ahead, top), min(high, top + ring)):
+            to, row_at = y % ring * length + before_x * (side + 1), at + y * step
+            at1, at2 = y * n_masks * width, (y + lag_in) * n_masks * width
             _weigh(
-                room, y % ring * length + before_x * (side + 1), side, source, at + y * step, pitch, has_pair,
-                masks1, y * n_masks * width, masks2, (y + lag_in) * n_masks * width, n_masks, width, factor, shift,
-            )  # fmt: skip
+                blocks,
+                to,
+                side,
+                source,
+                row_at,
+                pitch,
+                has_pair,
+                masks1,
+                at1,
+                masks2,
+                at2,
+                n_masks,
+                width,
+                factor,
+                shift,
+            )
         ahead = max(ahead, min(high, top + ring))
-        _add_rows(total, room, top, size, dilation, ring, low, high, length)
+        _add_rows(total, blocks, top, size, dilation, ring, low, high, length)
         to = out_at + row * out_step
         if not add and (out_pitch == side or stride_x != 1):
             _slide(out, to, out_pitch, total, 0, side, columns, size_x, stride_x, dilation_x)
@@ -339,8 +380,8 @@ def _convolve_diagonal(
                     target[x2] = values[x2]
 
 
-@compiled(fastmath=True)  # the largest of many needs no order
-def _largest(values: Any) -> float:
+@compiled(fastmath=True)  # a maximum does not depend on the order
+def _largest(values):
     largest = abs(values[0])
     for i in range(values.shape[0]):
         size = abs(values[i])
@@ -349,21 +390,19 @@ def _largest(values: Any) -> float:
 
 
 @compiled()
-def _convolve(
-    out: Any, pair: Any, has_pair: bool, masks1: Any, masks2: Any, n_masks: int, factor: Any, shift: Any, steps: Any,
-    add: bool,
-) -> float:  # fmt: skip
+def _convolve(out, pair, has_pair, masks1, masks2, n_masks, factor, shift, steps, add):
     """One convolution for one pair of images, all pair values in memory; returns the size of the result."""
     height, width, rows, columns = steps[HEIGHT], steps[WIDTH], steps[N_ROWS], steps[N_COLUMNS]
     n_in, n_out = width * width, columns * columns
-    room = np.zeros(_n_blocks(steps) * steps[BLOCK], out.dtype)
+    blocks = np.zeros(_n_blocks(steps) * steps[BLOCK], out.dtype)
+    out_step, step = (rows + 1) * n_out, (height + 1) * n_in if has_pair else 0  # from the block (y, y') to the next
     for lag in range(1 - rows, rows):
+        out_at, at = lag * n_out, lag * steps[STRIDE] * n_in if has_pair else 0
         _convolve_diagonal(
-            out, lag * n_out, (rows + 1) * n_out, columns, add,
-            pair, lag * steps[STRIDE] * n_in if has_pair else 0, (height + 1) * n_in if has_pair else 0, width,
-            has_pair, masks1, masks2, n_masks, factor, shift, steps, lag, room,
+            out, out_at, out_step, columns, add, pair, at, step, width,
+            has_pair, masks1, masks2, n_masks, factor, shift, steps, lag, blocks,
         )  # fmt: skip
-    # The size of equal rows stands for all: it only sets an exponent. Where they are all 0, look at the rest.
+    # The size of equal rows is enough: it only sets an exponent. If they are all 0, measure the rest.
     most = 0.0
     for row in range(rows):
         begin = row * (rows + 1) * n_out
@@ -372,16 +411,13 @@ def _convolve(
 
 
 @compiled(parallel=True, cache=True)
-def window_sums(
-    out: Any, pair: Any, has_pair: bool, masks1: Any, masks2: Any, factor: Any, shift: Any, steps: Any, largest: Any,
-    add: bool, skip: int,
-) -> None:  # fmt: skip
+def window_sums(out, pair, has_pair, masks1, masks2, factor, shift, steps, largest, add, skip):
     """The step of a convolution: weigh pair values by overlaps and sum over the window.
 
     ``out`` is (order, batch1, batch2, y, y', x, x'), ``pair`` alike, the masks of both batches (batch, y, word or
     channel, x), ``factor`` (batch1, batch2), ``shift`` (order, batch1, batch2); ``largest`` (order, batch1, batch2)
-    gets the size of the values; ``add`` to what ``out`` holds, or instead of it; pairs with row > column + ``skip`` are
-    left alone.
+    gets the size of the values; ``add`` to the values of ``out``, or overwrite them; pairs with row > column + ``skip``
+    are skipped.
     """
     orders, n1, n2 = out.shape[:3]
     for job in prange(orders * n1 * n2):
@@ -389,16 +425,14 @@ def window_sums(
         if a > b + skip:
             continue
         source = pair[order, a, b] if has_pair else pair[0, 0, 0]
-        largest[order, a, b] = _convolve(
-            out[order, a, b].reshape(-1), source.reshape(-1), has_pair, masks1[a].reshape(-1), masks2[b].reshape(-1),
-            masks1.shape[2], factor[a, b], shift[order, a, b], steps, add,
-        )  # fmt: skip
+        target, values = out[order, a, b].reshape(-1), source.reshape(-1)
+        gates1, gates2 = masks1[a].reshape(-1), masks2[b].reshape(-1)
+        n_masks, scale, constant = masks1.shape[2], factor[a, b], shift[order, a, b]
+        largest[order, a, b] = _convolve(target, values, has_pair, gates1, gates2, n_masks, scale, constant, steps, add)
 
 
 @compiled(parallel=True, cache=True)
-def total_sums(
-    out: Any, pair: Any, has_pair: bool, masks1: Any, masks2: Any, factor: Any, shift: Any, skip: int
-) -> None:
+def total_sums(out, pair, has_pair, masks1, masks2, factor, shift, skip):
     """Global pooling: the sum over all pairs of positions of pair values times overlaps; arguments as above."""
     orders, n1, n2 = out.shape
     height, n_masks, width = masks1.shape[1:]
@@ -410,19 +444,20 @@ def total_sums(
         step = (height + 1) * width * width if has_pair else 0
         total = 0.0
         for lag in range(1 - height, height):
+            at = lag * width * width if has_pair else 0
+            gates1, gates2 = masks1[a].reshape(-1), masks2[b].reshape(-1)
+            scale, constant = factor[a, b], shift[order, a, b]
             total += _total_of_diagonal(
-                source, lag * width * width if has_pair else 0, step, width, has_pair,
-                masks1[a].reshape(-1), masks2[b].reshape(-1), n_masks, height, width,
-                factor[a, b], shift[order, a, b], lag,
-            )  # fmt: skip
+                source, at, step, width, has_pair, gates1, gates2, n_masks, height, width, scale, constant, lag
+            )
         out[order, a, b] += total
 
 
 @compiled()
-def _scale(most: float, exponent: int, gain: float, bias: float) -> Any:
-    """Common exponent of values and bias, and what both are multiplied with to stand there.
+def _scale(most, exponent, gain, bias):
+    """A common exponent of values and bias, and the factor and shift that scale both to it.
 
-    Values are ``gain * 2**exponent`` times what is stored, of which ``most`` is the largest.
+    The true values are ``gain * 2**exponent`` times the stored ones, of which ``most`` is the largest.
     """
     if most == 0:
         return 1, 0.0, bias / 2
@@ -434,8 +469,8 @@ def _scale(most: float, exponent: int, gain: float, bias: float) -> Any:
 
 
 @compiled()
-def _largest_of_rows(values: Any, n_rows: int, side: int, columns: int) -> float:
-    """The largest of blocks that lie one after the other, what is between their rows left out."""
+def _largest_of_rows(values, n_rows, side, columns):
+    """The largest entry of consecutive blocks, without the entries between their rows."""
     most = 0.0
     for row in range(n_rows):
         for x in range(columns):
@@ -445,10 +480,8 @@ def _largest_of_rows(values: Any, n_rows: int, side: int, columns: int) -> float
 
 
 @compiled()
-def _sum_of_equal_positions(
-    values: Any, side: int, masks1: Any, masks2: Any, n_masks: int, height: int, width: int, factor: float, shift: float
-) -> float:
-    """The sum over positions, each with itself, as a dense layer on flattened images needs it."""
+def _sum_of_equal_positions(values, side, masks1, masks2, n_masks, height, width, factor, shift):
+    """The sum over positions, each with itself, for a dense layer on flattened images."""
     total = 0.0
     for y in range(height):
         for x in range(width):
@@ -462,20 +495,20 @@ def _sum_of_equal_positions(
 
 @compiled()
 def _chain_of_diagonal(
-    lag: int, pooled: bool, image1: Any, image2: Any, size: float, n_channels: int, gates1: Any, gates2: Any,
-    layers: Any, gains: Any, biases: Any, buffer: Any, half: int,
-) -> Any:  # fmt: skip
+    lag, pooled, image1, image2, size, n_channels, gates1, gates2, layers, gains, biases, buffer, half
+):
     """A chain of convolutions for one lag of its last rows: the sum at the end, and its exponent.
 
-    Values are scaled by what bounds them, which needs no look at them: each layer multiplies them by at most as many
-    as there are gates in a window. ``size`` bounds the product of two pixels.
+    Values are scaled by a bound, without reading them: each layer multiplies them by at most the number of gates in a
+    window. ``size`` bounds the product of two pixels.
     """
-    here, there, room = buffer[:half], buffer[half : 2 * half], buffer[2 * half :]
+    values, result, blocks = buffer[:half], buffer[half : 2 * half], buffer[2 * half :]
     weights = np.empty(2, buffer.dtype)  # factor and shift in the dtype of the values, which keeps loops narrow
     lags = np.empty(layers.shape[0], np.int64)
     lags[-1] = lag
     for layer in range(layers.shape[0] - 1, 0, -1):
         lags[layer - 1] = lags[layer] * layers[layer, STRIDE]
+    # `doubt`: bits by which the true values may be below `bound`. `used`: entries of the blocks of earlier layers.
     bound, doubt, used = size * n_channels * layers[0, SIZE] * layers[0, SIZE_X], 0.0, 0
     exponent = min(max(math.frexp(bound)[1], -SHIFT_MOST), SHIFT_MOST)
     shift = math.ldexp(1.0, -exponent)
@@ -486,13 +519,14 @@ def _chain_of_diagonal(
         steps = layers[layer]
         side = steps[SIDE]
         first = max(0, -lags[layer])
-        n_room = _n_blocks(steps) * steps[BLOCK]
-        rest = room[used : used + n_room]
-        used += n_room
+        n_own = _n_blocks(steps) * steps[BLOCK]
+        own = blocks[used : used + n_own]
+        used += n_own
+        out_at, area = -first * side * side, side * side  # the first block of the lag is at the start of the buffer
         if layer == 0:
             _convolve_diagonal(
-                there, -first * side * side, side * side, side, False, here, 0, 0, 0, False, image1, image2, n_channels,
-                weights[0], weights[1], steps, lags[layer], rest,
+                result, out_at, area, side, False, values, 0, 0, 0, False, image1, image2, n_channels,
+                weights[0], weights[1], steps, lags[layer], own,
             )  # fmt: skip
         else:
             before = layers[layer - 1]
@@ -501,56 +535,71 @@ def _chain_of_diagonal(
             grows = BITS * before[WORDS] * steps[SIZE] * steps[SIZE_X]
             bound = (factor * bound + shift) * grows
             doubt += math.log2(grows)
+            masks1, masks2 = gates1[before[START] :], gates2[before[START] :]
             _convolve_diagonal(
-                there, -first * side * side, side * side, side, False, here, at, pitch * pitch, pitch, True,
-                gates1[before[START] :], gates2[before[START] :], before[WORDS], weights[0], weights[1], steps,
-                lags[layer], rest,
+                result, out_at, area, side, False, values, at, pitch * pitch, pitch, True, masks1, masks2,
+                before[WORDS], weights[0], weights[1], steps, lags[layer], own,
             )  # fmt: skip
             if doubt > MEASURE_AFTER:
-                bound, doubt = _largest_of_rows(there, steps[N_ROWS] - abs(lags[layer]), side, steps[N_COLUMNS]), 0.0
-        at, pitch = -first * side * side, side
-        here, there = there, here
+                bound, doubt = _largest_of_rows(result, steps[N_ROWS] - abs(lags[layer]), side, steps[N_COLUMNS]), 0.0
+        at, pitch = out_at, side
+        values, result = result, values
     last = layers[-1]
     exponent, factor, shift = _scale(bound, exponent, gains[-1], biases[-1])
     weights[0], weights[1] = factor, shift
     masks1, masks2 = gates1[last[START] :], gates2[last[START] :]
     n_words, height, width = last[WORDS], last[N_ROWS], last[N_COLUMNS]
     if pooled:
+        area = pitch * pitch
         total = _total_of_diagonal(
-            here, at, pitch * pitch, pitch, True, masks1, masks2, n_words, height, width, weights[0], weights[1], lag
-        )  # fmt: skip
+            values, at, area, pitch, True, masks1, masks2, n_words, height, width, weights[0], weights[1], lag
+        )
     else:
-        total = _sum_of_equal_positions(here, pitch, masks1, masks2, n_words, height, width, factor, shift)
+        total = _sum_of_equal_positions(values, pitch, masks1, masks2, n_words, height, width, factor, shift)
     return total, exponent
 
 
 @compiled(parallel=True, cache=True)
 def image_chains(
-    out: Any, exponents: Any, pairs: Any, images1: Any, images2: Any, sizes1: Any, sizes2: Any, gates1: Any,
-    gates2: Any, layers: Any, gains: Any, biases: Any, buffers: Any, half: int, pooled: bool,
-) -> None:  # fmt: skip
+    out,
+    exponents,
+    pairs,
+    images1,
+    images2,
+    sizes1,
+    sizes2,
+    gates1,
+    gates2,
+    layers,
+    gains,
+    biases,
+    buffers,
+    half,
+    pooled,
+):
     """A chain of convolutions, from images to the sum that the first dense layer reads, pair by pair.
 
-    ``out`` and ``exponents`` are (batch1, batch2); ``pairs`` has row and column of each pair that is wanted, so that
+    ``out`` and ``exponents`` are (batch1, batch2); ``pairs`` has row and column of each pair to compute, so that
     threads get equal shares; images are (batch, y, channel, x), their largest entries ``sizes1`` and ``sizes2``; the
     packed gates of all layers (batch, words); ``layers`` has a row for each convolution; ``gains`` and ``biases`` are
-    the variance of each layer's weights and of its bias (0: none); ``buffers`` (thread, twice ``half`` for the values
-    of a lag, then room for each layer's blocks); ``pooled`` tells whether all positions are summed, or each with
-    itself.
+    the variance of each layer's weights and of its bias (0: none); ``buffers`` is (thread, entries), drawn above;
+    ``pooled``: all pairs of positions are summed, or each position with itself.
     """
     for job in prange(pairs.shape[0]):
         a, b = pairs[job, 0], pairs[job, 1]
         buffer = buffers[get_thread_id()]
-        buffer[2 * half :] = 0  # the margins
+        buffer[2 * half :] = 0  # the margins of the blocks, which the loops never write
         most = layers[-1, N_ROWS] if pooled else 1
         total, top = 0.0, np.int64(0)
         for lag in range(1 - most, most):
+            image1, image2, size = images1[a].reshape(-1), images2[b].reshape(-1), sizes1[a] * sizes2[b]
             value, exponent = _chain_of_diagonal(
-                lag, pooled, images1[a].reshape(-1), images2[b].reshape(-1), sizes1[a] * sizes2[b], images1.shape[2],
+                lag, pooled, image1, image2, size, images1.shape[2],
                 gates1[a], gates2[b], layers, gains, biases, buffer, half,
             )  # fmt: skip
             if value == 0:
                 continue
+            # Sums of different lags have exponents of their own: the largest so far is the common one.
             if total == 0 or exponent > top:
                 total, top = math.ldexp(total, top - exponent), exponent
             total += math.ldexp(value, exponent - top)

@@ -1,28 +1,42 @@
-r"""All compiled loops of the fused kernels, in one file: numba's cache looks for changes in a function's file only.
+r"""Compiled loops of the infinite-width kernels: activations, dense layers over tiles of pairs, images by displacement.
 
 **Activations.** The closed form of the ReLU needs an arc cosine and a square root for each pair. With
 :math:`u = |\cos\theta|`, :math:`w = 1 - u` and :math:`\vartheta = \arccos u`, both
 
 .. math:: \vartheta / \sqrt w \qquad\text{and}\qquad (\sin\vartheta - \vartheta\cos\vartheta) / w^{3/2}
 
-are analytic for :math:`w` in [0, 1], the nearest singularity being at 2, so one square root and two short polynomials
-do, which a compiler turns into vector code. Relative error of the polynomials: below 2e-8 in single, 4e-17 in double
-precision, each less than half a unit in the last place; the coefficients are minimax (Remez, 60 digits).
+are analytic for :math:`w` in [0, 1], the nearest singularity being at 2. So one square root and two short polynomials
+suffice, which a compiler turns into vector code. Relative error of the polynomials: below 2e-8 in single, 4e-17 in
+double precision, each less than half a unit in the last place; the coefficients are minimax (Remez, 60 digits).
 
-**Vectors.** A row of a tile of pairs goes through all layers at once.
+**Vectors.** A row of a tile of pairs goes through all layers at once:
 
-**Images.** A convolution moves both positions of a pair alike, so that pairs (i, i') of one displacement i' - i meet
-only each other. Values are therefore kept as one small image for each displacement (dy, dx): entry i stands for the
-pair of i and i' = i + (dy, dx), taken modulo the size of the image. As many layers as keep the size are done on that
-image alone, which stays in the first-level cache: the window sum is a sum of shifted copies, and an activation is a
-pass over one run of memory. With zero padding, pairs whose second position went round the edge are no neighbors of the
-others: sums along an axis stop there, at ``split``. Pooling and other convolutions mix displacements; in front of them,
-all that they need are stored.
+    profile1, profile2  (layer, 2, example)    standard deviation of the pre-activation, and its inverse
+    constants           (layer, 5)             weight variance, bias variance, and the three numbers of `bend_of`
+
+**Images.** A convolution moves both positions of a pair together, so pairs (i, i') of one displacement i' - i meet only
+each other. Values are one small image for each displacement (dy, dx); entry i is the value of the pair of i and
+i' = i + (dy, dx), modulo the size of the image:
+
+    displacement (0, 1), image of 3 columns          the second position of column 2 wraps around to column 0:
+      i    0  1  2 | 3  4  5 | 6  7  8                pairs on the two sides of ``split`` = width - dx are not
+      i'   1  2  0 | 4  5  3 | 7  8  6                neighbors, and with zero padding sums along x stop there
+                ^ split
+
+Layers that keep the size run on that image alone, which stays in the first-level cache: a window sum is a sum of
+shifted copies, and an activation is a pass over one run of memory. Pooling and other convolutions mix displacements;
+before them, all displacements that they need are stored:
+
+    stores[s % 2]   (2, dy, dx, position)    covariance and tangent kernel of segment s, read by segment s + 1
+    rolled          (row, 2 * positions)     channels and profiles of the second image, shifted by dx, each written
+                                             twice, one after the other: a shift by dy is then a slice
+    images          (3, margin + positions + margin)   covariance, tangent kernel and a spare of one displacement
+
+All compiled functions are in this one file, because numba's cache on disk notices changes of a function's file only.
 """
 
 import inspect
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,15 +45,15 @@ from numba.extending import overload
 
 from neuralpath._loops.compiled import compiled
 
-IMAGES, CONVOLUTION, POOL = 0, 1, 2  # what a segment reads
-SUM, DIAGONAL, READ = 0, 1, 2  # what is done with the values of the last segment
+IMAGES, CONVOLUTION, POOL = 0, 1, 2  # the source of a segment
+SUM, DIAGONAL, READ = 0, 1, 2  # the result: a sum over all pairs, over equal positions, or the last segment's input
 
 FAST = {"contract", "nsz", "reassoc"}
-"""What the loops allow the compiler: fused multiply-adds, and sums in any order. NaN and infinity keep their sense."""
+"""Allowed to the compiler: fused multiply-adds, and sums in any order. NaN and infinity keep their meaning."""
 
 SNAP_SINGLE, SNAP_DOUBLE = 4, 32
-"""Cosines within so many units of rounding of 1 or -1 count as that: their angle is rounding error and nothing else.
-In double precision room is left for what twenty layers add up."""
+"""Cosines within this many units of rounding of 1 or -1 count as 1 or -1: their angle is only rounding error.
+The larger number in double precision allows for the error of twenty layers."""
 
 # Arrays, not tuples: the compiler sees through their constant entries, and only then unrolls and vectorizes.
 _ANGLE_SINGLE = np.array([
@@ -69,12 +83,12 @@ _SNAP_DOUBLE = SNAP_DOUBLE * float(np.finfo(np.float64).eps)
 _ONE_SINGLE, _ZERO_SINGLE = np.float32(1), np.float32(0)
 
 
-def _arc(cosine: Any) -> tuple[Any, Any]:
-    """For u = abs(cosine): the angle acos(u), and sin - angle * cos of it. For use in compiled code only."""
-    raise NotImplementedError("`_arc` has a meaning in compiled code only.")
+def _arc(cosine):
+    """The angle acos(abs(cosine)), and its sin - angle * cos. For compiled code only."""
+    raise NotImplementedError("`_arc` is for compiled code only.")
 
 
-def _arc_single(cosine: Any) -> tuple[Any, Any]:
+def _arc_single(cosine):
     w = _ONE_SINGLE - abs(cosine)
     w = w if w > _SNAP_SINGLE else _ZERO_SINGLE
     angle, lift = _ANGLE_SINGLE[7], _LIFT_SINGLE[6]
@@ -86,7 +100,7 @@ def _arc_single(cosine: Any) -> tuple[Any, Any]:
     return root * angle, root * w * lift
 
 
-def _arc_double(cosine: Any) -> tuple[Any, Any]:
+def _arc_double(cosine):
     w = 1.0 - abs(cosine)
     w = w if w > _SNAP_DOUBLE else 0.0
     angle, lift = _ANGLE_DOUBLE[18], _LIFT_DOUBLE[16]
@@ -99,13 +113,13 @@ def _arc_double(cosine: Any) -> tuple[Any, Any]:
 
 
 @overload(_arc, inline="always", jit_options={"fastmath": FAST})
-def _arc_of_type(cosine: Any) -> Callable[..., Any]:
-    """Numbers of either precision get polynomials that are as long as it needs; unwrapped as in ``compiled``."""
+def _arc_of_type(cosine):
+    """Polynomials as long as the precision of the number needs; unwrapped as in ``compiled``."""
     return inspect.unwrap(_arc_single if cosine == types.float32 else _arc_double)
 
 
 def bend_of(slope: float) -> tuple[float, float, float]:
-    """What ``_moments`` needs of a leaky ReLU: (1 - a)^2 / 2 pi, (1 - a)^2 / 4 and that plus a, for a slope a.
+    """The constants of a leaky ReLU of slope a for ``_moments``: (1 - a)^2 / 2 pi, (1 - a)^2 / 4, (1 - a)^2 / 4 + a.
 
     >>> bend_of(1.0)  # the identity: no bend
     (0.0, 0.0, 1.0)
@@ -115,11 +129,11 @@ def bend_of(slope: float) -> tuple[float, float, float]:
 
 
 @compiled(inline="always", fastmath=FAST)
-def _moments(cosine: Any, bend: Any, level: Any, mean: Any) -> Any:
+def _moments(cosine, bend, level, mean):
     r"""E[f(q) f(q')] and E[f'(q) f'(q')] of a leaky ReLU f, for normal q, q' of variance 1 with a correlation.
 
     With the slope a and the angle theta: ((1-a)^2 (sin + (pi - theta) cos) + 2 pi a cos) / 2 pi, and
-    ((1-a)^2 (pi - theta) + 2 pi a) / 2 pi; ``bend_of`` makes the constants.
+    ((1-a)^2 (pi - theta) + 2 pi a) / 2 pi; the constants come from ``bend_of``.
     """
     angle, lift = _arc(cosine)
     half = level - bend * angle
@@ -130,49 +144,50 @@ def _moments(cosine: Any, bend: Any, level: Any, mean: Any) -> Any:
 
 
 @compiled(cache=True, fastmath=FAST)
-def moments_of_many(out: Any, slopes: Any, cosines: Any, bend: Any, level: Any, mean: Any) -> None:
+def moments_of_many(out, slopes, cosines, bend, level, mean):
     """``_moments`` for an array of cosines."""
     for i in range(cosines.shape[0]):
         out[i], slopes[i] = _moments(cosines[i], bend, level, mean)
 
 
 class Program(NamedTuple):
-    """A chain as arrays; a segment is what follows a reading of images, of a resampling convolution or of a pool.
+    """A chain as arrays. A segment starts where displacements mix: at the pixels, a resizing convolution or a pool.
 
-    ``segments``: kind, height, width, height and width of what is read, window, stride and start (y, x each), whether
-    circular, the first of its layers and how many there are besides the one it reads, displacements needed (y, x).
-    ``layers``: window and rows or columns before it (y, x each), whether circular, where its profile starts.
-    ``constants``: for each layer the weight variance over the window, the bias variance, and those of its activation.
-    ``needed``: (segment, 2, displacement); ``places``: (segment, 2, displacement modulo size), where one is stored.
-    ``columns``: (segment, position), the x of a position, as numbers of the kind that the loops compute with.
+    ``segments`` (segment, 16): 0 source, 1-2 height and width, 3-4 height and width of its source, 5-6 window,
+    7-8 stride, 9-10 padding (y, x each), 11 circular, 12 its first layer, 13 its layers besides the source,
+    14-15 number of displacements (y, x).
+    ``layers`` (layer, 6): 0-1 window, 2-3 padding (y, x each), 4 circular, 5 where its profile starts.
+    ``constants`` (layer, 5): weight variance over window size, bias variance, and the three numbers of ``bend_of``.
+    ``needed`` (segment, 2, slot): the displacements of a segment, along y and x.
+    ``slots`` (segment, 2, displacement modulo size): where a displacement is stored, the inverse of ``needed``.
+    ``columns`` (segment, position): the x of a position, in the dtype of the values.
     """
 
     segments: Any
     layers: Any
     constants: Any
     needed: Any
-    places: Any
+    slots: Any
     columns: Any
 
 
 class Memory(NamedTuple):
-    """What a thread works in: images of one displacement, what belongs to the second image, and stored values."""
+    """The buffers of one thread, drawn above."""
 
-    work: Any
+    images: Any
     rolled: Any
     stores: Any
 
 
 @compiled()
-def _copy(out: Any, values: Any) -> None:
-    """As ``out[:] = values``, whose checks of shapes take seconds to compile."""
+def _copy(out, values):
+    """The same as ``out[:] = values``, whose checks of shapes take seconds to compile."""
     for i in range(out.shape[0]):
         out[i] = values[i]
 
 
 @compiled(fastmath=FAST)
-def _run_row(covariance: Any, tangent: Any, row: int, first: int, profile1: Any, profile2: Any,
-                        constants: Any) -> None:  # fmt: skip
+def _run_row(covariance, tangent, row, first, profile1, profile2, constants):
     """One row of a tile, in place; ``first`` is the column of its first entry."""
     n = covariance.shape[0]
     last = constants.shape[0] - 1
@@ -183,8 +198,8 @@ def _run_row(covariance: Any, tangent: Any, row: int, first: int, profile1: Any,
         inverses = profile2[layer, 1, first : first + n]
         for j in range(n):
             sigma = covariance[j] * gain + bias
-            both, slopes = _moments(sigma * inverse * inverses[j], bend, level, mean)
-            value = deviation * deviations[j] * both
+            signals, slopes = _moments(sigma * inverse * inverses[j], bend, level, mean)
+            value = deviation * deviations[j] * signals
             tangent[j] = value + (tangent[j] * gain + bias) * slopes
             covariance[j] = value
     gain, bias = constants[last, 0], constants[last, 1]
@@ -194,21 +209,21 @@ def _run_row(covariance: Any, tangent: Any, row: int, first: int, profile1: Any,
 
 
 @compiled(cache=True)
-def run_tiles(output: Any, result: Any, covariance: Any, tangent: Any, profile1: Any, profile2: Any, constants: Any,
-              tiles: Any, size: int, symmetric: bool) -> None:  # fmt: skip
-    """Some tiles (first row and column of each) through dense layers; of a symmetric kernel their mirror images too."""
+def run_tiles(output, result, covariance, tangent, profile1, profile2, constants, tiles, size, symmetric):
+    """Take tiles (first row and column of each) through dense layers; fill the mirror images of a symmetric kernel."""
     n1, n2 = covariance.shape
-    here, there = np.empty(size), np.empty(size)
-    for job in range(tiles.shape[0]):
-        top, left = tiles[job, 0], tiles[job, 1]
+    # Rows are copied: in double precision for inputs of either, and in the first-level cache for all layers.
+    sigma, theta = np.empty(size), np.empty(size)
+    for tile in range(tiles.shape[0]):
+        top, left = tiles[tile, 0], tiles[tile, 1]
         bottom, right = min(top + size, n1), min(left + size, n2)
         n = right - left
         for i in range(top, bottom):
-            _copy(here[:n], covariance[i, left:right])
-            _copy(there[:n], tangent[i, left:right])
-            _run_row(here[:n], there[:n], i, left, profile1, profile2, constants)
-            _copy(output[i, left:right], here)
-            _copy(result[i, left:right], there)
+            _copy(sigma[:n], covariance[i, left:right])
+            _copy(theta[:n], tangent[i, left:right])
+            _run_row(sigma[:n], theta[:n], i, left, profile1, profile2, constants)
+            _copy(output[i, left:right], sigma)
+            _copy(result[i, left:right], theta)
         if symmetric:
             for j in range(left, right):
                 for i in range(top, min(bottom, j)):
@@ -217,7 +232,7 @@ def run_tiles(output: Any, result: Any, covariance: Any, tangent: Any, profile1:
 
 
 @compiled(fastmath=FAST)
-def _inner_product(first: Any, second: Any) -> float:
+def _inner_product(first, second):
     """The sum in double precision; the same, bit for bit, for a vector with itself and with its copy."""
     total = 0.0
     for k in range(first.shape[0]):
@@ -226,22 +241,21 @@ def _inner_product(first: Any, second: Any) -> float:
 
 
 @compiled(cache=True)
-def squared_lengths(out: Any, rows: Any) -> None:
-    """Of every row, summed as ``_sharpen`` sums inner products."""
+def squared_lengths(out, rows):
+    """The squared length of every row, summed as ``_sharpen`` sums inner products."""
     for i in range(rows.shape[0]):
         out[i] = _inner_product(rows[i], rows[i])
 
 
 @compiled(fastmath=FAST)
-def _sharpen(covariance: Any, row: int, first: int, profile1: Any, profile2: Any, constants: Any, rows: Any,
-             columns: Any, near: float) -> None:  # fmt: skip
-    """Sum the inner products of pairs anew, in double precision, whose cosine in the first layer is beyond ``near``."""
+def _sharpen(covariance, row, first, profile1, profile2, constants, rows, columns, near):
+    """Sum the inner products of pairs whose cosine in the first layer exceeds ``near`` again, in double precision."""
     n, last = covariance.shape[0], constants.shape[0] - 1
     if last == 0:
         return
     gain, bias, inverse = constants[0, 0], constants[0, 1], profile1[0, 1, row]
     inverses = profile2[0, 1, first : first + n]
-    nearest = 0.0
+    nearest = 0.0  # a first pass that the compiler vectorizes: most rows have no such pair
     for j in range(n):
         nearest = max(nearest, abs((covariance[j] * gain + bias) * inverse * inverses[j]))
     if nearest <= near:
@@ -252,25 +266,25 @@ def _sharpen(covariance: Any, row: int, first: int, profile1: Any, profile2: Any
 
 
 @compiled(cache=True)
-def run_tiles_in_place(values: Any, rows: Any, columns: Any, near: float, profile1: Any, profile2: Any, constants: Any,
-                       combination: Any, tiles: Any, size: int, symmetric: bool) -> None:  # fmt: skip
-    """As ``run_tiles``, where both kernels start as one matrix: it is overwritten by a combination of them.
+def run_tiles_in_place(values, rows, columns, near, profile1, profile2, constants, combination, tiles, size, symmetric):
+    """The same for kernels that both start as one matrix, which is overwritten by a combination of them.
 
-    ``rows`` and ``columns`` are the inputs, whose inner products the matrix holds: for pairs beyond the cosine ``near``
-    they are summed anew. ``combination`` is what the output kernel, the tangent kernel and 1 are multiplied with.
+    ``rows`` and ``columns`` are the inputs, and the matrix has their inner products; for pairs beyond the cosine
+    ``near`` they are summed again. ``combination``: factors of the output kernel, of the tangent kernel and of 1.
     """
     n1, n2 = values.shape
-    here, there = np.empty(size), np.empty(size)
-    for job in range(tiles.shape[0]):
-        top, left = tiles[job, 0], tiles[job, 1]
+    # Rows are copied: in double precision for inputs of either, and in the first-level cache for all layers.
+    sigma, theta = np.empty(size), np.empty(size)
+    for tile in range(tiles.shape[0]):
+        top, left = tiles[tile, 0], tiles[tile, 1]
         bottom, right = min(top + size, n1), min(left + size, n2)
         n = right - left
         for i in range(top, bottom):
-            _copy(here[:n], values[i, left:right])
-            _sharpen(here[:n], i, left, profile1, profile2, constants, rows, columns, near)
-            _copy(there[:n], here[:n])
-            _run_row(here[:n], there[:n], i, left, profile1, profile2, constants)
-            _combine(values[i, left:right], here, there, combination)
+            _copy(sigma[:n], values[i, left:right])
+            _sharpen(sigma[:n], i, left, profile1, profile2, constants, rows, columns, near)
+            _copy(theta[:n], sigma[:n])
+            _run_row(sigma[:n], theta[:n], i, left, profile1, profile2, constants)
+            _combine(values[i, left:right], sigma, theta, combination)
         if symmetric:
             for j in range(left, right):
                 for i in range(top, min(bottom, j)):
@@ -278,17 +292,18 @@ def run_tiles_in_place(values: Any, rows: Any, columns: Any, near: float, profil
 
 
 @compiled(fastmath=FAST)
-def _combine(out: Any, here: Any, there: Any, combination: Any) -> None:
+def _combine(out, sigma, theta, combination):
     first, second, constant = combination
     for i in range(out.shape[0]):
-        out[i] = first * here[i] + second * there[i] + constant
+        out[i] = first * sigma[i] + second * theta[i] + constant
 
 
 @compiled(fastmath=FAST)
-def _roll(out: Any, padded: Any, width: int, dx: int, columns: Any) -> None:
-    """Turn the rows of an image by dx; written twice, one after the other, so that a turn by rows is a slice.
+def _roll(out, padded, width, dx, columns):
+    """Rotate the rows of an image by dx; written twice, one after the other, so that a rotation by rows is a slice.
 
-    The image has a margin of one row in front and behind.
+    The image has a margin of one row before and after, so ``near`` and ``far`` are slices too. Both are always read,
+    and one is selected: a branch would keep the compiler from vectorizing.
     """
     n = columns.shape[0]
     near, far, split = padded[width + dx : width + dx + n], padded[dx : dx + n], width - dx
@@ -301,25 +316,25 @@ def _roll(out: Any, padded: Any, width: int, dx: int, columns: Any) -> None:
 
 
 @compiled(fastmath=FAST)
-def _add_to(out: Any, values: Any) -> None:
+def _add_to(out, values):
     for i in range(out.shape[0]):
         out[i] += values[i]
 
 
 @compiled(fastmath=FAST)
-def _sum_of_two(out: Any, first: Any, second: Any) -> None:
+def _sum_of_two(out, first, second):
     for i in range(out.shape[0]):
         out[i] = first[i] + second[i]
 
 
 @compiled(fastmath=FAST)
-def _sum_of_three(out: Any, first: Any, second: Any, third: Any) -> None:
+def _sum_of_three(out, first, second, third):
     for i in range(out.shape[0]):
         out[i] = first[i] + second[i] + third[i]
 
 
 @compiled()
-def _sum_neighbors(out: Any, values: Any, width: int) -> None:
+def _sum_neighbors(out, values, width):
     """Each row plus those above and below it."""
     last = out.shape[0] - width
     if last <= 0:
@@ -331,10 +346,8 @@ def _sum_neighbors(out: Any, values: Any, width: int) -> None:
 
 
 @compiled()
-def _sum_rows(
-    out: Any, values: Any, shape: tuple[int, int], split: int, size: int, before: int, circular: bool
-) -> None:
-    """Sums over a window along y; at ``split`` the second positions go round the edge."""
+def _sum_rows(out, values, shape, split, size, before, circular):
+    """Sums over a window along y; at ``split`` the second positions wrap around."""
     height, width = shape
     if size == 3 and before == 1 and not circular:  # the common window, in one pass
         for start, stop in ((0, split * width), (split * width, height * width)):
@@ -342,15 +355,15 @@ def _sum_rows(
         return
     for i in range(out.shape[0]):
         out[i] = 0
-    for place in range(size):
-        shift = place - before
+    for tap in range(size):
+        shift = tap - before
         if circular:
             shift %= height
         for part in range(2):
-            if circular:  # rows that stay inside, and rows that go round the edge
+            if circular:  # rows that stay inside, and rows that wrap around
                 start, stop = (0, height - shift) if part == 0 else (height - shift, height)
                 source = start + shift if part == 0 else 0
-            else:  # rows on either side of the split, each with sources on its own
+            else:  # rows on either side of the split, each with sources on the same side
                 low, high = (0, split) if part == 0 else (split, height)
                 start, stop = max(low, low - shift), min(high, high - shift)
                 source = start + shift
@@ -360,38 +373,38 @@ def _sum_rows(
 
 
 @compiled(fastmath=FAST)
-def _sum_columns(
-    out: Any, values: Any, margin: int, columns: Any, width: int, split: int, size: int, before: int, circular: bool
-) -> None:
-    """Sums over a window along x of values with a margin on both sides; at ``split`` second positions go round."""
+def _sum_columns(out, values, margin, columns, width, split, size, before, circular):
+    """Sums over a window along x of values with a margin on both sides; at ``split`` second positions wrap around."""
     n, real = columns.shape[0], columns.dtype.type
-    # Numbers of the kind of the values, so that comparisons take as many lanes as sums.
+    # Numbers in the dtype of the values, so that comparisons take as many vector lanes as sums.
     zero, one, edge, turn, last = real(0), real(1), real(width - 1), real(split), real(split - 1)
     middle = values[margin : margin + n]
     if size == 3 and before == 1:
         left, right = values[margin - 1 : margin - 1 + n], values[margin + 1 : margin + 1 + n]
         if circular:
-            round_left = values[margin - 1 + width : margin - 1 + width + n]
-            round_right = values[margin + 1 - width : margin + 1 - width + n]
+            wrapped_left = values[margin - 1 + width : margin - 1 + width + n]
+            wrapped_right = values[margin + 1 - width : margin + 1 - width + n]
             for i in range(n):
-                at, here, there, after, back = columns[i], left[i], round_left[i], right[i], round_right[i]
-                out[i] = middle[i] + (here if at >= one else there) + (after if at < edge else back)
+                at, previous, last_of_row = columns[i], left[i], wrapped_left[i]
+                following, first_of_row = right[i], wrapped_right[i]
+                before_it = previous if at >= one else last_of_row
+                out[i] = middle[i] + before_it + (following if at < edge else first_of_row)
             return
         for i in range(n):
-            at, here, after = columns[i], left[i], right[i]
-            from_left = here if (at >= one) & (at != turn) else zero
-            from_right = after if (at < edge) & (at != last) else zero
+            at, previous, following = columns[i], left[i], right[i]
+            from_left = previous if (at >= one) & (at != turn) else zero
+            from_right = following if (at < edge) & (at != last) else zero
             out[i] = middle[i] + from_left + from_right
         return
     out[:] = zero
-    for place in range(size):
-        shift = place - before
+    for tap in range(size):
+        shift = tap - before
         if circular:
             shift %= width
-            ahead, behind, room = values[margin + shift :], values[margin + shift - width :], real(width - shift)
+            ahead, behind, limit = values[margin + shift :], values[margin + shift - width :], real(width - shift)
             for i in range(n):
-                here, there = ahead[i], behind[i]
-                out[i] += here if columns[i] < room else there
+                inside, wrapped = ahead[i], behind[i]
+                out[i] += inside if columns[i] < limit else wrapped
         elif abs(shift) < width:
             moved, by, wide = values[margin + shift :], real(shift), real(width)
             for i in range(n):
@@ -402,21 +415,20 @@ def _sum_columns(
 
 
 @compiled(fastmath=FAST)
-def _activate(covariance: Any, tangent: Any, deviations1: Any, inverses1: Any, deviations2: Any, inverses2: Any,
-              constants: Any) -> None:  # fmt: skip
-    """Weights, bias and activation, in place; given are the standard deviations, and one over them, of both images."""
+def _activate(covariance, tangent, deviations1, inverses1, deviations2, inverses2, constants):
+    """Weights, bias and activation, in place, from the standard deviations of both images and their inverses."""
     scale, bias, bend, level, mean = constants
     for i in range(covariance.shape[0]):
         sigma = covariance[i] * scale + bias
-        both, slopes = _moments(sigma * inverses1[i] * inverses2[i], bend, level, mean)
-        value = deviations1[i] * deviations2[i] * both
+        signals, slopes = _moments(sigma * inverses1[i] * inverses2[i], bend, level, mean)
+        value = deviations1[i] * deviations2[i] * signals
         tangent[i] = value + (tangent[i] * scale + bias) * slopes
         covariance[i] = value
 
 
 @compiled(fastmath=FAST)
-def _activate_equal(covariance: Any, tangent: Any, constants: Any) -> None:
-    """As ``_activate`` for positions each with itself: the angle is 0 exactly, and E[f f] a share of the variance."""
+def _activate_equal(covariance, tangent, constants):
+    """``_activate`` for positions each with itself: the angle is exactly 0, and E[f f] a share of the variance."""
     scale, bias, level, mean = constants[0], constants[1], constants[3], constants[4]
     share = level + mean
     for i in range(covariance.shape[0]):
@@ -426,19 +438,19 @@ def _activate_equal(covariance: Any, tangent: Any, constants: Any) -> None:
 
 
 @compiled(fastmath=FAST)
-def _multiply_images(covariance: Any, tangent: Any, image1: Any, rolled2: Any, margin: int, start: int) -> None:
+def _multiply_images(covariance, tangent, image1, rolled2, margin, start):
     """Products of the values of two images, summed over channels."""
     n = covariance.shape[0]
     covariance[:] = 0
     for channel in range(image1.shape[0]):
-        one, two = image1[channel, margin : margin + n], rolled2[channel, start : start + n]
+        first, second = image1[channel, margin : margin + n], rolled2[channel, start : start + n]
         for i in range(n):
-            covariance[i] += one[i] * two[i]
+            covariance[i] += first[i] * second[i]
     _copy(tangent, covariance)
 
 
 @compiled()
-def _read_convolution(covariance: Any, tangent: Any, store: Any, segment: Any, places: Any, dy: int, dx: int) -> None:
+def _read_convolution(covariance, tangent, store, segment, slots, dy, dx):
     """Window sums of a convolution that changes the size, for one displacement of its output."""
     height, width, rows, columns = segment[1], segment[2], segment[3], segment[4]
     circular = segment[11] != 0
@@ -446,29 +458,29 @@ def _read_convolution(covariance: Any, tangent: Any, store: Any, segment: Any, p
         y2 = (y + dy) % height
         for x in range(width):
             x2 = (x + dx) % width
-            both, other = 0.0, 0.0
-            for place in range(segment[5]):
-                i, i2 = y * segment[7] + place - segment[9], y2 * segment[7] + place - segment[9]
+            sigma, theta = 0.0, 0.0
+            for tap in range(segment[5]):
+                i, i2 = y * segment[7] + tap - segment[9], y2 * segment[7] + tap - segment[9]
                 if circular:
                     i, i2 = i % rows, i2 % rows
                 if min(i, i2) < 0 or max(i, i2) >= rows:
                     continue
-                at_y = places[0, (i2 - i) % rows]
-                for place_x in range(segment[6]):
-                    j, j2 = x * segment[8] + place_x - segment[10], x2 * segment[8] + place_x - segment[10]
+                at_y = slots[0, (i2 - i) % rows]
+                for tap_x in range(segment[6]):
+                    j, j2 = x * segment[8] + tap_x - segment[10], x2 * segment[8] + tap_x - segment[10]
                     if circular:
                         j, j2 = j % columns, j2 % columns
                     if min(j, j2) < 0 or max(j, j2) >= columns:
                         continue
-                    at_x = places[1, (j2 - j) % columns]
-                    both += store[0, at_y, at_x, i * columns + j]
-                    other += store[1, at_y, at_x, i * columns + j]
-            covariance[y * width + x] = both
-            tangent[y * width + x] = other
+                    at_x = slots[1, (j2 - j) % columns]
+                    sigma += store[0, at_y, at_x, i * columns + j]
+                    theta += store[1, at_y, at_x, i * columns + j]
+            covariance[y * width + x] = sigma
+            tangent[y * width + x] = theta
 
 
 @compiled()
-def _read_pool(covariance: Any, tangent: Any, store: Any, segment: Any, places: Any, dy: int, dx: int) -> None:
+def _read_pool(covariance, tangent, store, segment, slots, dy, dx):
     """Means over window times window of an average pool, for one displacement of its output."""
     height, width, rows, columns = segment[1], segment[2], segment[3], segment[4]
     n = 1.0 / (segment[5] * segment[6]) ** 2
@@ -476,21 +488,21 @@ def _read_pool(covariance: Any, tangent: Any, store: Any, segment: Any, places: 
         top, top2 = y * segment[7], (y + dy) % height * segment[7]
         for x in range(width):
             left, left2 = x * segment[8], (x + dx) % width * segment[8]
-            both, other = 0.0, 0.0
+            sigma, theta = 0.0, 0.0
             for i in range(top, top + segment[5]):
                 for i2 in range(top2, top2 + segment[5]):
-                    at_y = places[0, (i2 - i) % rows]
+                    at_y = slots[0, (i2 - i) % rows]
                     for j in range(left, left + segment[6]):
                         for j2 in range(left2, left2 + segment[6]):
-                            at_x = places[1, (j2 - j) % columns]
-                            both += store[0, at_y, at_x, i * columns + j]
-                            other += store[1, at_y, at_x, i * columns + j]
-            covariance[y * width + x] = both * n
-            tangent[y * width + x] = other * n
+                            at_x = slots[1, (j2 - j) % columns]
+                            sigma += store[0, at_y, at_x, i * columns + j]
+                            theta += store[1, at_y, at_x, i * columns + j]
+            covariance[y * width + x] = sigma * n
+            tangent[y * width + x] = theta * n
 
 
 @compiled(fastmath=FAST)
-def _total(values: Any) -> float:
+def _total(values):
     total = 0.0
     for i in range(values.shape[0]):
         total += np.float64(values[i])
@@ -498,8 +510,7 @@ def _total(values: Any) -> float:
 
 
 @compiled(inline="always")
-def _convolve(covariance: Any, tangent: Any, spare: Any, margin: int, layer: Any, columns: Any, shape: tuple[int, int],
-              dy: int, dx: int) -> None:  # fmt: skip
+def _convolve(covariance, tangent, spare, margin, layer, columns, shape, dy, dx):
     """Window sums of a convolution that keeps the size, in place."""
     n, circular = shape[0] * shape[1], layer[4] != 0
     for values in (covariance, tangent):
@@ -509,8 +520,8 @@ def _convolve(covariance: Any, tangent: Any, spare: Any, margin: int, layer: Any
 
 
 @compiled(inline="always")
-def _roll_all(rolled: Any, image: Any, profiles: Any, program: Any, s: int, dx: int) -> None:
-    """What belongs to the second image, turned by dx: first its channels, then two rows for each layer's profile."""
+def _roll_all(rolled, image, profiles, program, s, dx):
+    """Rotate the second image by dx: first its channels, then two rows for each layer's profile."""
     segment = program.segments[s]
     height, width = segment[1], segment[2]
     n, columns = height * width, program.columns[s, : height * width]
@@ -526,36 +537,33 @@ def _roll_all(rolled: Any, image: Any, profiles: Any, program: Any, s: int, dx: 
 
 
 @compiled(inline="always")
-def _run_layers(covariance: Any, tangent: Any, spare: Any, margin: int, profiles: Any, rolled: Any, program: Any,
-                s: int, dy: int, dx: int, same: bool) -> None:  # fmt: skip
+def _run_layers(covariance, tangent, spare, margin, profiles, rolled, program, s, dy, dx, same):
     """All layers of a segment for one displacement; ``rolled`` has two rows for each of them."""
     segment = program.segments[s]
     height, width = segment[1], segment[2]
     n, columns = height * width, program.columns[s, : height * width]
     inner, other = covariance[margin : margin + n], tangent[margin : margin + n]
-    has_read = 1 if segment[0] == CONVOLUTION else 0
-    for k in range(has_read + segment[13]):
+    has_source = 1 if segment[0] == CONVOLUTION else 0
+    for k in range(has_source + segment[13]):
         layer = program.layers[segment[12] + k]
         constants = program.constants[segment[12] + k]
-        if k >= has_read:
+        if k >= has_source:
             _convolve(covariance, tangent, spare, margin, layer, columns, (height, width), dy, dx)
         if same and dy == 0 and dx == 0:
             _activate_equal(inner, other, constants)
             continue
-        # Slices of single rows: only of those does the compiler know that they are runs of memory.
-        start, turned = layer[5] + width, dy * width
-        _activate(
-            inner, other, profiles[0, start : start + n], profiles[1, start : start + n],
-            rolled[2 * k, turned : turned + n], rolled[2 * k + 1, turned : turned + n], constants,
-        )  # fmt: skip
+        # Slices of single rows: only for these does the compiler know that they are runs of memory.
+        start, shift = layer[5] + width, dy * width
+        deviations1, inverses1 = profiles[0, start : start + n], profiles[1, start : start + n]
+        deviations2, inverses2 = rolled[2 * k, shift : shift + n], rolled[2 * k + 1, shift : shift + n]
+        _activate(inner, other, deviations1, inverses1, deviations2, inverses2, constants)
 
 
 @compiled(inline="always")
-def _run_pair(result: Any, image1: Any, image2: Any, profiles1: Any, profiles2: Any, program: Any, memory: Any,
-              margin: int, same: bool, end: int) -> None:  # fmt: skip
-    """One pair of images through all segments; ``result`` gets two numbers or, at the end READ, an image."""
+def _run_pair(result, image1, image2, profiles1, profiles2, program, memory, margin, same, end):
+    """Take one pair of images through all segments; ``result`` gets two numbers or, for READ, an image."""
     last = program.segments.shape[0] - 1
-    covariance, tangent, spare = memory.work[0], memory.work[1], memory.work[2]
+    covariance, tangent, spare = memory.images[0], memory.images[1], memory.images[2]
     rolled, stores = memory.rolled, memory.stores
     before = stores[0, :0].reshape(2, 0, 1, 1)
     for s in range(last + 1):
@@ -564,7 +572,7 @@ def _run_pair(result: Any, image1: Any, image2: Any, profiles1: Any, profiles2: 
         n = height * width
         inner, other = covariance[margin : margin + n], tangent[margin : margin + n]
         n_channels = image1.shape[0] if segment[0] == IMAGES else 0
-        kept = stores[s % 2, : 2 * n_y * n_x * n if s < last else 0].reshape(2, n_y if s < last else 0, n_x, n)
+        stored = stores[s % 2, : 2 * n_y * n_x * n if s < last else 0].reshape(2, n_y if s < last else 0, n_x, n)
         for at_x in range(n_x):
             dx = program.needed[s, 1, at_x]
             _roll_all(rolled, image2, profiles2, program, s, dx)
@@ -573,9 +581,9 @@ def _run_pair(result: Any, image1: Any, image2: Any, profiles1: Any, profiles2: 
                 if segment[0] == IMAGES:
                     _multiply_images(inner, other, image1, rolled, width, dy * width)
                 elif segment[0] == CONVOLUTION:
-                    _read_convolution(inner, other, before, segment, program.places[s - 1], dy, dx)
+                    _read_convolution(inner, other, before, segment, program.slots[s - 1], dy, dx)
                 else:
-                    _read_pool(inner, other, before, segment, program.places[s - 1], dy, dx)
+                    _read_pool(inner, other, before, segment, program.slots[s - 1], dy, dx)
                 if end == READ and s == last:
                     _copy(result[:n], inner)
                     continue
@@ -583,12 +591,12 @@ def _run_pair(result: Any, image1: Any, image2: Any, profiles1: Any, profiles2: 
                     covariance, tangent, spare, margin, profiles1, rolled[n_channels:], program, s, dy, dx, same
                 )
                 if s < last:
-                    _copy(kept[0, at_y, at_x], inner)
-                    _copy(kept[1, at_y, at_x], other)
+                    _copy(stored[0, at_y, at_x], inner)
+                    _copy(stored[1, at_y, at_x], other)
                 else:
                     result[0] += _total(inner)
                     result[1] += _total(other)
-        before = kept
+        before = stored
     if end != READ:
         n_terms = n * n if end == SUM else n
         result[0] /= n_terms
@@ -596,17 +604,15 @@ def _run_pair(result: Any, image1: Any, image2: Any, profiles1: Any, profiles2: 
 
 
 @compiled(cache=True)
-def run_pairs(results: Any, pairs: Any, images1: Any, images2: Any, profiles1: Any, profiles2: Any, program: Any,
-              memory: Any, margin: int, one_batch: bool, end: int) -> None:  # fmt: skip
-    """Some pairs (row and column of each), one after the other; threads are the caller's.
+def run_pairs(results, pairs, images1, images2, profiles1, profiles2, program, memory, margin, one_batch, end):
+    """Take pairs (row and column of each) through a chain, one after the other; the caller provides the threads.
 
-    ``results``: for each pair two numbers, or an image, all 0 before; ``images``: (batch, channel, position),
+    ``results``: for each pair two numbers, or an image, initially 0; ``images``: (batch, channel, position),
     ``profiles``: (batch, 2, position of all layers), both with a margin of one row around each image; ``one_batch``:
-    the images are the same, and a pair of equal indices is an image with itself.
+    both batches are the same, and a pair of equal indices is an image with itself.
     """
-    for job in range(pairs.shape[0]):
-        a, b = pairs[job, 0], pairs[job, 1]
-        _run_pair(
-            results[job], images1[a], images2[b], profiles1[a], profiles2[b], program, memory, margin,
-            one_batch and a == b, end,
-        )  # fmt: skip
+    for pair in range(pairs.shape[0]):
+        a, b = pairs[pair, 0], pairs[pair, 1]
+        image1, image2, profile1, profile2 = images1[a], images2[b], profiles1[a], profiles2[b]
+        same = one_batch and a == b
+        _run_pair(results[pair], image1, image2, profile1, profile2, program, memory, margin, same, end)

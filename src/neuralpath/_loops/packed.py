@@ -1,36 +1,30 @@
-"""Boolean gates packed into 64-bit words."""
+"""Boolean gates packed into words: 64-bit words for dense layers, 32-bit words for the positions of images.
 
-import os
+dense layer    (batch, word)          bit b of word w is unit 64 w + b:   | 63 ... 1 0 | 127 ... 65 64 | ...
+image          (batch, y, word, x)    bit b of word w is channel 32 w + b, for all x of a row one after the other,
+                                      so that one vector register loads the same word of neighboring positions
+"""
 
-import numba
 import numpy as np
 import torch
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
+
+from neuralpath._loops.image_loops import SHORT_WORD
 
 WORD = 64
 
 Words = NDArray[np.uint64]
 
 
-def use_bits(*tensors: Tensor | None) -> bool:
-    """Whether population counts on the processor are to be used: hard gates, in main memory, with numba on.
-
-    Numba is off where ``NUMBA_DISABLE_JIT`` or ``NEURALPATH_NUMBA=0`` says so; matrix products then do the same.
-    """
-    if getattr(numba.config, "DISABLE_JIT", 0) or os.environ.get("NEURALPATH_NUMBA") == "0":
-        return False
-    return all(t is not None and t.dtype == torch.bool and t.device.type == "cpu" for t in tensors)
-
-
 def n_words(n_units: int) -> int:
-    """Words that hold so many gates."""
+    """Number of words for ``n_units`` gates."""
     return -(-n_units // WORD)
 
 
 def pack(gates: Bool[Tensor, "*rows unit"]) -> Words:
-    """Pack the last axis into words; gates beyond the last are closed, so that they never count.
+    """Pack the last axis into words; the unused bits of the last word are 0, so that they never count.
 
     >>> pack(torch.tensor([[True, False, True]])).tolist()
     [[5]]
@@ -46,3 +40,27 @@ def unpack(words: Words, n_units: int) -> Bool[Tensor, "*rows unit"]:
     """The inverse of ``pack``."""
     bits = np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), axis=-1, bitorder="little", count=n_units)
     return torch.from_numpy(bits.astype(bool))
+
+
+def n_short_words(n_channels: int) -> int:
+    """Number of words for the gates of one position: one, two, or a multiple of four, as `weigh_block` takes them."""
+    words = -(-n_channels // SHORT_WORD)
+    return words if words <= 2 else -(-words // 4) * 4
+
+
+def pack_positions(gates: Bool[Tensor, "batch channel position"], height: int) -> NDArray[np.uint32]:
+    """Gates with the channels packed, in the layout (batch, y, word, x)."""
+    long = pack(gates.transpose(1, 2).contiguous())
+    batch, n_positions = long.shape[:2]
+    short = long.astype("<u8", copy=False).view("<u4")
+    n_words = n_short_words(gates.shape[1])
+    words = np.zeros((batch, height, n_words, n_positions // height), np.uint32)
+    filled = min(n_words, short.shape[2])
+    words[:, :, :filled] = short[:, :, :filled].reshape(batch, height, -1, filled).swapaxes(2, 3)
+    return words
+
+
+def arrange_positions(masks: Float[Tensor, "batch channel position"], height: int) -> np.ndarray:
+    """Masks that are numbers, in the layout (batch, y, channel, x)."""
+    batch, channels, n_positions = masks.shape
+    return masks.reshape(batch, channels, height, n_positions // height).transpose(1, 2).contiguous().numpy()
