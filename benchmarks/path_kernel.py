@@ -16,7 +16,7 @@ import measure
 import neuralpath as npath
 from neuralpath._loops.compiled import compiled
 from neuralpath._loops.dense import PackedLayers, multiply_by_overlaps
-from neuralpath._loops.popcount import popcount
+from neuralpath._loops.instructions import popcount
 
 DENSE = [(128, 6), (256, 10), (1024, 6)]
 N_DENSE = 8192

@@ -44,10 +44,10 @@ _LOW = [0, 8, 1, 9, 2, 10, 3, 11]
 _HIGH = [4, 12, 5, 13, 6, 14, 7, 15]
 
 
-def _popcount(typing_context: Any, word: Any) -> Any:
+def _popcount(typing_context, word):
     """Number of set bits of a word, inside compiled code."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         return builder.ctpop(args[0])
 
     return word(word), generate
@@ -117,28 +117,14 @@ class _Block:
         return self.builder.bitcast(self.builder.gep(self._data(array), [start]), self.vector(array).as_pointer())
 
 
-def _weigh_block(
-    typing_context: Any,
-    out: Any,
-    to: Any,
-    out_step: Any,
-    source: Any,
-    at: Any,
-    step: Any,
-    masks1: Any,
-    starts1: Any,
-    masks2: Any,
-    starts2: Any,
-    factor: Any,
-    shift: Any,
-) -> Any:
+def _weigh_block(typing_context, out, to, out_step, source, at, step, masks1, starts1, masks2, starts2, factor, shift):
     """``out = (source * factor + shift) * overlap``, inside compiled code.
 
     Rows of ``out`` start at ``to`` and are ``out_step`` apart, those of ``source`` at ``at``, ``step`` apart. For each
     word of a position, the tuples ``starts1`` and ``starts2`` have its start in ``masks1`` and ``masks2``.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         block = _Block(context, builder, signature, args)
         masks, firsts = [block.load(8, start) for start in block.items(9)], block.items(7)
         factor, shift = block.spread(args[10]), block.spread(args[11])
@@ -159,20 +145,10 @@ def _weigh_block(
     return types.void(*arguments), generate
 
 
-def _mix_block(
-    typing_context: Any,
-    out: Any,
-    to: Any,
-    out_step: Any,
-    values1: Any,
-    starts1: Any,
-    values2: Any,
-    starts2: Any,
-    factor: Any,
-) -> Any:
+def _mix_block(typing_context, out, to, out_step, values1, starts1, values2, starts2, factor):
     """``out = factor * sum over channels of value * value'``, inside compiled code; arguments as above."""
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
+    def generate(context, builder, signature, args):
         block = _Block(context, builder, signature, args)
         factor = block.spread(args[7])
         channels = [builder.fmul(block.load(5, start), factor) for start in block.items(6)]
@@ -189,28 +165,18 @@ def _mix_block(
     return types.void(out, whole, whole, values1, starts1, values2, starts2, factor), generate
 
 
-def _transpose(
-    typing_context: Any,
-    out: Any,
-    out_base: Any,
-    out_starts: Any,
-    out_first: Any,
-    values: Any,
-    base: Any,
-    starts: Any,
-    first: Any,
-) -> Any:
+def _transpose(typing_context, out, out_base, out_starts, out_first, values, base, starts, first):
     """Read a block as 8 runs of memory and write its columns as 8 runs, inside compiled code.
 
     Run k starts at entry ``base + starts[first + k]`` of ``values``, column j at entry
     ``out_base + out_starts[out_first + j]`` of ``out``.
     """
 
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        def data(k: int) -> Any:
+    def generate(context, builder, signature, args):
+        def data(k):
             return context.make_array(signature.args[k])(context, builder, args[k]).data
 
-        def run(array: int, shift: int, positions: int, begin: int, k: int) -> Any:
+        def run(array, shift, positions, begin, k):
             at = builder.add(args[begin], ir.Constant(args[begin].type, k))
             start = builder.add(args[shift], builder.load(builder.gep(data(positions), [at])))
             return builder.bitcast(builder.gep(data(array), [start]), vector.as_pointer())

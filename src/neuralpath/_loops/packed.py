@@ -6,7 +6,6 @@ image          (batch, y, word, x)    bit b of word w is channel 32 w + b, for a
 """
 
 import numpy as np
-import torch
 from jaxtyping import Bool, Float
 from numpy.typing import NDArray
 from torch import Tensor
@@ -26,6 +25,7 @@ def n_words(n_units: int) -> int:
 def pack(gates: Bool[Tensor, "*rows unit"]) -> Words:
     """Pack the last axis into words; the unused bits of the last word are 0, so that they never count.
 
+    >>> import torch
     >>> pack(torch.tensor([[True, False, True]])).tolist()
     [[5]]
     """
@@ -34,12 +34,6 @@ def pack(gates: Bool[Tensor, "*rows unit"]) -> Words:
     if missing:
         bytes_ = np.concatenate([bytes_, np.zeros((*bytes_.shape[:-1], missing), np.uint8)], axis=-1)
     return np.ascontiguousarray(bytes_).view("<u8").astype(np.uint64, copy=False)
-
-
-def unpack(words: Words, n_units: int) -> Bool[Tensor, "*rows unit"]:
-    """The inverse of ``pack``."""
-    bits = np.unpackbits(words.astype("<u8", copy=False).view(np.uint8), axis=-1, bitorder="little", count=n_units)
-    return torch.from_numpy(bits.astype(bool))
 
 
 def n_short_words(n_channels: int) -> int:

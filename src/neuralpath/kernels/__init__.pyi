@@ -17,17 +17,14 @@ from .kernel_spread import (
     spectrum_ratio as spectrum_ratio,
 )
 from .limit.limit_kernel import (
+    LimitKernel as LimitKernel,
     limit_output_kernel as limit_output_kernel,
-    limit_output_kernel_tiles as limit_output_kernel_tiles,
     limit_path_kernel as limit_path_kernel,
-    limit_path_kernel_tiles as limit_path_kernel_tiles,
     limit_tangent_kernel as limit_tangent_kernel,
-    limit_tangent_kernel_tiles as limit_tangent_kernel_tiles,
 )
 from .limit.limit_parts import (
     LimitParts as LimitParts,
     limit_tangent_parts as limit_tangent_parts,
-    limit_tangent_parts_tiles as limit_tangent_parts_tiles,
 )
 from .limit.quadrature import ByQuadrature as ByQuadrature
 from .named_kernels import named_tiles as named_tiles

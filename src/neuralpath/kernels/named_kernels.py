@@ -1,49 +1,20 @@
 """The kernels of this library by name."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any
 
-from jaxtyping import Float, Shaped
-from torch import Tensor, nn
+from jaxtyping import Float
+from torch import Tensor
 
-from neuralpath.graph import PathGraph
-from neuralpath.kernels.kernel import GraphKernel, Kernel, LinearKernel
-from neuralpath.kernels.limit.limit_kernel import (
-    limit_output_kernel_tiles,
-    limit_path_kernel_tiles,
-    limit_tangent_kernel_tiles,
-)
+from neuralpath.kernels.kernel import Kernel, LinearKernel
+from neuralpath.kernels.limit.limit_kernel import LimitKernel, LimitKind
 from neuralpath.kernels.path.path_kernel import ExpectedTangentKernel, PathKernel
 from neuralpath.kernels.tangent.tangent_kernel import TangentKernel
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
 
-_LIMITS: dict[str, Callable[..., TiledKernel]] = {
-    "limit-tangent": limit_tangent_kernel_tiles,
-    "limit-output": limit_output_kernel_tiles,
-    "limit-path": limit_path_kernel_tiles,
-}
+_LIMITS: dict[str, LimitKind] = {"limit-tangent": "ntk", "limit-output": "nngp", "limit-path": "path"}
 
 KERNEL_NAMES = ("path", "expected-tangent", "tangent", *_LIMITS, "linear")
-
-
-@dataclass(frozen=True, eq=False)
-class LimitByName(GraphKernel):
-    """A kernel of infinite width with default settings."""
-
-    network: nn.Module | PathGraph
-    name: str
-
-    def tiles(
-        self,
-        x1: Shaped[Tensor, "batch1 *shape"],
-        x2: Shaped[Tensor, "batch2 *shape"] | None = None,
-        *,
-        memory: int | None = None,
-    ) -> TiledKernel:
-        """The tiles; see `Kernel.tiles`."""
-        return _LIMITS[self.name](self.graph(x1), x1, x2, memory=memory)
 
 
 def named_kernel(name: str, network: Any, *, normalize: bool = False) -> Kernel:
@@ -60,7 +31,7 @@ def named_kernel(name: str, network: Any, *, normalize: bool = False) -> Kernel:
     if name == "linear":
         return LinearKernel()
     if name in _LIMITS:
-        return LimitByName(network, name)
+        return LimitKernel(network, kind=_LIMITS[name])
     return TangentKernel(network) if name == "tangent" else ExpectedTangentKernel(network)
 
 

@@ -19,7 +19,7 @@ from neuralpath.kernels.limit.fused_dense import (
     dense_kernel,
     write_dense_kernel,
 )
-from neuralpath.kernels.limit.limit_kernel import limit_output_kernel, limit_tangent_kernel, limit_tangent_kernel_tiles
+from neuralpath.kernels.limit.limit_kernel import LimitKernel, limit_output_kernel, limit_tangent_kernel
 from neuralpath.kernels.tiling import estimate
 from reference import cases
 from reference.recursion import limit_kernels_by_recursion
@@ -126,28 +126,6 @@ def test_without_numba_nothing_is_fused(monkeypatch):
     assert not can_fuse(x.half())
     monkeypatch.setenv("NEURALPATH_NUMBA", "0")
     assert not can_fuse(x)
-    with pytest.raises(TypeError, match=r"torch.float32 on cpu"):
-        dense_kernels(RELUS, x)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: DenseStep(0.0), "`weight_variance`.*got 0.0 and 0.0"),
-        (lambda: DenseStep(1.0, -0.1), "`bias_variance`.*got 1.0 and -0.1"),
-        (lambda: DenseStep(1.0, slope=math.nan), "`slope`.*nan"),
-        (lambda: dense_kernels(RELUS[:2], torch.ones(2, 3)), "slope=None"),
-        (lambda: dense_kernels([], torch.ones(2, 3)), "slope=None"),
-    ],
-)
-def test_bad_input_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-def test_batches_of_two_dtypes_are_refused():
-    with pytest.raises(TypeError, match="two batches of one dtype"):
-        dense_kernels(RELUS, torch.ones(2, 3), torch.ones(2, 3, dtype=F64))
 
 
 def inputs(n, dtype=F64):
@@ -216,7 +194,7 @@ def test_public_kernels_equal_the_general_recursion(monkeypatch, kernel, varianc
 
 def test_the_whole_equals_its_tiles():
     x = inputs(20)
-    tiles = limit_tangent_kernel_tiles(trace(nets.FC(5, width=4, depth=3).double(), x[:1]), x, memory=2000)
+    tiles = LimitKernel(nets.FC(5, width=4, depth=3).double()).tiles(x, memory=2000)
     whole = tiles.filled()
     parts = list(tiles)
     assert len(parts) > 3
@@ -237,6 +215,6 @@ def test_a_slow_call_is_no_long_work(monkeypatch, per_pair, is_long):
         pairs[0] += count
 
     x = inputs(2000)
-    plan = limit_tangent_kernel_tiles(trace(nets.FC(5, width=4, depth=3).double(), x[:1]), x).plan
+    plan = LimitKernel(nets.FC(5, width=4, depth=3).double()).tiles(x).plan
     assert estimate.may_be_long(plan, compute) is is_long
     assert pairs[0] < 1e-2 * plan.n_pairs

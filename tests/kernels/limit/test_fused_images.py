@@ -11,11 +11,16 @@ from kernels.limit.reference_chains import image_chain
 from neuralpath.kernels.limit.fused_dense import DenseStep
 from neuralpath.kernels.limit.fused_images import (
     fused_image_kernels,
-    position_pairs,
     prepare_images,
     workspace_bytes,
 )
-from neuralpath.kernels.limit.fused_program import ConvolutionStep, LimitChain, PoolStep
+from neuralpath.kernels.limit.fused_program import (
+    ConvolutionStep,
+    LimitChain,
+    PoolStep,
+    needed_displacements,
+    segments_of,
+)
 from reference import cases
 from reference.recursion import limit_kernels_by_recursion
 from reference.values import NAMES, reference
@@ -148,6 +153,16 @@ def test_threads_and_slices_change_nothing():
     assert len(prepared[2:5]) == 3
 
 
+def position_pairs(chain, size):
+    """Activations of pairs of positions for one pair of images: the measure of its cost."""
+    segments = segments_of(chain, size)
+    needed = needed_displacements(segments, chain.pooled)
+    return sum(
+        len(segment.activated) * len(ys) * len(xs) * segment.positions
+        for segment, (ys, xs) in zip(segments, needed, strict=True)
+    )
+
+
 def test_cost_counts_activations():
     chain = LimitChain((SAME, SAME, SAME, SAME), True, OUTPUT)
     assert position_pairs(chain, (32, 32)) == 4 * 1024**2
@@ -166,37 +181,3 @@ def test_memory_of_stored_displacements_is_counted():
     pooled = LimitChain((SAME, PoolStep((2, 2), (2, 2)), SAME), True, OUTPUT)
     stored = 2 * 64 * 64  # both values for all pairs of positions in front of the pool
     assert workspace_bytes(pooled, (1, 8, 8), F64) >= stored * np.dtype(np.float64).itemsize
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ConvolutionStep((0, 3), 1.0), r"convolution.*\(0, 3\)"),
-        (lambda: ConvolutionStep((3, 3), 1.0, before=(-1, 0)), r"padding.*\(-1, 0\)"),
-        (lambda: ConvolutionStep((3, 3), 1.0, slope=math.inf), "`slope`.*inf"),
-        (lambda: PoolStep((2, 2), (0, 1)), r"pool.*\(0, 1\)"),
-        (lambda: LimitChain((PoolStep((2, 2), (2, 2)),), True, OUTPUT), "convolution"),
-        (lambda: LimitChain((SAME,), True, ()), "slope=None"),
-        (
-            lambda: prepare_images(LimitChain((PoolStep((9, 9), (1, 1)), SAME), True, OUTPUT), torch.ones(1, 1, 8, 8)),
-            r"\(9, 9\).*\(8, 8\)",
-        ),
-        (
-            lambda: prepare_images(
-                LimitChain((ConvolutionStep((1, 1), 1.0, before=(9, 0), circular=True),), True, OUTPUT),
-                torch.ones(1, 1, 8, 8),
-            ),
-            r"circular padding.*\(9, 0\).*\(8, 8\)",
-        ),
-    ],
-)
-def test_bad_input_is_refused(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
-def test_batches_prepared_for_other_chains_are_refused():
-    x = torch.ones(2, 1, 4, 4)
-    one, two = (prepare_images(LimitChain((SAME,) * n, True, OUTPUT), x) for n in (1, 2))
-    with pytest.raises(ValueError, match="`rows` and `columns`"):
-        fused_image_kernels(one, two)

@@ -15,26 +15,20 @@ from neuralpath.gates import GeluGate
 from neuralpath.kernels.limit.activations import Pair
 from neuralpath.kernels.limit.fused_chains import chain_of
 from neuralpath.kernels.limit.limit_kernel import (
+    LimitKernel,
     limit_output_kernel,
-    limit_output_kernel_tiles,
     limit_path_kernel,
-    limit_path_kernel_tiles,
     limit_tangent_kernel,
-    limit_tangent_kernel_tiles,
 )
 from neuralpath.kernels.limit.limit_network import limit_network
-from neuralpath.kernels.limit.limit_parts import limit_tangent_parts, limit_tangent_parts_tiles
+from neuralpath.kernels.limit.limit_parts import limit_tangent_parts
 from neuralpath.kernels.limit.limit_reading import Need, ReadingTiles, pair_cost
 from neuralpath.kernels.tiling import tiled_kernel as tiled_kernels
 from tiny import Net, conv1, conv2, dense
 
 F64 = torch.float64
 KERNELS = [limit_tangent_kernel, limit_output_kernel, limit_path_kernel]
-TILES = {
-    limit_tangent_kernel: limit_tangent_kernel_tiles,
-    limit_output_kernel: limit_output_kernel_tiles,
-    limit_path_kernel: limit_path_kernel_tiles,
-}
+KINDS = {limit_tangent_kernel: "ntk", limit_output_kernel: "nngp", limit_path_kernel: "path"}
 
 
 def _residual(m, x):
@@ -98,7 +92,7 @@ def test_symmetric_positive_and_the_same_in_blocks(name, kernel):
     carried = () if kernel is limit_output_kernel else (Pair.SLOPES,)
     general = ReadingTiles.of(limit_network(graph, carried, **arguments), x, None)
     smallest = pair_cost(general.network, general.needs, x.dtype).smallest
-    small = TILES[kernel](graph, x, memory=4 * smallest, **arguments)
+    small = LimitKernel(graph, kind=KINDS[kernel], **arguments).tiles(x, memory=4 * smallest)
     assert small.plan.block1 < len(x)
     assert small.plan.working_bytes <= 4 * smallest
     blocked = small.filled()
@@ -244,17 +238,13 @@ def test_parts_of_long_inputs_in_single_precision():
         torch.testing.assert_close(rounded.diagonal(), exact.diagonal(), rtol=bound, atol=0)
 
 
-def test_parts_as_tiles_know_their_size_and_are_refused_beyond_memory(monkeypatch):
+def test_parts_in_small_tiles_and_beyond_memory(monkeypatch):
     graph, x = _traced("dense")
     soft = npath.SoftGate(3.0)
     parts = limit_tangent_parts(graph, x, activation=soft)
-    tiles = limit_tangent_parts_tiles(graph, x, activation=soft, memory=4_000)
-    seen = list(tiles)
-    assert len(seen) > 1
-    for tile, values in seen:
-        for part, name in zip(values, ("value", "feature", "cross"), strict=True):
-            expected = getattr(parts, name)[tile.rows, tile.columns]
-            torch.testing.assert_close(part, expected, rtol=1e-12, atol=1e-13)
+    tiled = limit_tangent_parts(graph, x, activation=soft, memory=4_000)
+    for name in ("value", "feature", "cross"):
+        torch.testing.assert_close(getattr(tiled, name), getattr(parts, name), rtol=1e-12, atol=1e-13)
     result_bytes = 3 * len(x) ** 2 * x.element_size()
     monkeypatch.setattr(tiled_kernels, "available_memory", lambda: result_bytes - 1)
     with pytest.raises(MemoryError, match="limit tangent kernel"):
@@ -309,3 +299,23 @@ def test_other_networks_are_no_chains():
         assert chain_of(limit_network(graph, (Pair.SLOPES,))) is None, name
     trained = nn.Sequential(conv2(2, 3, 2, True), nn.ReLU(), *head).double()
     assert chain_of(limit_network(npath.trace(trained, x), (Pair.SLOPES,), bias_gradient=1.0)) is None
+
+
+def test_modules_and_graphs_have_the_same_kernels():
+    x = torch.randn(4, 3, dtype=F64, generator=torch.Generator().manual_seed(0))
+    model = nets.FC(3, 4, 3).double()
+    graph = npath.trace(model, x[:1])
+    for kernel in KERNELS:
+        assert torch.equal(kernel(model, x), kernel(graph, x))
+    parts = limit_tangent_parts(model, x, activation=npath.SoftGate(2.0))
+    assert torch.equal(parts.total, limit_tangent_parts(graph, x, activation=npath.SoftGate(2.0)).total)
+
+
+@pytest.mark.parametrize("kind", ["ntk", "nngp", "path"])
+def test_the_object_has_diagonals_and_tiles(kind):
+    graph, x = _traced("flattened")
+    kernel = LimitKernel(graph, kind=kind, bias_variance=0.2)
+    matrix = kernel(x)
+    torch.testing.assert_close(kernel.diagonal(x), matrix.diagonal(), rtol=1e-13, atol=0)
+    for tile, values in kernel.tiles(x):
+        assert torch.equal(values, matrix[tile.rows, tile.columns])

@@ -7,7 +7,12 @@ from torch import nn
 
 import neuralpath as npath
 import zoo
-from neuralpath.kernels.limit.limit_kernel import limit_output_kernel, limit_path_kernel, limit_tangent_kernel
+from neuralpath.kernels.limit.limit_kernel import (
+    LimitKernel,
+    limit_output_kernel,
+    limit_path_kernel,
+    limit_tangent_kernel,
+)
 from neuralpath.kernels.limit.limit_parts import limit_tangent_parts
 from neuralpath.kernels.tiling.plan import BudgetTooSmall
 from tiny import Net, conv1, conv2, dense
@@ -164,8 +169,9 @@ def test_what_is_no_number_is_refused(net, without_type_checks):
     graph, x = net
     with pytest.raises(TypeError, match=r"`output_variance`.*'equal' or 'half'.*str"):
         limit_tangent_kernel(graph, x, weight_variance=2.0, output_variance="twice")
-    with pytest.raises(TypeError, match="`graph` must be a PathGraph"):
-        limit_tangent_kernel(nn.ReLU(), x)
+    for kernel in (limit_tangent_kernel, limit_tangent_parts):
+        with pytest.raises(TypeError, match=r"`network`.*str"):
+            kernel("resnet18", x)
 
 
 def test_inputs_that_do_not_fit(net, without_type_checks):
@@ -250,3 +256,22 @@ def test_a_result_beyond_the_range_is_refused():
     x = torch.full((2, 3), 1e20)
     with pytest.raises(OverflowError, match=r"limit tangent kernel .*float32"):
         limit_tangent_kernel(npath.trace(model, x[:1]), x)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"kind": "path", "output_variance": "half"}, r"`output_variance`.*'path'.*'half'"),
+        ({"kind": "path", "bias_gradient": 1.0}, r"`bias_gradient`.*'path'"),
+        ({"kind": "nngp", "bias_gradient": 1.0}, r"`bias_gradient`.*'nngp'"),
+        ({"kind": "ntk", "linear_features": True}, r"`linear_features`.*'ntk'"),
+    ],
+)
+def test_settings_of_another_kind_are_refused_at_construction(settings, message):
+    with pytest.raises(ValueError, match=message):
+        LimitKernel(dense(3, 1), **settings)
+
+
+def test_unknown_kinds_are_refused(without_type_checks):
+    with pytest.raises(ValueError, match=r"`kind`.*'ntk'.*'tangent'"):
+        LimitKernel(dense(3, 1), kind="tangent")

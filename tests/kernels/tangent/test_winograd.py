@@ -15,9 +15,9 @@ from torch import nn
 from kernels.tangent.jacobian_oracle import assert_close, kernel_by_jacobians, mean_of
 from kernels.tangent.models import Net
 from neuralpath import nets
-from neuralpath._loops import threads
+from neuralpath._loops import compiled as threads
 from neuralpath._loops.compiled import compiled
-from neuralpath._loops.transposed import transpose
+from neuralpath._loops.instructions import transpose
 from neuralpath.kernels.tangent import winograd
 from neuralpath.kernels.tangent.gradients import ConvolutionGeometry
 from neuralpath.kernels.tangent.parts import tangent_parts
@@ -131,22 +131,22 @@ def test_an_error_in_a_thread_is_raised(monkeypatch):
     monkeypatch.setattr(threads, "n_threads", lambda: 2)
     seen = []
 
-    def run(some, room):
-        seen.append(some)
-        if some.start == 4:
+    def run(rows, buffer):
+        seen.append(rows)
+        if rows.start == 4:
             raise RuntimeError("no more")
 
     with pytest.raises(RuntimeError, match="no more"):
         threads.side_by_side(run, 5, 2, lambda: (torch.empty(1),))
-    assert sorted((some.start, some.stop) for some in seen) == [(0, 2), (2, 4), (4, 5)]
+    assert sorted((rows.start, rows.stop) for rows in seen) == [(0, 2), (2, 4), (4, 5)]
 
 
 def test_after_an_interruption_no_other_block_is_begun(monkeypatch):
     monkeypatch.setattr(threads, "n_threads", lambda: 2)
     seen, begun = [], threading.Event()
 
-    def run(some, room):
-        seen.append(some.start)
+    def run(rows, buffer):
+        seen.append(rows.start)
         if threading.current_thread() is threading.main_thread():
             begun.wait(10)
             raise KeyboardInterrupt
@@ -156,7 +156,7 @@ def test_after_an_interruption_no_other_block_is_begun(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         threads.side_by_side(run, 100, 1, lambda: (torch.empty(1),))
     assert len(seen) == 2
-    threads.side_by_side(lambda some, room: seen.append(some.start), 3, 1, lambda: (torch.empty(1),))
+    threads.side_by_side(lambda rows, buffer: seen.append(rows.start), 3, 1, lambda: (torch.empty(1),))
     assert sorted(seen[2:]) == [0, 1, 2]  # and the threads serve on
 
 
@@ -164,12 +164,12 @@ def test_after_an_interruption_no_other_block_is_begun(monkeypatch):
 @pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_a_forked_process_has_threads_of_its_own(monkeypatch):
     monkeypatch.setattr(threads, "n_threads", lambda: 2)
-    rooms = lambda: (torch.empty(1),)  # noqa: E731
-    threads.side_by_side(lambda some, room: None, 4, 1, rooms)
+    make_buffers = lambda: (torch.empty(1),)  # noqa: E731
+    threads.side_by_side(lambda rows, buffer: None, 4, 1, make_buffers)
     child = os.fork()
     if child == 0:
         try:
-            threads.side_by_side(lambda some, room: time.sleep(0.01), 4, 1, rooms)
+            threads.side_by_side(lambda rows, buffer: time.sleep(0.01), 4, 1, make_buffers)
             os._exit(0)
         finally:
             os._exit(1)

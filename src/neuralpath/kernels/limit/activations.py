@@ -1,4 +1,4 @@
-"""Expectations of activations over two normal variables: what an activation does in the limit of infinite width.
+"""Activations in the limit of infinite width: their expectations over two normal variables, ReLU in closed form.
 
 Throughout, (q, q') are normal with mean 0, variances ``v`` and ``w`` and covariance ``c``; chi is the activation, chi'
 its derivative and gamma its gate, chi(q) = q gamma(q).
@@ -17,10 +17,10 @@ from torch import Tensor
 Numbers = Float[Tensor, "..."]
 
 SAME_DIRECTION = 16
-"""Cosines within so many units of rounding of 1 or -1 are taken as such.
+"""Cosines within this many units of rounding of 1 or -1 count as 1 or -1.
 
-A covariance has a few roundings in it, which near an angle of 0 become errors of their square root: without this an
-example would have an angle of about 1e-8 with itself.
+A covariance has a few rounding errors, whose square root is the error of an angle near 0: without this an example would
+have an angle of about 1e-8 with itself.
 """
 
 
@@ -36,16 +36,16 @@ class Pair(Enum):
 
 @runtime_checkable
 class Activation(Protocol):
-    """An activation with its expectations."""
+    """An activation with its expectations; implement it to add an activation in closed form."""
 
     @property
     def normalizer(self) -> float:
-        """The variance of weights, times their number, that goes with it: 2 for ReLU."""
+        """The weight variance times fan-in that keeps the size of signals: 2 for ReLU."""
         ...
 
     @property
     def gated(self) -> bool:
-        """Whether it is read as q times a gate, so that the expectations with gates are there."""
+        """Whether it is q times a gate, so that it has expectations with gates."""
         ...
 
     def __call__(self, q: Numbers) -> Numbers:
@@ -57,44 +57,15 @@ class Activation(Protocol):
         ...
 
     def moments(self, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
-        """The expectations that are asked for; ``v`` and ``w`` broadcast against ``c``."""
+        """The expectation of each pair; ``v`` and ``w`` broadcast against ``c``."""
         ...
 
 
-@dataclass(frozen=True)
-class SlopeSplit:
-    """E[chi'(q) chi'(q')] in its parts, where chi' = gamma + q gamma'."""
-
-    value: Numbers  # E[gamma gamma']
-    feature: Numbers  # E[q gamma_q q' gamma_q']
-    cross: Numbers  # the two mixed terms
-
-    @property
-    def total(self) -> Numbers:
-        """E[chi'(q) chi'(q')]."""
-        return self.value + self.feature + self.cross
-
-
-def split_slopes(activation: Activation, v: Numbers, w: Numbers, c: Numbers) -> SlopeSplit:
-    """The parts of E[chi'(q) chi'(q')] for a gated activation; times the weight variance they are those of Sigma-hat.
-
-    Reference: Theory, "Kernels of infinite width"; erratum E2. Raises: ValueError for an activation without a gate.
-
-    >>> one = torch.ones(())
-    >>> float(split_slopes(Rectifier(), one, one, 0.5 * one).feature)
-    0.0
-    """
-    check_gated(activation)
-    wanted = (Pair.SLOPES, Pair.GATES, Pair.GATE_SLOPE, Pair.SLOPE_GATE)
-    slopes, gates, left, right = activation.moments(v, w, c, wanted)
-    return SlopeSplit(gates, slopes - left - right + gates, left + right - 2 * gates)
-
-
 def check_gated(activation: Activation, node: str | None = None) -> None:
-    """Refuse an activation that has no gate, by the name of its node where it stands at one."""
+    """Refuse an activation that has no gate, with the name of its node if there is one."""
     if not activation.gated:
         what = str(activation)
-        if node is not None and repr(node) not in what:  # one that was made for a node has its name already
+        if node is not None and repr(node) not in what:  # some have their node's name already
             what = f"{what} at {node!r}"
         raise ValueError(f"{what} is not of the form q * gate(q), so its slope has no value and feature part.")
 
@@ -102,8 +73,8 @@ def check_gated(activation: Activation, node: str | None = None) -> None:
 def sine_and_angle(v: Numbers, w: Numbers, c: Numbers) -> tuple[Numbers, Numbers]:
     """The angle between two vectors of squared lengths v, w and inner product c, and its sine times the lengths.
 
-    The arc tangent of sine and cosine loses nothing that c does not lack already, unlike the arc cosine. A vector of
-    length 0 is taken as orthogonal to every other, itself included.
+    The arc tangent of sine and cosine keeps all digits of c, unlike the arc cosine. A vector of length 0 counts as
+    orthogonal to every vector, itself included.
     """
     sine = sine_square(v, w, c).sqrt_()
     angle = torch.atan2(sine, c)
@@ -111,7 +82,7 @@ def sine_and_angle(v: Numbers, w: Numbers, c: Numbers) -> tuple[Numbers, Numbers
 
 
 def sine_square(v: Numbers, w: Numbers, c: Numbers) -> Numbers:
-    """The square of the sine times those of the lengths, v w - c^2; exactly 0 where only rounding is left of it."""
+    """The squared sine times the squared lengths, v w - c^2; exactly 0 where it is only rounding error."""
     lengths = v.sqrt() * w.sqrt()
     tiny = SAME_DIRECTION * torch.finfo(c.dtype).eps * lengths
     below, above = lengths - c, lengths + c

@@ -42,7 +42,9 @@ class FusedChain:
         return Combination(output=share, constant=(1 - share) * bias)
 
 
-def fused_tiles(what: str, network: LimitNetwork, x1: Tensor, x2: Tensor | None, budget: int) -> TiledKernel | None:
+def fused_tiles(
+    what: str, network: LimitNetwork, x1: Tensor, x2: Tensor | None, budget: int, *, overflow_hint: str
+) -> TiledKernel | None:
     """Tiles by the fused kernels; ``None`` if the network is not a chain, or their memory exceeds the budget."""
     chain = chain_of(network)
     if chain is None or not can_fuse(*([x1] if x2 is None else [x1, x2])):
@@ -57,7 +59,9 @@ def fused_tiles(what: str, network: LimitNetwork, x1: Tensor, x2: Tensor | None,
             return None
         vectors = DenseTiles(chain.dense, combination, x1.flatten(1), None if x2 is None else x2.flatten(1))
         plan = make_plan(n1, n2, cost, budget, symmetric=symmetric)
-        return TiledKernel(what, plan, vectors.tile, x1.dtype, x1.device, write=vectors.write)
+        return TiledKernel(
+            what, plan, vectors.tile, x1.dtype, x1.device, write=vectors.write, overflow_hint=overflow_hint
+        )
     shape = (x1.shape[1], x1.shape[2], x1.shape[3])
     per_example = image_bytes(chain.images, shape)
     # Two lists of pairs, both moments in double precision, and the results.
@@ -70,7 +74,7 @@ def fused_tiles(what: str, network: LimitNetwork, x1: Tensor, x2: Tensor | None,
     if prepared <= min(budget // 4, budget - kept - cost.smallest):
         images, kept = images.prepared(), kept + prepared
     plan = make_plan(n1, n2, cost, budget - kept, symmetric=symmetric, kept_bytes=kept)
-    return TiledKernel(what, plan, images.tile, x1.dtype, x1.device)
+    return TiledKernel(what, plan, images.tile, x1.dtype, x1.device, overflow_hint=overflow_hint)
 
 
 class _NoChain(Exception):

@@ -22,7 +22,6 @@ with each layer. On the diagonal, where the angle is 0, the values are exact. An
 input, without biases) has an angle of pi / 2 with every other, so that its kernels are 0 and finite.
 """
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -58,11 +57,6 @@ class DenseStep:
     weight_variance: float  # times fan-in; for the first layer of a network: of one weight
     bias_variance: float = 0.0
     slope: float | None = 0.0
-
-    def __post_init__(self) -> None:
-        check_variances(self.weight_variance, self.bias_variance)
-        if self.slope is not None and not math.isfinite(self.slope):
-            raise ValueError(f"`slope` must be a finite number, or None for no activation, got {self.slope}.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -126,9 +120,8 @@ def dense_kernel(
 ) -> Float[Tensor, "_batch1 _batch2"]:
     """Output kernel, tangent kernel or a sum of them of a dense chain, for two batches or for one with itself.
 
-    Cost: the Gram matrix, then about 90 operations for each pair and layer.
-    Raises: ValueError if a step before the last has no activation, or the last has one; TypeError where ``can_fuse``
-    is False.
+    Every step but the last has an activation, and ``can_fuse`` holds for the batches. Cost: the Gram matrix, then about
+    90 operations for each pair and layer.
     """
     out = torch.empty(len(x1), len(x1 if x2 is None else x2), dtype=x1.dtype)
     write_dense_kernel(out, steps, combination, x1, x2)
@@ -147,10 +140,8 @@ def write_dense_kernel(
 ) -> None:
     """Write a combination of both kernels of two batches, or of one with itself, into a contiguous ``out``.
 
-    ``progress`` is called with the number of pairs of each finished stripe. Cost and errors as for ``dense_kernel``.
+    ``progress`` is called with the number of pairs of each finished stripe. Cost and conditions as above.
     """
-    check_fusible(x1, x1 if x2 is None else x2)
-    check_head(steps)
     rows, symmetric = x1.detach(), x2 is None
     columns = rows if x2 is None else x2.detach()
     variances = _squared_lengths(rows)
@@ -229,32 +220,6 @@ def apply_dense_steps(
 def can_fuse(*tensors: Tensor) -> bool:
     """Whether the fused kernels apply: single or double precision on the CPU, with numba on."""
     return use_bits() and all(t.device.type == "cpu" and t.dtype in DTYPES for t in tensors)
-
-
-def check_fusible(x1: Tensor, x2: Tensor) -> None:
-    """Refuse tensors that the compiled loops do not take; the caller checks that their values are finite."""
-    if not can_fuse(x1, x2) or x1.dtype != x2.dtype:
-        raise TypeError(
-            "the fused kernels need two batches of one dtype, float32 or float64, on the CPU, and numba; got "
-            f"{x1.dtype} on {x1.device} and {x2.dtype} on {x2.device}: use `limit_tangent_kernel` instead."
-        )
-
-
-def check_head(steps: Sequence[DenseStep]) -> None:
-    """Refuse dense layers without activations between them, and an output with one."""
-    if not steps or steps[-1].slope is not None or any(step.slope is None for step in steps[:-1]):
-        raise ValueError(
-            "dense steps must each have a `slope`, except the last one, the output, with slope=None; got the slopes "
-            f"{[step.slope for step in steps]}."
-        )
-
-
-def check_variances(weight: float, bias: float) -> None:
-    """Refuse numbers that are not variances."""
-    if not (0 < weight < math.inf and 0 <= bias < math.inf):
-        raise ValueError(
-            f"`weight_variance` must be positive, `bias_variance` not negative, both finite; got {weight} and {bias}."
-        )
 
 
 def spreads(variances: Float[Tensor, "*shape"]) -> Float[Tensor, "2 *shape"]:

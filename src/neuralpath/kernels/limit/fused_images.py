@@ -29,7 +29,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from neuralpath._loops import in_threads, limit_loops as loops, n_threads
-from neuralpath.kernels.limit.fused_dense import Combination, LimitKernels, apply_dense_steps, check_fusible, spreads
+from neuralpath.kernels.limit.fused_dense import Combination, LimitKernels, apply_dense_steps, spreads
 from neuralpath.kernels.limit.fused_program import (
     ConvolutionStep,
     Displacements,
@@ -70,11 +70,7 @@ class PreparedImages:
 
 
 def prepare_images(chain: LimitChain, x: Float[Tensor, "_batch _channel _height _width"]) -> PreparedImages:
-    """Compute the variances of each position, layer by layer; after a pool they need pairs of nearby positions.
-
-    Raises: ValueError if a window does not fit the images; TypeError where ``can_fuse`` is False.
-    """
-    check_fusible(x, x)
+    """Compute the variances of each position, layer by layer; after a pool they need pairs of nearby positions."""
     segments = segments_of(chain, (x.shape[2], x.shape[3]))
     dtype = x.dtype if chain.pooled else torch.float64
     images = _with_margin(x.detach().to(dtype))
@@ -99,13 +95,11 @@ def prepare_images(chain: LimitChain, x: Float[Tensor, "_batch _channel _height 
 def fused_image_kernels(rows: PreparedImages, columns: PreparedImages | None = None) -> LimitKernels:
     """Output and tangent kernel of a chain for two batches of prepared images, or for one with itself.
 
-    Cost: ``position_pairs`` activations for each pair of images, of about 2 ns (single precision) or 4 ns (double) on
-    one core with wide vectors; ``workspace_bytes`` of memory for each thread.
+    Cost: for each pair of images one activation for each layer and pair of positions, of about 2 ns (single precision)
+    or 4 ns (double) on one core with wide vectors; ``workspace_bytes`` of memory for each thread.
     """
     symmetric = columns is None
     others = rows if columns is None else columns
-    if others.chain != rows.chain or others.segments != rows.segments or others.dtype != rows.dtype:
-        raise ValueError("`rows` and `columns` must be prepared for the same chain, size of images and dtype.")
     n1, n2 = len(rows), len(others)
     upper = np.triu(np.ones((n1, n2), bool)) if symmetric else np.ones((n1, n2), bool)
     # Column by column, so that neighbors in the list share an image.
@@ -158,16 +152,6 @@ def image_bytes(chain: LimitChain, shape: tuple[int, int, int]) -> int:
     for segment in segments_of(chain, (height, width)):
         numbers += 2 * (segment.positions + 2 * segment.size[1]) * len(segment.activated)
     return 8 * numbers
-
-
-def position_pairs(chain: LimitChain, size: Size) -> int:
-    """Number of activations of pairs of positions for one pair of images: the measure of its cost."""
-    segments = segments_of(chain, size)
-    needed = needed_displacements(segments, chain.pooled)
-    return sum(
-        len(segment.activated) * len(ys) * len(xs) * segment.positions
-        for segment, (ys, xs) in zip(segments, needed, strict=True)
-    )
 
 
 def workspace_bytes(chain: LimitChain, shape: tuple[int, int, int], dtype: torch.dtype) -> int:

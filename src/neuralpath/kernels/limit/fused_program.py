@@ -21,7 +21,7 @@ import numpy as np
 import torch
 
 from neuralpath._loops import CONVOLUTION, IMAGES, POOL, Program, bend_of
-from neuralpath.kernels.limit.fused_dense import DenseStep, check_head, check_variances
+from neuralpath.kernels.limit.fused_dense import DenseStep
 
 Size = tuple[int, int]
 """Rows and columns."""
@@ -40,14 +40,6 @@ class ConvolutionStep:
     bias_variance: float = 0.0
     slope: float = 0.0
 
-    def __post_init__(self) -> None:
-        check_variances(self.weight_variance, self.bias_variance)
-        _check_sizes("convolution", self.window, self.stride)
-        if min(*self.before, *self.after) < 0:
-            raise ValueError(f"padding must not be negative, got {self.before} before and {self.after} after.")
-        if not math.isfinite(self.slope):
-            raise ValueError(f"`slope` must be a finite number, got {self.slope}.")
-
     def output_size(self, size: Size) -> Size:
         """Rows and columns of its output."""
         return _outputs(size, self.window, self.stride, self.before, self.after)
@@ -64,9 +56,6 @@ class PoolStep:
     window: Size
     stride: Size
 
-    def __post_init__(self) -> None:
-        _check_sizes("pool", self.window, self.stride)
-
     def output_size(self, size: Size) -> Size:
         """Rows and columns of its output."""
         return _outputs(size, self.window, self.stride, (0, 0), (0, 0))
@@ -80,21 +69,9 @@ class LimitChain:
     pooled: bool  # global average pooling, or flattening
     dense: tuple[DenseStep, ...]
 
-    def __post_init__(self) -> None:
-        if not any(isinstance(step, ConvolutionStep) for step in self.steps):
-            raise ValueError("a chain on images has at least one convolution; for vectors use `dense_kernel`.")
-        check_head(self.dense)
-
-
-def _check_sizes(what: str, window: Size, stride: Size) -> None:
-    if min(*window, *stride) < 1:
-        raise ValueError(f"window and stride of a {what} must be positive, got {window} and {stride}.")
-
 
 def _outputs(size: Size, window: Size, stride: Size, before: Size, after: Size) -> Size:
     y, x = ((size[k] + before[k] + after[k] - window[k]) // stride[k] + 1 for k in (0, 1))
-    if min(y, x) < 1:
-        raise ValueError(f"a window of {window} does not fit into images of {size} with their padding.")
     return y, x
 
 
@@ -122,20 +99,14 @@ Displacements = tuple[list[int], list[int]]
 
 
 def segments_of(chain: LimitChain, size: Size) -> tuple[Segment, ...]:
-    """A chain cut into segments where displacements mix.
-
-    Raises: ValueError if a window does not fit, or circular padding is wider than the image.
-    """
+    """A chain cut into segments where displacements mix."""
     segments = [Segment(None, size, size)]
     for step in chain.steps:
         here = segments[-1]
-        if isinstance(step, ConvolutionStep):
-            if step.circular and any(max(step.before[k], step.after[k]) > here.size[k] for k in (0, 1)):
-                raise ValueError(f"circular padding of {step.before} and {step.after} exceeds images of {here.size}.")
-            if step.keeps(here.size):
-                segments[-1] = Segment(here.source, here.source_size, here.size, (*here.layers, step))
-                continue
-        segments.append(Segment(step, here.size, step.output_size(here.size)))
+        if isinstance(step, ConvolutionStep) and step.keeps(here.size):
+            segments[-1] = Segment(here.source, here.source_size, here.size, (*here.layers, step))
+        else:
+            segments.append(Segment(step, here.size, step.output_size(here.size)))
     return tuple(segments)
 
 

@@ -118,17 +118,9 @@ def limit_network(
     gradients = of_biases
     if bias_gradient is not None:
         gradients = _by_name("bias_gradient", bias_gradient, biases, "bias", or_zero=True)
+    distributions = reading.distributions
     return LimitNetwork(
-        graph,
-        reading.distributions,
-        activations,
-        variances,
-        own,
-        of_biases,
-        gradients,
-        carried,
-        paths,
-        linear_features,
+        graph, distributions, activations, variances, own, of_biases, gradients, carried, paths, linear_features
     )
 
 

@@ -1,9 +1,10 @@
 """The recursion of infinite width for any graph: each kind of node's effect on covariances and tangent kernels."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -54,6 +55,17 @@ def needed_pairs(
                     need = Need.EQUAL
             needs[name] = max(needs[name], need)
     return needs
+
+
+def _of_random(method: Callable[[Any, Any, Random], State]) -> Callable[[Any, Any, State], State]:
+    """A node's effect on random values; fixed values take the forward pass, and unneeded values stay None."""
+
+    def read(self: "LimitReading", node: n.Node, state: State) -> State:
+        if isinstance(state, Fixed):
+            return self._fixed(node, state)
+        return None if state is None or self._skips(node) else method(self, node, state)
+
+    return read
 
 
 class LimitReading:
@@ -157,11 +169,8 @@ class LimitReading:
         means = (of_examples(activation.mean(variance1)), of_examples(activation.mean(variance2)))
         return Random(signals, carried, means)
 
-    def scale(self, node: n.ScaleNode, state: State) -> State:
-        if isinstance(state, Fixed):
-            return self._fixed(node, state)
-        if state is None or self._skips(node):
-            return None
+    @_of_random
+    def scale(self, node: n.ScaleNode, state: Random) -> State:
         factor = by_position(node.factor, node, self._network.distributions[node.name].shape, self._state)[:1]
         factor = factor.to(state.moment.values)
 
@@ -205,18 +214,12 @@ class LimitReading:
     def concat(self, node: n.ConcatNode, *states: State) -> State:
         return self._fixed(node, *states)  # type: ignore[arg-type]  # random ones have been refused
 
-    def select(self, node: n.SelectNode, state: State) -> State:
-        if isinstance(state, Fixed):
-            return self._fixed(node, state)
-        if state is None or self._skips(node):
-            return None
+    @_of_random
+    def select(self, node: n.SelectNode, state: Random) -> State:
         return self._reduced(node, state).each(lambda values: values.selected(node.indices[1:]))
 
-    def average_pool(self, node: n.AveragePoolNode, state: State) -> State:
-        if isinstance(state, Fixed):
-            return self._fixed(node, state)
-        if state is None or self._skips(node):
-            return None
+    @_of_random
+    def average_pool(self, node: n.AveragePoolNode, state: Random) -> State:
         if not state.moment.full:  # a single position: its only pair is there
             state = Random(state.moment.as_full(), tuple(k.as_full() for k in state.carried), state.means)
         return self._reduced(node, state.each(lambda values: values.averaged(node.matrices)))
@@ -225,11 +228,8 @@ class LimitReading:
         assert isinstance(state, Fixed)  # random ones have been refused
         return self._fixed(node, state)
 
-    def reshape(self, node: n.ReshapeNode, state: State) -> State:
-        if isinstance(state, Fixed):
-            return self._fixed(node, state)
-        if state is None or self._skips(node):
-            return None
+    @_of_random
+    def reshape(self, node: n.ReshapeNode, state: Random) -> State:
         space = self._network.distributions[node.name].shape[1:]
         return self._reduced(node, state).each(lambda values: values.reshaped(space))
 

@@ -22,19 +22,18 @@ from torch import Tensor
 from neuralpath.kernels.limit.activations import Numbers, Pair, sine_square
 
 NODES = 28
-"""Nodes of the trapezoid rule in the logarithm of K: the logistic function is met to 1e-14."""
+"""Nodes of the trapezoid rule in the logarithm of K: the error of the logistic function is 1e-14."""
 
 NEGLIGIBLE = 1e-18
-"""Pairs of scales of a smaller weight are left out; all of them together weigh less than a rounding."""
+"""Pairs of scales of a smaller weight are left out; together they weigh less than a rounding error."""
 
 GROUP = 2**14
-"""Numbers at once: for few pairs of examples several pairs of scales go together."""
+"""Numbers computed at once: for few pairs of examples several pairs of scales are grouped."""
 
 _LOG_RANGE = (-1.8, 1.5)  # K outside has a probability below 1e-16
-_SERIES = 30  # terms of the series of the density, far more than are needed on that range
+_SERIES = 30  # terms of the series of the density, far more than that range needs
 
-# Found once by least squares over scales and weights, made uniform by weighting anew: 2.8e-9 from the logistic
-# function everywhere (a test measures it).
+# Fitted by least squares over scales and weights, with weights adjusted until the error was uniform: 2.8e-9 (tested).
 _FEW_K = (
     0.3620554147, 0.4648516332, 0.5919986611, 0.7561423663, 0.9699507704, 1.2465778422, 1.6033995905, 2.0843344527,
 )  # fmt: skip
@@ -73,7 +72,7 @@ def logistic_scales(beta: float, few: bool = False) -> Scales:
 
 @cache
 def _pairs_of(mixture: Scales) -> Float[Tensor, "3 pair"]:
-    """Squares of both scales, and the weight, of all pairs of scales that count."""
+    """Squares of both scales, and the weight, of all pairs of scales that are not negligible."""
     squares = torch.tensor(mixture.scales, dtype=torch.float64).square()
     weights = torch.tensor(mixture.weights, dtype=torch.float64)
     joint = torch.outer(weights, weights)
@@ -83,7 +82,7 @@ def _pairs_of(mixture: Scales) -> Float[Tensor, "3 pair"]:
 
 @dataclass(frozen=True)
 class _Terms:
-    """Some pairs of scales along the last axis: weights, shares A^2/V and A'^2/V', root of D, and probability o."""
+    """A group of pairs of scales along the last axis: weights, A^2/V and A'^2/V', root of D, and probability o."""
 
     weight: Numbers
     share1: Numbers
@@ -106,7 +105,7 @@ def _terms(mixture: Scales, v: Numbers, w: Numbers, c: Numbers) -> Iterator[_Ter
 
 @dataclass(frozen=True)
 class MixtureGate(ABC):
-    """What soft-ReLU and GELU share: chi(q) = factor * q * gamma(q), gamma a mixture of normal distribution functions.
+    """The common base of soft-ReLU and GELU: chi(q) = factor * q * gamma(q), gamma a mixture of normal CDFs.
 
     With A, A' the two scales, summed over both with their weights: E[gamma gamma'] = o;
     E[gamma q' gamma_q'] = c A'^2 / (2 pi V' sqrt D); E[q gamma_q q' gamma_q'] = c A^2 A'^2 / (2 pi D^(3/2));
@@ -195,7 +194,7 @@ class Softplus:
     """``log(1 + exp(beta q)) / beta``: a ReLU of q plus normal noise of the mixture's scales, averaged over it.
 
     So its expectations are those of ReLU with variances V, V' and covariance c. It has no gate. (torch's softplus is
-    linear above its threshold; the difference, 2e-9 at most with its default, is not followed.)
+    linear above its threshold; the difference, 2e-9 at most with its default, is ignored.)
     """
 
     beta: float = 1.0

@@ -1,4 +1,4 @@
-"""Expectations of any activation by numerical integration, with an accuracy that is checked."""
+"""Expectations of any activation by numerical integration, to a checked accuracy."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,14 +14,14 @@ from neuralpath._checks import describe
 from neuralpath.kernels.limit.activations import Function, Numbers, Pair
 
 REACH, WIDER_REACH = 8.6, 10.6
-"""Normal variables beyond so many standard deviations are left out: a share below 1e-17. The finer rule of a comparison
-goes further, so that a function that grows too fast shows."""
+"""Standard deviations beyond which normal variables are left out: a share below 1e-17. The finer rule of a comparison
+reaches further, to detect functions that grow too fast."""
 
 NODES_BASE, NODES_PER_DEVIATION = 15, 13
-"""Nodes along one axis to begin with: enough for a soft gate of slope 1 (Theory, "Kernels of infinite width")."""
+"""Initial nodes along one axis: enough for a soft gate of slope 1 (Theory, "Kernels of infinite width")."""
 
 MAX_NODES = 400
-"""Nodes along one axis beyond which an activation is refused; a pair then takes 125,000 evaluations."""
+"""Largest number of nodes along one axis, 125,000 evaluations per pair; activations that need more are refused."""
 
 CHUNK = 2**21
 """Evaluations of the activation at once."""
@@ -33,13 +33,20 @@ _COSINES = (-1.0, -0.7, 0.0, 0.4, 0.95, 1.0)  # where a rule is compared with a 
 class ByQuadrature:
     """An activation given as an elementwise torch function, smooth enough for a trapezoid rule.
 
-    (q, q') is turned into two independent normal variables, symmetrically, and the product is summed over a grid whose
+    (q, q') is turned into two independent normal variables, symmetrically, and the product is summed over a grid. The
     error falls exponentially for smooth functions. The number of nodes is doubled until a finer rule agrees within
-    ``accuracy`` for the variances at hand, relative to the activation's own size there. ``gate``, with chi(q) = q
-    gate(q), is needed for value and feature parts only. Values are computed in float64.
+    ``accuracy`` for the variances at hand, relative to the activation's own size there. Values are computed in float64.
 
-    Raises: ValueError (on use) where the accuracy is not reached, as for functions with kinks or jumps, and for what is
-    no elementwise function.
+    Args:
+        function: The activation, an elementwise function of a tensor.
+        gate: The gate, with function(q) = q * gate(q). Path kernels and parts of the tangent kernel need it.
+        accuracy: Largest relative error of an expectation.
+        normalizer: Default of ``weight_variance`` for networks with this activation.
+        name: Name for error messages.
+
+    Raises:
+        ValueError: On use, where the accuracy is not reached, as for functions with kinks or jumps, and for functions
+            that are not elementwise.
 
     >>> import neuralpath as npath
     >>> x = torch.tensor([[1.0, 0.0], [0.6, 0.8]], dtype=torch.float64)
@@ -90,15 +97,15 @@ class ByQuadrature:
     def _rule(
         self, rule: tuple[int, float], v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]
     ) -> list[Numbers]:
-        """The trapezoid rule with so many nodes, so far, for vectors of variances and covariances."""
+        """The trapezoid rule (nodes, reach) for vectors of variances and covariances."""
         along, across, weights = (t.to(c.device) for t in _disc(*rule))
         lengths = v.sqrt() * w.sqrt()
         cosine = torch.where(lengths > 0, c / lengths, 0.0).clamp(-1, 1)[:, None]
         common, own = ((1 + cosine) / 2).sqrt() * along, ((1 - cosine) / 2).sqrt() * across
-        needed = {kind for pair in pairs for kind in pair.value}
+        needed = {function for pair in pairs for function in pair.value}
         first = self._values(v.sqrt()[:, None] * (common + own), needed)
         second = self._values(w.sqrt()[:, None] * (common - own), needed)
-        return [(first[one] * second[two]) @ weights for one, two in (pair.value for pair in pairs)]
+        return [(first[f] * second[g]) @ weights for f, g in (pair.value for pair in pairs)]
 
     def _values(self, q: Float[Tensor, "pair node"], needed: set[str]) -> dict[str, Numbers]:
         values = {}
@@ -120,12 +127,12 @@ class ByQuadrature:
         return values
 
     def _applied(self, function: Function, q: Numbers) -> Tensor:
-        """A function of a tensor, refused where it does not give a value for each entry."""
+        """A function of a tensor; refused unless it returns a value for each entry."""
         y: object = function(q)
         if not isinstance(y, Tensor) or y.shape != q.shape:
             raise ValueError(
-                f"{self.name} must be an elementwise function, which gives a tensor of the shape that it gets, but for "
-                f"{describe(q)} it gave {describe(y)}."
+                f"{self.name} must be an elementwise function, which returns a tensor of the same shape; for "
+                f"{describe(q)} it returned {describe(y)}."
             )
         return y
 
@@ -143,14 +150,14 @@ class ByQuadrature:
                 return n_nodes
             n_nodes *= 2
         raise ValueError(
-            f"the expectations of {self.name} for variances from {low:.3g} to {high:.3g} are found to {error:.1e}, "
-            f"not to the accuracy of {self.accuracy:.1e}: it is not smooth, or grows too fast. Give `activation=` in "
-            "closed form, or `ByQuadrature` with a lower accuracy."
+            f"the expectations of {self.name} for variances from {low:.3g} to {high:.3g} have an error of {error:.1e}, "
+            f"not {self.accuracy:.1e} or less: it is not smooth, or grows too fast. Give `activation=` in "
+            "closed form, or `ByQuadrature` with a larger `accuracy`."
         )
 
 
 def _probes(low: float, high: float) -> Iterator[tuple[float, float, float]]:
-    """Variances and covariances at which a rule is tried."""
+    """Variances and covariances at which a rule is compared with a finer one."""
     middle = math.sqrt(low * high)
     for (v, w), cosine in product(((high, high), (middle, high), (low, low)), _COSINES):
         yield v, w, cosine * math.sqrt(v * w)
@@ -172,7 +179,7 @@ def _axis(n_nodes: int, reach: float) -> tuple[Float[Tensor, " node"], Float[Ten
 
 @cache
 def _disc(n_nodes: int, reach: float) -> tuple[Float[Tensor, " node"], Float[Tensor, " node"], Float[Tensor, " node"]]:
-    """Nodes and weights for two independent standard normal variables, without the corners of no weight."""
+    """Nodes and weights for two independent standard normal variables, without the negligible corners."""
     nodes, weights = _axis(n_nodes, reach)
     x, y = torch.meshgrid(nodes, nodes, indexing="ij")
     inside = x**2 + y**2 <= reach**2
