@@ -51,11 +51,16 @@ def chains(draw):
         out = draw(st.sampled_from([1, 31, 33, 64, 65, 130, 300]))
         layers += [
             nn.Conv2d(
-                channels, out, [w.size for w in windows], [w.stride for w in windows],
-                [w.before for w in windows], [w.dilation for w in windows], bias=bias,
+                channels,
+                out,
+                [w.size for w in windows],
+                [w.stride for w in windows],
+                [w.before for w in windows],
+                [w.dilation for w in windows],
+                bias=bias,
             ),
             nn.ReLU(),
-        ]  # fmt: skip
+        ]
         channels = out
     pooled = draw(st.booleans())
     layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten()] if pooled else [nn.Flatten()]
@@ -99,8 +104,7 @@ class _Residual(nn.Module):
 
 
 @pytest.mark.parametrize("dtype", list(TOLERANCE))
-@pytest.mark.parametrize(("width", "norm"), [(40, False), (130, False), (12, True)])
-@pytest.mark.parametrize("columns", [16, 19])
+@pytest.mark.parametrize(("width", "norm", "columns"), [(40, False, 16), (130, False, 19), (12, True, 19)])
 def test_graphs_with_skips(monkeypatch, dtype, width, norm, columns):
     torch.manual_seed(0)
     model = _Residual(width, norm).to(dtype).eval()
@@ -152,7 +156,7 @@ def test_words_hold_the_gates_of_a_position(n_channels):
 
 
 @pytest.mark.parametrize("itemsize", [4, 8])
-@pytest.mark.parametrize("side", range(1, 70))
-def test_blocks_are_not_a_page_apart(side, itemsize):
-    assert block_step(side, itemsize) >= side**2
-    assert block_step(side, itemsize) * itemsize % PAGE >= PAGE // 16
+def test_blocks_are_not_a_page_apart(itemsize):
+    for side in range(1, 70):
+        assert block_step(side, itemsize) >= side**2
+        assert block_step(side, itemsize) * itemsize % PAGE >= PAGE // 16

@@ -8,8 +8,8 @@ F(4 x 4, 3 x 3) cuts an image into tiles of STEP = 4 rows and columns of results
     |tile 0 |tile 1 |  ...     | 6 x 6 pixels|  ------>   one run of memory for each point, for all tiles of a row
     +-------+-------+          +-------------+            of tiles and all channels
 
-To read such runs, each row of an image, (channel, x), is reordered: by x modulo 4, then by x, then by channel. With
-padding, 2 channels a and b, and 8 columns:
+To read such runs, each row of an image, (channel, x), is reordered: by x modulo 4, then by x, then by channel. For
+2 channels a and b, and 8 columns without padding:
 
     read row:  | a0 b0 a4 b4 | a1 b1 a5 b5 | a2 b2 a6 b6 | a3 b3 a7 b7 |
                  x % 4 = 0      x % 4 = 1     x % 4 = 2     x % 4 = 3

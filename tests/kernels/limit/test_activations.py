@@ -41,20 +41,32 @@ def _sigmoid(q):
 ACTIVATIONS = {
     "relu": (Rectifier(), lambda q: np.maximum(q, 0), lambda q: (q > 0) * 1.0, lambda q: (q > 0) * 1.0),
     "leaky": (
-        Rectifier(0.3), lambda q: np.where(q > 0, q, 0.3 * q), lambda q: np.where(q > 0, 1, 0.3),
-        lambda q: np.where(q > 0, 1, 0.3)),
+        Rectifier(0.3),
+        lambda q: np.where(q > 0, q, 0.3 * q),
+        lambda q: np.where(q > 0, 1, 0.3),
+        lambda q: np.where(q > 0, 1, 0.3),
+    ),
     "identity": (Identity(), lambda q: q, np.ones_like, np.ones_like),
     "soft 1": (
-        SoftRectifier(beta=1.0), lambda q: q * _sigmoid(q), lambda q: _sigmoid(q) * (1 + q * (1 - _sigmoid(q))),
-        _sigmoid),
+        SoftRectifier(beta=1.0),
+        lambda q: q * _sigmoid(q),
+        lambda q: _sigmoid(q) * (1 + q * (1 - _sigmoid(q))),
+        _sigmoid,
+    ),
     "soft 4, factor 1.1": (
-        SoftRectifier(1.1, 4.0), lambda q: 1.1 * q * _sigmoid(4 * q),
-        lambda q: 1.1 * _sigmoid(4 * q) * (1 + 4 * q * (1 - _sigmoid(4 * q))), lambda q: 1.1 * _sigmoid(4 * q)),
+        SoftRectifier(1.1, 4.0),
+        lambda q: 1.1 * q * _sigmoid(4 * q),
+        lambda q: 1.1 * _sigmoid(4 * q) * (1 + 4 * q * (1 - _sigmoid(4 * q))),
+        lambda q: 1.1 * _sigmoid(4 * q),
+    ),
     "gelu": (
-        Gelu(), lambda q: q * scipy.stats.norm.cdf(q),
-        lambda q: scipy.stats.norm.cdf(q) + q * scipy.stats.norm.pdf(q), scipy.stats.norm.cdf),
+        Gelu(),
+        lambda q: q * scipy.stats.norm.cdf(q),
+        lambda q: scipy.stats.norm.cdf(q) + q * scipy.stats.norm.pdf(q),
+        scipy.stats.norm.cdf,
+    ),
     "softplus": (Softplus(2.0), _softplus, lambda q: _sigmoid(2 * q), None),
-}  # fmt: skip
+}
 
 
 def _by_panels(one, two, v, w, c):

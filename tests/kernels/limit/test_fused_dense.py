@@ -20,7 +20,6 @@ from neuralpath.kernels.limit.fused_dense import (
     write_dense_kernel,
 )
 from neuralpath.kernels.limit.limit_kernel import LimitKernel, limit_output_kernel, limit_tangent_kernel
-from neuralpath.kernels.tiling import estimate
 from reference import cases
 from reference.recursion import limit_kernels_by_recursion
 from reference.values import NAMES, reference
@@ -201,20 +200,3 @@ def test_the_whole_equals_its_tiles():
     for tile, values in parts:
         torch.testing.assert_close(values, whole[tile.rows, tile.columns], rtol=1e-12, atol=0)
     torch.testing.assert_close(tiles.times(2.0).filled(), 2 * whole, rtol=1e-12, atol=0)
-
-
-@pytest.mark.parametrize(("per_pair", "is_long"), [(1e-6, False), (1e-2, True)])
-def test_a_slow_call_is_no_long_work(monkeypatch, per_pair, is_long):
-    """A call that takes a millisecond of its own, times all pairs, looks long; more pairs at once tell the truth."""
-    now, pairs = [0.0], [0]
-    monkeypatch.setattr(estimate.time, "perf_counter", lambda: now[0])
-
-    def compute(tile):
-        count = math.prod(tile.shape)
-        now[0] += 1e-3 + count * per_pair
-        pairs[0] += count
-
-    x = inputs(2000)
-    plan = LimitKernel(nets.FC(5, width=4, depth=3).double()).tiles(x).plan
-    assert estimate.may_be_long(plan, compute) is is_long
-    assert pairs[0] < 1e-2 * plan.n_pairs

@@ -50,8 +50,16 @@ def test_reference_has_chains_of_all_kinds():
         assert any(part in name for name in CHAINS)
 
 
-@pytest.mark.parametrize("name", ["images12_zero_pooled", "images8_stride_circular_pooled", "images8_dense_head",
-                                  "images8_average_pool_zero_flatten", "images8_leaky_bias_pooled"])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "images12_zero_pooled",
+        "images8_stride_circular_pooled",
+        "images8_dense_head",
+        "images8_average_pool_zero_flatten",
+        "images8_leaky_bias_pooled",
+    ],
+)
 def test_single_precision(name):
     case = reference(name)
     kernels = fused_image_kernels(prepare_images(image_chain(case.case.layers), case.x.float()))
@@ -100,13 +108,15 @@ def test_oblong_images_and_windows():
     """A convolution along one axis of an image of one row is one of the other axis of the image turned."""
     x = torch.randn(3, 2, 4, 7, dtype=F64, generator=torch.Generator().manual_seed(0))
     steps = (
-        ConvolutionStep((2, 3), 1.0, before=(0, 1), after=(1, 1)), PoolStep((1, 2), (1, 2)),
+        ConvolutionStep((2, 3), 1.0, before=(0, 1), after=(1, 1)),
+        PoolStep((1, 2), (1, 2)),
         ConvolutionStep((3, 2), 2.0, stride=(2, 1), before=(1, 1), after=(0, 0), circular=True),
-    )  # fmt: skip
+    )
     turned = (
-        ConvolutionStep((3, 2), 1.0, before=(1, 0), after=(1, 1)), PoolStep((2, 1), (2, 1)),
+        ConvolutionStep((3, 2), 1.0, before=(1, 0), after=(1, 1)),
+        PoolStep((2, 1), (2, 1)),
         ConvolutionStep((2, 3), 2.0, stride=(1, 2), before=(1, 1), after=(0, 0), circular=True),
-    )  # fmt: skip
+    )
     for pooled in (True, False):
         one = fused_image_kernels(prepare_images(LimitChain(steps, pooled, OUTPUT), x))
         two = fused_image_kernels(prepare_images(LimitChain(turned, pooled, OUTPUT), x.transpose(2, 3).contiguous()))

@@ -41,20 +41,33 @@ NETS = {
     "dense": (lambda: nets.FC(4, 3, 4, bias=True), (4,)),
     "pooled": (
         lambda: nn.Sequential(
-            conv2(2, 3, 3, padding=1), nn.ReLU(), conv2(3, 2, 2, stride=2), nn.ReLU(), nn.AdaptiveAvgPool2d(1),
-            nn.Flatten(), dense(2, 2)),
-        (2, 5, 4)),
+            conv2(2, 3, 3, padding=1),
+            nn.ReLU(),
+            conv2(3, 2, 2, stride=2),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            dense(2, 2),
+        ),
+        (2, 5, 4),
+    ),
     "flattened": (
-        lambda: nn.Sequential(conv1(2, 3, 3, True, padding=1), nn.ReLU(), nn.Flatten(), dense(18, 2), nn.ReLU(),
-                              dense(2, 1)),
-        (2, 6)),
+        lambda: nn.Sequential(
+            conv1(2, 3, 3, True, padding=1), nn.ReLU(), nn.Flatten(), dense(18, 2), nn.ReLU(), dense(2, 1)
+        ),
+        (2, 6),
+    ),
     "residual": (
         lambda: Net(
-            _residual, a=conv1(2, 3, 3, padding=1), b=conv1(3, 3, 2, stride=2), d=conv1(3, 3, 2), c=dense(6, 1)),
-        (2, 6)),
+            _residual, a=conv1(2, 3, 3, padding=1), b=conv1(3, 3, 2, stride=2), d=conv1(3, 3, 2), c=dense(6, 1)
+        ),
+        (2, 6),
+    ),
     "spatial outputs": (
-        lambda: nn.Sequential(conv1(2, 3, 3), nn.GELU(), nn.AvgPool1d(2), conv1(3, 2, 1), nn.Flatten()), (2, 7)),
-}  # fmt: skip
+        lambda: nn.Sequential(conv1(2, 3, 3), nn.GELU(), nn.AvgPool1d(2), conv1(3, 2, 1), nn.Flatten()),
+        (2, 7),
+    ),
+}
 
 
 @pytest.fixture(autouse=True)

@@ -46,13 +46,30 @@ def _assert_as_stored(name):
 
 # One network for each rule; further depths, sizes and paddings, most of whose time is tracing, are slow.
 QUICK = [
-    *(f"dense_relu_{depth}" for depth in range(2, 9)), "dense_leaky_5", "dense_relu_bias_5", "dense_leaky_bias_4",
-    "dense_erf_2", "dense_gelu_4", "dense_residual", "images8_zero_flatten", "images8_zero_pooled",
-    "images8_circular_flatten", "images8_circular_pooled", "images12_zero_flatten", "images12_circular_pooled",
-    "images8_stride_circular_pooled", "images8_stride_odd_pooled", "images8_average_pool_zero_flatten",
-    "images8_overlapping_pool", "images8_even_window_flatten", "images8_dense_head", "images8_leaky_bias_pooled",
-    "images8_residual_flatten", "images8_residual_pooled", "images8_gelu_pooled",
-]  # fmt: skip
+    *(f"dense_relu_{depth}" for depth in range(2, 9)),
+    "dense_leaky_5",
+    "dense_relu_bias_5",
+    "dense_leaky_bias_4",
+    "dense_erf_2",
+    "dense_gelu_4",
+    "dense_residual",
+    "images8_zero_flatten",
+    "images8_zero_pooled",
+    "images8_circular_flatten",
+    "images8_circular_pooled",
+    "images12_zero_flatten",
+    "images12_circular_pooled",
+    "images8_stride_circular_pooled",
+    "images8_stride_odd_pooled",
+    "images8_average_pool_zero_flatten",
+    "images8_overlapping_pool",
+    "images8_even_window_flatten",
+    "images8_dense_head",
+    "images8_leaky_bias_pooled",
+    "images8_residual_flatten",
+    "images8_residual_pooled",
+    "images8_gelu_pooled",
+]
 SLOW = [name for name in NAMES if name not in QUICK]
 
 
@@ -63,10 +80,18 @@ def test_the_general_reading_gives_the_stored_values(name, monkeypatch):
 
 
 FUSED = [
-    "dense_relu_5", "dense_leaky_bias_4", "images8_zero_pooled", "images8_circular_flatten",
-    "images8_even_window_flatten", "images8_stride_circular_pooled", "images8_stride_odd_pooled",
-    "images8_average_pool_zero_flatten", "images8_overlapping_pool", "images8_dense_head", "images8_leaky_bias_pooled",
-]  # fmt: skip
+    "dense_relu_5",
+    "dense_leaky_bias_4",
+    "images8_zero_pooled",
+    "images8_circular_flatten",
+    "images8_even_window_flatten",
+    "images8_stride_circular_pooled",
+    "images8_stride_odd_pooled",
+    "images8_average_pool_zero_flatten",
+    "images8_overlapping_pool",
+    "images8_dense_head",
+    "images8_leaky_bias_pooled",
+]
 
 
 @pytest.mark.parametrize("name", FUSED)

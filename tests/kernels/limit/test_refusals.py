@@ -65,38 +65,47 @@ class WithShift(nn.Module):
 
 REFUSED = {
     "max pool": (
-        nn.Sequential(conv1(2, 3, 3), nn.MaxPool1d(2), nn.Flatten(), dense(9, 1)), (2, 8),
-        r"'1': max pooling"),
+        nn.Sequential(conv1(2, 3, 3), nn.MaxPool1d(2), nn.Flatten(), dense(9, 1)),
+        (2, 8),
+        r"'1': max pooling",
+    ),
     "batch norm": (
-        nn.Sequential(dense(3, 4), nn.BatchNorm1d(4), nn.ReLU(), dense(4, 1)), (3,),
-        r"'1.scale': batch norm"),
-    "same source": (
-        Net(_same_source, a=dense(3, 4), b=dense(4, 1)), (3,),
-        r"'add': .*same layer.*\('a'\)"),
-    "not normal": (
-        Net(_not_normal, a=dense(3, 4), b=dense(4, 4), c=dense(4, 1)), (3,),
-        r"'relu#2': .*not normal"),
+        nn.Sequential(dense(3, 4), nn.BatchNorm1d(4), nn.ReLU(), dense(4, 1)),
+        (3,),
+        r"'1.scale': batch norm",
+    ),
+    "same source": (Net(_same_source, a=dense(3, 4), b=dense(4, 1)), (3,), r"'add': .*same layer.*\('a'\)"),
+    "not normal": (Net(_not_normal, a=dense(3, 4), b=dense(4, 4), c=dense(4, 1)), (3,), r"'relu#2': .*not normal"),
     "concatenation": (
-        Net(lambda m, x: m.c(torch.cat([m.a(x), m.b(x)], 1)), a=dense(3, 2), b=dense(3, 2), c=dense(4, 1)), (3,),
-        r"'concat': "),
+        Net(lambda m, x: m.c(torch.cat([m.a(x), m.b(x)], 1)), a=dense(3, 2), b=dense(3, 2), c=dense(4, 1)),
+        (3,),
+        r"'concat': ",
+    ),
     "groups": (
-        nn.Sequential(conv1(2, 4, 3), nn.ReLU(), conv1(4, 4, 3, groups=2), nn.Flatten(), dense(16, 1)), (2, 8),
-        r"'2': .*groups"),
+        nn.Sequential(conv1(2, 4, 3), nn.ReLU(), conv1(4, 4, 3, groups=2), nn.Flatten(), dense(16, 1)),
+        (2, 8),
+        r"'2': .*groups",
+    ),
     "channels": (Net(_sliced, a=dense(3, 4), b=dense(3, 1)), (3,), r"'slice': .*channels"),
     "input added": (
-        Net(lambda m, x: m.b(F.relu(x + m.a(x))), a=dense(3, 3), b=dense(3, 1)), (3,),
-        r"'add': .*input, or a constant"),
+        Net(lambda m, x: m.b(F.relu(x + m.a(x))), a=dense(3, 3), b=dense(3, 1)),
+        (3,),
+        r"'add': .*input, or a constant",
+    ),
     "constant added": (
-        Net(lambda m, x: m.b(F.relu(1 + m.a(x))), a=dense(3, 3), b=dense(3, 1)), (3,),
-        r"input, or a constant"),
+        Net(lambda m, x: m.b(F.relu(1 + m.a(x))), a=dense(3, 3), b=dense(3, 1)),
+        (3,),
+        r"input, or a constant",
+    ),
     "scale of channels": (
-        Net(lambda m, x: m.b(m.a(x) * torch.tensor([1.0, 2.0, 3.0], dtype=F64)), a=dense(3, 3), b=dense(3, 1)), (3,),
-        r"scale.*channel"),
-    "slopes": (
-        nn.Sequential(dense(3, 2), nn.PReLU(2), dense(2, 1)), (3,), r"'1': slopes.*channel"),
+        Net(lambda m, x: m.b(m.a(x) * torch.tensor([1.0, 2.0, 3.0], dtype=F64)), a=dense(3, 3), b=dense(3, 1)),
+        (3,),
+        r"scale.*channel",
+    ),
+    "slopes": (nn.Sequential(dense(3, 2), nn.PReLU(2), dense(2, 1)), (3,), r"'1': slopes.*channel"),
     "shared bias": (WithShift(_shared_bias, (1,)), (3,), r"bias.*channels"),
     "bias of the input": (WithShift(_trained_input, (3,)), (3,), r"shift of the input"),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", REFUSED)
@@ -147,17 +156,20 @@ def test_activations_that_go_with_different_variances_ask_for_one(net):
     assert limit_tangent_kernel(graph, x, weight_variance=1.9).shape == (2, 2)
 
 
-@pytest.mark.parametrize(("arguments", "message"), [
-    ({"weight_variance": 0.0}, "`weight_variance`.*got 0.0"),
-    ({"weight_variance": {"2": 1.0}}, r"`weight_variance`.* missing: 4"),
-    ({"weight_variance": {"0": 1.0, "2": 1.0, "4": 1.0}}, "unknown: 0"),
-    ({"weight_variance": 2.0, "output_variance": -1.0}, "`output_variance`.*-1.0"),
-    ({"weight_variance": 2.0, "bias_variance": -1.0}, "`bias_variance`.*-1.0"),
-    ({"weight_variance": 2.0, "bias_gradient": float("nan")}, "`bias_gradient`.*nan"),
-    ({"weight_variance": 2.0, "bias_variance": {"no": 0.1}}, r"`bias_variance`.*\(0.b"),
-    ({"activation": {"no": torch.tanh}}, "`activation`.*: no; .* 1, 3"),
-    ({"weight_variance": 2.0, "memory": 10}, "budget is 10 bytes"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"weight_variance": 0.0}, "`weight_variance`.*got 0.0"),
+        ({"weight_variance": {"2": 1.0}}, r"`weight_variance`.* missing: 4"),
+        ({"weight_variance": {"0": 1.0, "2": 1.0, "4": 1.0}}, "unknown: 0"),
+        ({"weight_variance": 2.0, "output_variance": -1.0}, "`output_variance`.*-1.0"),
+        ({"weight_variance": 2.0, "bias_variance": -1.0}, "`bias_variance`.*-1.0"),
+        ({"weight_variance": 2.0, "bias_gradient": float("nan")}, "`bias_gradient`.*nan"),
+        ({"weight_variance": 2.0, "bias_variance": {"no": 0.1}}, r"`bias_variance`.*\(0.b"),
+        ({"activation": {"no": torch.tanh}}, "`activation`.*: no; .* 1, 3"),
+        ({"weight_variance": 2.0, "memory": 10}, "budget is 10 bytes"),
+    ],
+)
 def test_arguments_that_do_not_fit(net, arguments, message):
     graph, x = net
     kind = BudgetTooSmall if "memory" in arguments else ValueError
@@ -217,7 +229,7 @@ def _named(q):
         (lambda q: 0.5, "a float"),
         (npath.ByQuadrature(lambda q: q.mean(), name="my mean"), "^my mean .*elementwise"),
     ],
-)  # fmt: skip
+)
 def test_functions_that_are_not_elementwise(activation, message):
     graph, x = _graph(nn.Sequential(dense(3, 4), nn.ReLU(), dense(4, 1)), 3)
     for kernel in (limit_tangent_kernel, limit_output_kernel):

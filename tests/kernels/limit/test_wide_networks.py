@@ -58,39 +58,65 @@ NETS = {
     "dense": (lambda w, o: _dense_net(w, outputs=o), (5,), {}),
     "dense, biases": (lambda w, o: _dense_net(w, outputs=o, bias=True), (5,), {"bias": 0.3}),
     "leaky": (
-        lambda w, o: _dense_net(w, outputs=o, activation=lambda: nn.LeakyReLU(0.4)), (5,),
-        {"weight": 2 / 1.16, "output": 2 / 1.16}),
+        lambda w, o: _dense_net(w, outputs=o, activation=lambda: nn.LeakyReLU(0.4)),
+        (5,),
+        {"weight": 2 / 1.16, "output": 2 / 1.16},
+    ),
     "SiLU": (lambda w, o: _dense_net(w, outputs=o, activation=nn.SiLU), (5,), {}),
     "softplus": (lambda w, o: _dense_net(w, outputs=o, activation=lambda: nn.Softplus(2.0)), (5,), {"weight": 0.8}),
     "GELU": (lambda w, o: _dense_net(w, outputs=o, activation=nn.GELU), (5,), {}),
     "tanh": (lambda w, o: _dense_net(w, outputs=o, activation=nn.Tanh), (5,), {"bias": 0.1}),
-    "residual after the gates": (
-        lambda w, o: nets.ResidualFC(5, w, 2, 1, o, gamma_pre=0.8, gamma_post=0.7), (5,), {}),
+    "residual after the gates": (lambda w, o: nets.ResidualFC(5, w, 2, 1, o, gamma_pre=0.8, gamma_post=0.7), (5,), {}),
     "residual before the gates": (
         lambda w, o: Net(_pre_activation, a=dense(5, w), b=dense(w, w), c=dense(w, w), d=dense(w, o)),
-        (5,), {}),
+        (5,),
+        {},
+    ),
     "convolutions, pooled": (
         lambda w, o: nn.Sequential(
-            conv2(2, w, 3, padding=1), nn.ReLU(),
-            conv2(w, w, 3, padding=1, padding_mode="circular"), nn.ReLU(),
-            nn.AdaptiveAvgPool2d(1), nn.Flatten(), dense(w, o)),
-        (2, 3, 4), {}),
+            conv2(2, w, 3, padding=1),
+            nn.ReLU(),
+            conv2(w, w, 3, padding=1, padding_mode="circular"),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool2d(1),
+            nn.Flatten(),
+            dense(w, o),
+        ),
+        (2, 3, 4),
+        {},
+    ),
     "convolutions, flattened": (
         lambda w, o: nn.Sequential(
-            conv2(2, w, 3, True, padding=1), nn.ReLU(), conv2(w, w, 2, True, stride=2), nn.ReLU(),
-            nn.Flatten(), dense(4 * w, o, True)),
-        (2, 4, 4), {"bias": 0.2}),
+            conv2(2, w, 3, True, padding=1),
+            nn.ReLU(),
+            conv2(w, w, 2, True, stride=2),
+            nn.ReLU(),
+            nn.Flatten(),
+            dense(4 * w, o, True),
+        ),
+        (2, 4, 4),
+        {"bias": 0.2},
+    ),
     "convolution, pooled before the gate": (
         lambda w, o: nn.Sequential(
-            conv1(2, w, 3, dilation=2), nn.AvgPool1d(3, 2), nn.ReLU(), conv1(w, w, 2), nn.ReLU(),
-            nn.AdaptiveAvgPool1d(1), nn.Flatten(), dense(w, o)),
-        (2, 11), {}),
+            conv1(2, w, 3, dilation=2),
+            nn.AvgPool1d(3, 2),
+            nn.ReLU(),
+            conv1(w, w, 2),
+            nn.ReLU(),
+            nn.AdaptiveAvgPool1d(1),
+            nn.Flatten(),
+            dense(w, o),
+        ),
+        (2, 11),
+        {},
+    ),
     "residual, pooled": (
-        lambda w, o: Net(
-            _after_activation, a=conv2(2, w, 3, padding=1), b=conv2(w, w, 2, stride=2),
-            c=dense(w, o)),
-        (2, 4, 4), {}),
-}  # fmt: skip
+        lambda w, o: Net(_after_activation, a=conv2(2, w, 3, padding=1), b=conv2(w, w, 2, stride=2), c=dense(w, o)),
+        (2, 4, 4),
+        {},
+    ),
+}
 
 
 def _limit_arguments(sizes):
@@ -112,8 +138,14 @@ def _model(name, n_outputs=1, *, wider=1):
 
 # The others, and the stored values, show the same.
 _SLOW = (
-    "dense", "leaky", "softplus", "GELU", "tanh", "residual before the gates", "convolution, pooled before the gate",
-)  # fmt: skip
+    "dense",
+    "leaky",
+    "softplus",
+    "GELU",
+    "tanh",
+    "residual before the gates",
+    "convolution, pooled before the gate",
+)
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow) if n in _SLOW else n for n in NETS])
@@ -123,9 +155,15 @@ def test_tangent_kernels_of_wide_networks_are_near_the_limit(name):
     kernels.assert_near(limit_tangent_kernel(graph, x, **arguments))
 
 
-@pytest.mark.parametrize("name", [
-    "softplus", "tanh", "residual after the gates", "convolutions, pooled",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "softplus",
+        "tanh",
+        "residual after the gates",
+        "convolutions, pooled",
+    ],
+)
 def test_outputs_of_wide_networks_are_near_the_limit(name):
     model, x, graph, sizes, arguments = _model(name, n_outputs=100)
     outputs_of_draws(model, x, 2 * DRAWS, sizes).assert_near(limit_output_kernel(graph, x, **arguments))
@@ -192,9 +230,15 @@ def _path_kernels(model, x, n_draws, sizes):
 
 
 @pytest.mark.usefixtures("torch_only")
-@pytest.mark.parametrize("name", [
-    "dense, biases", "SiLU", "residual after the gates", "convolutions, pooled",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dense, biases",
+        "SiLU",
+        "residual after the gates",
+        "convolutions, pooled",
+    ],
+)
 def test_path_kernels_of_wide_networks_are_near_the_limit(name):
     model, x, graph, sizes, arguments = _model(name, wider=4)
     del arguments["output_variance"]

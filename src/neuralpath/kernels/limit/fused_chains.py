@@ -66,14 +66,14 @@ def fused_tiles(
     per_example = image_bytes(chain.images, shape)
     # Two lists of pairs, both moments in double precision, and the results.
     cost = Cost(2 * 16 + 2 * 16 + 4 * size, per_example, IMAGE_PAIRS)
-    kept = n_threads() * workspace_bytes(chain.images, shape, x1.dtype)
-    if budget - kept < cost.smallest:
+    shared = n_threads() * workspace_bytes(chain.images, shape, x1.dtype)
+    if budget - shared < cost.smallest:
         return None
     images = ImageTiles(chain.images, combination, x1, x2)
     prepared = per_example * (n1 + (0 if symmetric else n2))
-    if prepared <= min(budget // 4, budget - kept - cost.smallest):
-        images, kept = images.prepared(), kept + prepared
-    plan = make_plan(n1, n2, cost, budget - kept, symmetric=symmetric, kept_bytes=kept)
+    if prepared <= min(budget // 4, budget - shared - cost.smallest):
+        images, shared = images.prepared(), shared + prepared
+    plan = make_plan(n1, n2, cost, budget - shared, symmetric=symmetric, kept_bytes=shared)
     return TiledKernel(what, plan, images.tile, x1.dtype, x1.device, overflow_hint=overflow_hint)
 
 

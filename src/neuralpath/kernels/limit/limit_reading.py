@@ -288,18 +288,18 @@ class ReadingTiles:
         """
         n1, n2 = len(self.x1), len(self.x1 if self.x2 is None else self.x2)
         cost, tiles = pair_cost(self.network, self.needs, self.x1.dtype), self
-        kept = _variance_numbers(self.network) * self.x1.element_size() * (n1 + (0 if self.x2 is None else n2))
-        if kept <= min(budget // 4, budget - cost.smallest):
+        shared = _variance_numbers(self.network) * self.x1.element_size() * (n1 + (0 if self.x2 is None else n2))
+        if shared <= min(budget // 4, budget - cost.smallest):
             with torch.no_grad():
                 first = self._own_variances(self.x1)
                 second = first if self.x2 is None else self._own_variances(self.x2)
             tiles = replace(self, variances=(first, second))
         else:
-            kept = 0
+            shared = 0
             own = pair_cost(self.network, self.own_needs, self.x1.dtype)
             own_bytes = own.bytes_per_pair + own.bytes_per_example
             cost = replace(cost, bytes_per_example=max(cost.bytes_per_example, own_bytes))
-        return tiles, make_plan(n1, n2, cost, budget - kept, symmetric=self.x2 is None, kept_bytes=kept)
+        return tiles, make_plan(n1, n2, cost, budget - shared, symmetric=self.x2 is None, kept_bytes=shared)
 
     @torch.no_grad()
     def kernels(self, tile: Tile) -> list[Float[Tensor, "rows columns"]]:
