@@ -43,14 +43,8 @@ def add_inner_products(
 ) -> None:
     """Add to ``kernel`` the inner products of the gradients of two batches over all parameters.
 
-    Args:
-        kernel: The result, which is changed. If ``joint``, it has a row for each example and output, and the inner
-            products are those of all pairs of outputs. Otherwise it has a row for each example, and the inner products
-            are summed over equal outputs.
-        left: Gradients of the examples of the rows.
-        right: Gradients of the examples of the columns.
-        joint: Whether all pairs of outputs are computed.
-        scratch: Bytes for intermediate products.
+    If ``joint``, the kernel has a row for each example and output, for all pairs of outputs. Otherwise it has a row for
+    each example, and the inner products are summed over equal outputs. ``scratch`` is memory in bytes.
     """
     for name, blocks in left.by_position.items():
         for block1, block2 in zip(blocks, right.by_position[name], strict=True):
@@ -178,12 +172,7 @@ def _matrix_shape(uses: Sequence[LayerGradient]) -> _MatrixShape | None:
 def cheaper_by_position(terms: Terms, n1: int, n2: int, n_outputs: int, *, joint: bool) -> frozenset[str]:
     """The parameters whose inner products take fewer multiplications by position than by row.
 
-    Args:
-        terms: Gradients of any examples; only their shapes are used.
-        n1: Examples of the first batch.
-        n2: Examples of the second batch.
-        n_outputs: Outputs that are differentiated.
-        joint: Whether all pairs of outputs are computed.
+    The kernel is between ``n1`` and ``n2`` examples, for ``n_outputs`` outputs or, if ``joint``, all pairs of them.
     """
     output_pairs = n_outputs**2 if joint else n_outputs
     names = []

@@ -89,17 +89,9 @@ def batch_features(
     by_position: frozenset[str],
     general: Sequence[str],
 ) -> Features:
-    """The gradients of some outputs by the named parameters.
+    """The gradients of some outputs by the parameters ``by_layer`` and ``general`` (by layer, or on the general path).
 
     Cost: a forward pass and, for each output, a backward pass that stops at the layers' results.
-
-    Args:
-        network: The network.
-        x: A batch.
-        outputs: Indices of the outputs.
-        by_layer: Parameters whose gradients the layers give.
-        by_position: Those of them whose inner products are computed by position.
-        general: Parameters on the general path.
 
     Raises:
         ChangedForwardPass: A parameter is read by an operation that the probe of the network did not see.
@@ -157,13 +149,7 @@ def assemble(
     by_position: frozenset[str],
     biases: Mapping[str, str] = MappingProxyType({}),
 ) -> Features:
-    """Features from the gradients of each parameter's uses.
-
-    Args:
-        terms: The gradients of each use of each parameter.
-        by_position: Parameters whose inner products are computed by position.
-        biases: From a weight to its bias, for biases that become a column of the weight.
-    """
+    """Features from the gradients of each parameter's uses; ``biases`` maps a weight to the bias that is its column."""
     columns = set(biases.values())
     features = Features()
     explicit: list[Tensor] = []

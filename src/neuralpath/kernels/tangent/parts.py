@@ -33,11 +33,14 @@ PARTS = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TangentParts:
-    """The tangent kernel as a sum of the weights' share, the gates' share, and their cross terms."""
+    """The tangent kernel as a sum of three parts."""
 
     value: Float[Tensor, "batch1 batch2 *out"]
+    """The weights' share: the kernel with all gates constant."""
     feature: Float[Tensor, "batch1 batch2 *out"]
+    """The gates' share."""
     cross: Float[Tensor, "batch1 batch2 *out"]
+    """The inner products between the gradients of both shares."""
 
     @property
     def total(self) -> Float[Tensor, "batch1 batch2 *out"]:

@@ -60,26 +60,14 @@ class Probe:
 
 
 def probe_network(
-    network: Network,
-    x1: Tensor,
-    x2: Tensor | None,
-    names: Sequence[str],
-    outputs: str | int,
-    *,
-    max_bytes: int = 0,
+    network: Network, x1: Tensor, x2: Tensor | None, names: Sequence[str], outputs: str | int, *, max_bytes: int = 0
 ) -> Probe:
     """Run a network on the first example and on the last one that differs from it.
 
     For two equal examples, a network that mixes examples gives what each has alone, and the check would miss it.
 
-    Args:
-        network: The network.
-        x1: The first batch.
-        x2: The second batch, or None for the same.
-        names: The parameters that the kernel sums over.
-        outputs: ``"mean"``, ``"full"`` or the index of an output.
-        max_bytes: A single batch whose intermediate values take no more than this runs as a whole, so that the checked
-            gradients are those that the kernel is made of.
+    A single batch whose intermediate values take at most ``max_bytes`` runs as a whole, so that the checked gradients
+    are those that the kernel is made of.
 
     Raises:
         TypeError: The network does not return one real tensor.
@@ -114,7 +102,8 @@ def probe_network(
         in_pair = {name: [use.examples(pair) for use in uses] for name, uses in terms.items()}
     terms = {name: uses for name, uses in terms.items() if name in by_layer}
     by_position = cheaper_by_position(terms, len(x1), len(last), len(chosen), joint=joint)
-    wrong = _wrong_gradients(network, in_pair, by_position, alone, factors, by_layer)
+    own = network.parameters
+    wrong = _wrong_gradients({name: own[name] for name in by_layer}, in_pair, by_position, alone, factors)
     for name in wrong:
         _log.warning("gradients of %r by layer differ from autograd's; they are computed on the general path", name)
     general = tuple(name for name in names if name in run.unread or name in wrong)
@@ -124,7 +113,7 @@ def probe_network(
     return Probe(
         by_layer=tuple(name for name in by_layer if name not in wrong),
         general=general,
-        general_entries=sum(network.parameters[name].numel() for name in general),
+        general_entries=sum(own[name].numel() for name in general),
         by_position=by_position.difference(wrong),
         terms={name: uses for name, uses in terms.items() if name not in wrong},
         outputs=chosen,
@@ -264,24 +253,22 @@ def _combination(y: Tensor, outputs: str | int) -> Float[Tensor, " output"]:
 
 
 def _wrong_gradients(
-    network: Network,
+    parameters: Mapping[str, Tensor],
     terms: Terms,
     by_position: frozenset[str],
     alone: Sequence[Tensor],
     factors: Tensor,
-    names: Sequence[str],
 ) -> list[str]:
     """The parameters for which gradients by layer and autograd's own gradients have different inner products."""
-    parameters = network.parameters
-    gradients: list[Sequence[Tensor | None]] = []
-    for y in alone:
-        tensors = [parameters[name] for name in names]
-        is_attached = y.requires_grad and bool(names)
-        gradients.append(
-            torch.autograd.grad(y, tensors, factors[None], allow_unused=True) if is_attached else [None] * len(names)
-        )
+    tensors = list(parameters.values())
+    gradients: list[Sequence[Tensor | None]] = [
+        torch.autograd.grad(y, tensors, factors[None], allow_unused=True)
+        if y.requires_grad and tensors
+        else [None] * len(tensors)
+        for y in alone
+    ]
     grams = {}
-    for name, first, second in zip(names, *gradients, strict=True):
+    for name, first, second in zip(parameters, *gradients, strict=True):
         exact = factors.new_zeros(2, 2)
         if first is not None and second is not None:
             a, b = first.flatten(), second.flatten()

@@ -120,13 +120,8 @@ def make_tiles(
 ) -> dict[str, TangentTiles]:
     """Plan one or several kernels of the same features; these are cached if they take less than half of the budget.
 
-    Args:
-        parts: For each kernel, by its name, the pairs of feature sets whose inner products it sums.
-        probe: What is known of the network.
-        batches: The first and the second batch, or None for the same.
-        compute: From the probe and a batch to the feature sets of the batch.
-        budget: Memory in bytes.
-        limits: Memory and tile sizes within the budget.
+    ``parts`` has, for each kernel by its name, the pairs of feature sets whose inner products it sums. ``compute`` maps
+    the probe and a batch to the feature sets of the batch.
 
     Raises:
         BudgetTooSmall: One pair of examples does not fit.
