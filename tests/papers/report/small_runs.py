@@ -60,9 +60,10 @@ def figures_of_every_kind():
     square = tuple(tuple(1.0 / (1 + abs(i - j)) for j in range(6)) for i in range(6))
     return (
         Curves("Curves with bands", "epoch", "accuracy",
-               (Curve("one <seed>", ramp, ramp), Curve("several", ramp, ramp[::-1], (0.5,) * 8)), {"paper & co": 4.0}),
-        Curves("Logarithmic", "width", "variance", (Curve("measured", ramp, ramp, (5.0,) * 8),), {"bound": 2.0},
-               log_x=True, log_y=True),
+               (Curve("one <seed>", ramp, ramp), Curve("several", ramp, ramp[::-1], (0.5,) * 8)),
+               lines={"paper & co": 4.0}),
+        Curves("Logarithmic", "width", "variance", (Curve("measured", ramp, ramp, (5.0,) * 8),), lines={"bound": 2.0},
+               log="xy"),
         Curves("One point", "epoch", "accuracy", (Curve("alone", (1.0,), (2.0,), (0.1,)),)),
         Distribution("Over gate orders", "accuracy", {"FL image": ramp, "FL ones": (3.0,)}, {"ReLU": 5.0}),
         HeatMaps("Kernels", {"before training": square, "after training": square}, (0, 0, 1, 1, 2, 2)),

@@ -163,7 +163,7 @@ def test_files_have_fonts_that_publishers_take(tmp_path):
     ("values", "ticks"), [((2, 4, 8, 16, 32, 64), ["2", "4", "8", "16", "32", "64"]), ((7e3, 2e4), ["7,000", "10,000"])]
 )
 def test_logarithmic_axes_can_be_read(values, ticks):
-    figure = Curves("t", "x", "y", (Curve("c", tuple(map(float, values)), tuple(1.0 for _ in values)),), log_x=True)
+    figure = Curves("t", "x", "y", (Curve("c", tuple(map(float, values)), tuple(1.0 for _ in values)),), log="x")
     made = _make(figure)
     made.canvas.draw()
     shown = [label.get_text() for label in made.axes[0].get_xticklabels()]

@@ -14,7 +14,6 @@ from . import (
     tilings as tilings,
 )
 from .base_kernels import GateOverlaps as GateOverlaps
-from .collecting import collect as collect
 from .experiment import (
     PRESETS as PRESETS,
     MisfitResults as MisfitResults,
@@ -32,7 +31,7 @@ from .kernel_parts import NORMS as NORMS, TraceKernelParts as TraceKernelParts
 from .kernel_tasks import WidenValue as WidenValue
 from .label_energy import TraceLabelEnergy as TraceLabelEnergy
 from .random_labels import FitPair as FitPair, Memorize as Memorize
-from .registry import read_sweeps as read_sweeps, sweep_from_json as sweep_from_json
+from .registry import collect as collect, read_sweeps as read_sweeps, sweep_from_json as sweep_from_json
 from .seed_tables import (
     Printed as Printed,
     Seeds as Seeds,

@@ -221,8 +221,7 @@ def _figures(config: BaseKernelsConfig, features: Features, runs: _Runs, note: s
             "layer",
             "mean over pairs",
             (*by_layer("product"), *in_the_limit("product_in_the_limit")),
-            log_x=features == "relu",
-            log_y=True,
+            log="xy" if features == "relu" else "y",
             note=note,
         ),
     ]

@@ -1,4 +1,4 @@
-"""Accuracy when the gates of the layers are permuted, and when the weights never see the image."""
+"""Experiment `gate-orders`: accuracy with permuted gate layers, and with weights that never see the image."""
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ class GateOrdersPart:
     n_more_orders: int = 6
     """Orders for those."""
     inputs: tuple[ValueInputName, ...] = ("image", "ones")
-    """What the weights behind the gates see."""
+    """Inputs of the gated weights."""
     seeds: tuple[int, ...] = (0, 1, 2)
     """The first for all orders; the others for the layers' own order, with the same gates in FL, to tell the spread
     over orders from the spread that starts and batches make."""
@@ -76,7 +76,7 @@ class GateOrdersPart:
 
     @property
     def training(self) -> TrainingConfig:
-        """Of the weights behind the gates."""
+        """Training settings of the gated weights."""
         if self.stop_at is None:
             return self.recipe.training()
         return self.recipe.training_until(self.stop_at, self.recipe.epochs)
@@ -105,7 +105,7 @@ class GateOrdersConfig:
 
 
 def gate_orders(n_gates: int, number: int, seed: int) -> tuple[Order, ...]:
-    """Some orders of the gates, all different: the layers' own, the reversed one, then others drawn at random.
+    """Distinct orders of the gates: the layers' own, the reversed one, then others drawn at random.
 
     >>> gate_orders(3, 3, seed=0)
     ((0, 1, 2), (2, 1, 0), (1, 2, 0))
@@ -133,7 +133,7 @@ def gated_network(
     order: Order,
     seed: int,
 ) -> TrainGated:
-    """Weights behind gates in one order; no order is given for the layers' own."""
+    """Weights gated in one order; None stands for the layers' own order."""
     gates = Weights(relu_network(part), "best") if regime == "FL" else None
     task = TrainGated(
         data_of_seed(part.data, part.seeds[0]),
@@ -189,7 +189,7 @@ def tasks(config: GateOrdersConfig) -> tuple[Task, ...]:
 
 def summary(config: GateOrdersConfig, results: Results) -> tuple[SummaryItem, ...]:
     """For each part the accuracies over orders, image against ones, and the distributions."""
-    made: list[SummaryItem] = []
+    items: list[SummaryItem] = []
     for part in config.chosen:
         cells = {
             (regime, value_input): by_order(config, part, regime, value_input)
@@ -197,7 +197,7 @@ def summary(config: GateOrdersConfig, results: Results) -> tuple[SummaryItem, ..
             for value_input in part.inputs
         }
         about = f"{part.data.label} {part.net.label}"
-        made.append(_table(config, part, cells, results, about))
+        items.append(_table(config, part, cells, results, about))
         inputs = {
             f"{regime}: {other} - {part.inputs[0]}": (runs, cells[regime, part.inputs[0]])
             for (regime, other), runs in cells.items()
@@ -205,7 +205,7 @@ def summary(config: GateOrdersConfig, results: Results) -> tuple[SummaryItem, ..
         }
         if inputs:
             note = f"Here the pairs are orders of the gates, all of seed {part.seeds[0]}."
-            made.append(comparisons(f"What the weights see: {about}", inputs, results, note))
+            items.append(comparisons(f"What the weights see: {about}", inputs, results, note))
             own = {
                 f"{regime}: {other} - {part.inputs[0]}": (
                     by_seed(config, part, regime, other),
@@ -214,9 +214,9 @@ def summary(config: GateOrdersConfig, results: Results) -> tuple[SummaryItem, ..
                 for regime, other in cells
                 if other != part.inputs[0]
             }
-            made.append(comparisons(f"What the weights see, in the layers' own order: {about}", own, results))
-        made.append(_distribution(part, cells, results, about))
-    return tuple(made)
+            items.append(comparisons(f"What the weights see, in the layers' own order: {about}", own, results))
+        items.append(_distribution(part, cells, results, about))
+    return tuple(items)
 
 
 def printed_accuracy(part: GateOrdersPart, regime: str) -> Printed | None:

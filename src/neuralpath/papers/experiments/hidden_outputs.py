@@ -1,4 +1,4 @@
-"""Pictures of hidden layers: a ReLU network beside weights with reversed gates and one fixed random input."""
+"""Experiment `hidden-outputs`: hidden layers of a ReLU network, and of one with reversed gates and a random input."""
 
 from base64 import b64decode, b64encode
 from dataclasses import dataclass, field, replace
@@ -10,13 +10,7 @@ from jaxtyping import Float
 from neuralpath._configs import ADDED_LATER
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.label_noise import FITTED_CNN
-from neuralpath.papers.experiments.seed_tables import (
-    Seeds,
-    accuracy_cells,
-    comparisons,
-    finished,
-    printed,
-)
+from neuralpath.papers.experiments.seed_tables import Seeds, accuracy_cells, comparisons, finished, printed
 from neuralpath.papers.experiments.settings import check_integers, check_shares
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import Cell, Pictures, SummaryItem, Table
@@ -85,7 +79,7 @@ class DrawHiddenLayers(Task):
 
 
 def hidden_layers(model: "nn.Module", part: "nn.Module", x: "Tensor") -> "tuple[list[Tensor], Tensor]":
-    """What comes out of each ReLU of a part of the model (behind gates: what takes its place), and the output."""
+    """The output of each ReLU of a part of the model (or of the gate that replaces it), and the model's output."""
     import torch
     from torch import nn
 
@@ -118,7 +112,7 @@ class HiddenOutputsConfig:
     data: DataSpec
     net: NetSpec
     recipe: TrainingRecipe
-    """Of the weights behind the gates."""
+    """Recipe of the gated weights."""
     source_epochs: int
     """Epochs of the ReLU network whose gates they take: those of its best epoch on the test data."""
     seeds: tuple[int, ...] = (0, 1, 2)

@@ -29,7 +29,7 @@ RATE = 0.1
 
 @dataclass(frozen=True)
 class DrawKernels(Task):
-    """Draw value weights behind the gates of a random network; how far each kernel is from the expectation."""
+    """Draw value weights with the gates of a random network, and compare each kernel with the expectation."""
 
     family: DrawnFamily
     """`open` is a network without gates, with random signs as weights; the others have gates and normal weights."""
@@ -95,7 +95,7 @@ class DrawKernels(Task):
 
 @dataclass(frozen=True)
 class ApproachLimits(Task):
-    """Kernels of weights that made the gates themselves, and of weights that did not, against the limit of each."""
+    """Kernels of the weights that define the gates, and of independent weights, against the limit of each."""
 
     width: int
     depth: int
@@ -142,7 +142,7 @@ class ApproachLimits(Task):
 
 
 def _limits(graph: "PathGraph", x: "Tensor", depth: int) -> "dict[str, Tensor]":
-    """Of weights of variance 2 / width everywhere: those that made the gates, and others."""
+    """Kernels of weights of variance 2 / width: those that define the gates, and independent ones."""
     from neuralpath.kernels import limit_path_kernel, limit_tangent_kernel
 
     paths = limit_path_kernel(graph, x, progress=False)

@@ -1,4 +1,4 @@
-"""The value and the feature part of the tangent kernel while weights and gates are learnt: P1 section 6."""
+"""Experiment `kernel-parts`: value and feature part of the tangent kernel during training (P1 section 6)."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ BEST_AND_LAST = ("best", "last")
 
 @dataclass(frozen=True)
 class TraceKernelParts(Task):
-    """Train a gated network and measure both parts of its tangent kernel on some training examples."""
+    """Train a gated network and measure both parts of its tangent kernel on training examples."""
 
     data: DataSpec
     net: NetSpec
@@ -104,7 +104,7 @@ class KernelPartsConfig:
     beta: float = 8.0
     """Steepness of the soft gates: 8 in P1."""
     regimes: tuple[GatedRegime, ...] = ("DL", "FR-II")
-    """Fixed gates beside learnt ones: their feature part must be 0."""
+    """Fixed gates beside learned ones; the feature part of fixed gates is 0."""
     n_examples: int = 100
     """Training examples, equally many of each class, on which the kernels are measured."""
     every: int = 1
@@ -179,8 +179,8 @@ def summary(config: KernelPartsConfig, results: Results) -> tuple[SummaryItem, .
                     for part in PARTS
                 }
             ),
-            log_y=True,
-            note=note,
+            note,
+            "y",
         )
         for norm, title in NORMS.items()
     ]

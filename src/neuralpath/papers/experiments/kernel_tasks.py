@@ -32,7 +32,7 @@ BLOCK = 256
 """Examples that are evaluated together."""
 
 ROWS = 125
-"""Rows of a kernel that are computed, and kept until the run is finished, together."""
+"""Rows of a kernel that are computed together, and stored until the run is finished."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def _kernel_of(name: KernelName, model: "nn.Module", x: "Tensor") -> Kernel:
 
 
 def _computed(kernel: Kernel, train: "Tensor", test: "Tensor", directory: "RunDirectory") -> "tuple[Tensor, Tensor]":
-    """The kernel of the training examples, and between test and training examples, some rows at a time.
+    """The kernel of the training examples, and between test and training examples, a block of rows at a time.
 
     Each block of rows is kept until the run is finished, so that a run that goes on computes only what is missing.
     """

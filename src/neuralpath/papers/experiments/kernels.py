@@ -69,7 +69,7 @@ class KernelsConfig:
     """Kernel regression with path kernels and limit kernels against networks, on the same examples."""
 
     only: tuple[KernelsPart, ...] = ("dense", "images", "widened")
-    """Parts to run: fully connected networks, convolutional ones, and value networks made wider."""
+    """Parts to run: fully connected networks, convolutional ones, and wider value networks."""
     dense_data: DataSpec = _DENSE_DATA
     dense_net: NetSpec = _DENSE_NET
     dense_recipe: TrainingRecipe = _DENSE_RECIPE
@@ -81,7 +81,7 @@ class KernelsConfig:
     wide_net: NetSpec = _WIDE_NET
     """The network whose gates are repeated."""
     wide_recipe: TrainingRecipe = _WIDE_RECIPE
-    """How the network is trained whose learnt gates are repeated."""
+    """Training of the network whose learned gates are repeated."""
     repeats: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     """How often each gate is repeated in a wider value network."""
     wide_steps: int = 300
@@ -140,13 +140,13 @@ def _case(config: KernelsConfig, part: KernelsPart) -> _Case:
 
 
 def network(config: KernelsConfig, part: KernelsPart, seed: int) -> TrainNetwork:
-    """The ReLU network whose gates are learnt; its last epoch is taken, so that test data choose nothing."""
+    """The ReLU network with learned gates; its last epoch counts, so that test data choose nothing."""
     case = _case(config, part)
     return TrainNetwork(data_of_seed(case.data, seed), case.net, case.recipe.training(), seed)
 
 
 def gated(config: KernelsConfig, part: KernelsPart, regime: Literal["FL", "FR-II"], seed: int) -> TrainGated:
-    """The network behind learnt or random gates, on the same examples."""
+    """The network with learned or random gates, on the same examples."""
     case = _case(config, part)
     gates = Weights(network(config, part, seed)) if regime == "FL" else None
     return TrainGated(data_of_seed(case.data, seed), case.net, case.recipe.training(), regime, seed, gates)
@@ -161,7 +161,7 @@ def regression(config: KernelsConfig, part: KernelsPart, kernel: KernelOf, seed:
 
 
 def widened(config: KernelsConfig, gates: GatesOf, repeats: int, seed: int) -> WidenValue:
-    """A value network behind gates that are each repeated."""
+    """A value network with repeated gates."""
     return WidenValue(
         data_of_seed(config.wide_data, seed),
         config.wide_net,
@@ -322,9 +322,8 @@ def _widening(config: KernelsConfig, results: Results) -> list[SummaryItem]:
             "width of the value network",
             "distance of test outputs",
             mean_curves(distances),
-            log_x=True,
-            log_y=True,
-            note=note,
+            note,
+            "xy",
         ),
     ]
 

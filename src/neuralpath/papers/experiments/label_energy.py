@@ -31,7 +31,7 @@ _MAP_DIGITS = 3
 
 @dataclass(frozen=True)
 class TraceLabelEnergy(Task):
-    """Train a network on two classes and measure the label energy of its path kernel on some of its examples."""
+    """Train a network on two classes and measure the label energy of its path kernel on training examples."""
 
     data: DataSpec
     net: NetSpec
@@ -249,15 +249,15 @@ def summary(config: LabelEnergyConfig, results: Results) -> tuple[SummaryItem, .
     )
     return (
         table,
-        Curves("Label energy during training", "epoch", "label energy", mean_curves(energies), log_y=True, note=note),
-        Curves("Labels in the leading eigenvectors", "epoch", "share of the labels", mean_curves(leading), note=note),
+        Curves("Label energy during training", "epoch", "label energy", mean_curves(energies), note, "y"),
+        Curves("Labels in the leading eigenvectors", "epoch", "share of the labels", mean_curves(leading), note),
         Curves(
             "Label energy by eigenvectors",
             "eigenvectors, largest eigenvalue first",
             "cumulated label energy",
             mean_curves(split),
-            log_y=True,
-            note=note,
+            note,
+            "y",
         ),
         *_pictures(config, results),
     )

@@ -1,4 +1,4 @@
-"""Upstream training on noisy labels, downstream on true ones: whether the damage is in gates or weights."""
+"""Experiment `label-noise`: training on noisy labels, then on true ones, with gates free or fixed."""
 
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -46,7 +46,7 @@ class LabelNoisePart:
     """Shares of the training images that get a random label."""
     seeds: tuple[int, ...] = (0, 1, 2)
     upstream_epochs: int = 200
-    """At most so many epochs on noisy labels, for M1, and on random labels, for M3."""
+    """Largest number of epochs on noisy labels, for M1, and on random labels, for M3."""
     upstream_accuracy: float = 0.95
     """Upstream training ends when this share of its own, noisy labels is fitted."""
     clean_accuracy: float = 0.95
@@ -126,11 +126,11 @@ def tasks(config: LabelNoiseConfig) -> tuple[Task, ...]:
 
 def summary(config: LabelNoiseConfig, results: Results) -> tuple[SummaryItem, ...]:
     """For each part the accuracies, how far upstream training went, the claims' comparisons, and the curves."""
-    made: list[SummaryItem] = []
+    items: list[SummaryItem] = []
     for part in config.chosen:
         levels = {noise: runs_of(part, noise) for noise in part.noises}
         about = f"{part.data.label} {part.net.label}"
-        made += [
+        items += [
             _table(part, levels, results, about),
             _upstream_table(part, levels, results, about),
             comparisons(f"Gates or weights: {about}", _pairs(levels), results),
@@ -145,7 +145,7 @@ def summary(config: LabelNoiseConfig, results: Results) -> tuple[SummaryItem, ..
                 for noise, runs in levels.items()
             ),
         ]
-    return tuple(made)
+    return tuple(items)
 
 
 def _percent(noise: float) -> int:
@@ -217,9 +217,9 @@ def _pairs(levels: dict[float, dict[Model, Seeds]]) -> dict[str, tuple[Seeds, Se
     """M3 against M2, M5 against M4, M2 against M1, and M4 against M2 without noise: claims C31 to C33."""
     found: dict[str, tuple[Seeds, Seeds]] = {}
     for noise, runs in levels.items():
-        for one, two in (("M3", "M2"), ("M2", "M1"), ("M5", "M4")):
-            if one in runs and two in runs:
-                found[f"{one} - {two}, noise {_percent(noise)} %"] = (runs[one], runs[two])
+        for first, second in (("M3", "M2"), ("M2", "M1"), ("M5", "M4")):
+            if first in runs and second in runs:
+                found[f"{first} - {second}, noise {_percent(noise)} %"] = (runs[first], runs[second])
         if "M4" in runs and 0.0 in levels:
             found[f"M4, noise {_percent(noise)} % - M2, noise 0 %"] = (runs["M4"], levels[0.0]["M2"])
     return found

@@ -1,4 +1,4 @@
-"""The deep linearly gated network: gates from a network without activations, against ReLU and DL."""
+"""Experiment `linear-gating`: gates from a network without activations, against ReLU and DL."""
 
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -39,7 +39,7 @@ class TrainLinearGated(Task):
     beta: float = 10.0
     """Steepness of the soft gates."""
     n_pictures: int = 0
-    """Gates of each layer whose hyperplanes are kept."""
+    """Gates of each layer whose hyperplanes are stored."""
 
     def __post_init__(self) -> None:
         if self.net.family not in ("fc", "gconv"):
@@ -144,18 +144,20 @@ def tasks(config: LinearGatingConfig) -> tuple[Task, ...]:
 
 def summary(config: LinearGatingConfig, results: Results) -> tuple[SummaryItem, ...]:
     """For each part accuracies, comparisons, curves, and the hyperplanes."""
-    made: list[SummaryItem] = []
+    items: list[SummaryItem] = []
     for part in chosen_parts(config.parts, config.only):
         rows = rows_of(config, part)
         about = f"{part.data.label} {part.net.label}"
-        pairs = {f"{one} - {two}": (rows[one], rows[two]) for one, two in (("DLGN", "ReLU"), ("DLGN", "DL"))}
-        made += [
+        pairs = {
+            f"{first} - {second}": (rows[first], rows[second]) for first, second in (("DLGN", "ReLU"), ("DLGN", "DL"))
+        }
+        items += [
             _table(part, rows, results, about),
             comparisons(f"Linear gates compared: {about}", pairs, results),
             accuracy_figure(f"Linear gates, test accuracy: {about}", rows, results),
             *_pictures(rows["DLGN"], results, about),
         ]
-    return tuple(made)
+    return tuple(items)
 
 
 def _table(part: LinearGatingPart, rows: dict[str, Seeds], results: Results, about: str) -> Table:

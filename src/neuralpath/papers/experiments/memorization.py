@@ -1,4 +1,4 @@
-"""What fixed random gates can memorize, and how fast, against depth and width: P0 sections 2.3 and 4.2."""
+"""Experiment `memorization`: fitting random labels with fixed random gates, against depth and width (P0 2.3, 4.2)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -155,7 +155,7 @@ def _entry_table(inputs: Inputs, runs: _Runs, note: str) -> Table:
 
 
 def _condition(run: dict[str, Any], name: str) -> float:
-    """The median eigenvalue over the largest: how fast most directions are learnt at a rate that the largest sets."""
+    """The median eigenvalue over the largest: how fast most directions are learned at the largest stable rate."""
     values = run["spectrum"][name]
     return float(values[len(values) // 2] / values[0])
 
@@ -195,7 +195,7 @@ def _figures(config: MemorizationConfig, inputs: Inputs, runs: _Runs, note: str)
             "depth",
             "steps of gradient descent",
             against_depth(lambda run: run["reached"][f"{min(REMAINING):g}"] or config.n_steps),
-            log_y=True,
+            log="y",
             note=f"Runs that never got there count with all their {config.n_steps} steps. {note}",
         ),
         Curves(
@@ -203,16 +203,16 @@ def _figures(config: MemorizationConfig, inputs: Inputs, runs: _Runs, note: str)
             "depth",
             "share of the first error",
             against_depth(lambda run: run["errors"][-1]),
-            log_y=True,
-            note=note,
+            note,
+            "y",
         ),
         Curves(
             f"Off-diagonal suppression ({inputs})",
             "depth",
             "entry over inner product of the inputs",
             suppression,
-            log_y=True,
-            note=note,
+            note,
+            "y",
         ),
         *(_courses(config, inputs, width, runs, note) for width in config.widths),
         *(_spectra(config, inputs, width, runs, note) for width in sorted({min(config.widths), max(config.widths)})),
@@ -227,13 +227,7 @@ def _courses(config: MemorizationConfig, inputs: Inputs, width: int, runs: _Runs
         for depth in _few(config.depths)
     }
     return Curves(
-        f"Training ({inputs}), w = {width}",
-        "step",
-        "share of the first error",
-        mean_curves(courses),
-        log_x=True,
-        log_y=True,
-        note=note,
+        f"Training ({inputs}), w = {width}", "step", "share of the first error", mean_curves(courses), note, "xy"
     )
 
 
@@ -250,14 +244,13 @@ def _spectra(config: MemorizationConfig, inputs: Inputs, width: int, runs: _Runs
         "eigenvalue number",
         "eigenvalue",
         mean_curves(spectra),
-        log_x=True,
-        log_y=True,
-        note=note,
+        note,
+        "xy",
     )
 
 
 def _few(depths: tuple[int, ...], most: int = 4) -> tuple[int, ...]:
-    """The least depth, the largest and some between: more curves in one figure cannot be told apart."""
+    """Up to four depths from the smallest to the largest: more curves in one figure are not legible."""
     ordered = sorted(set(depths))
     n = min(most, len(ordered))
     return tuple(ordered[round(k * (len(ordered) - 1) / max(n - 1, 1))] for k in range(n))

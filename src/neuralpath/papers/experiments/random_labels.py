@@ -1,4 +1,7 @@
-"""Runs of the experiment `memorization`: random labels behind fixed random gates, and the pair without biases."""
+"""Tasks of the experiment `memorization`: random labels with fixed random gates, and the pair without biases.
+
+The seeds are derived from the words below; other words would give other numbers.
+"""
 
 import copy
 import math
@@ -29,7 +32,7 @@ N_STORED = 64
 
 @dataclass(frozen=True)
 class Memorize(Task):
-    """Fit random labels behind fixed random gates by gradient descent, and compare kernel and expectation before."""
+    """Fit random labels with fixed random gates by gradient descent; compare the first kernel with its mean."""
 
     data: DataSpec
     inputs: Inputs
@@ -272,5 +275,5 @@ def overlaps_in_the_limit(cosines: "Tensor", n_layers: int, *, linear: bool = Fa
 
 
 def next_angles(angles: "Tensor") -> "Tensor":
-    """The angles behind a ReLU layer of random weights and infinite width, from those before it."""
+    """The angles after a random ReLU layer of infinite width, from those before it."""
     return ((angles.sin() + (math.pi - angles) * angles.cos()) / math.pi).clamp(-1, 1).acos()

@@ -1,4 +1,4 @@
-"""Test accuracy of the regimes: what is learnt by gates, and what by weights behind given gates."""
+"""Experiment `regimes`: test accuracy with learned, fixed and random gates."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -39,10 +39,10 @@ class RegimesPart:
     recipe: TrainingRecipe
     regimes: tuple[RegimeName, ...] = ALL
     sources: tuple[Variant, ...] = ("true",)
-    """What the networks whose gates FL takes were trained on; the weights behind them always see true data."""
+    """What the networks whose gates FL takes were trained on; the gated weights always see true data."""
     seeds: tuple[int, ...] = (0, 1, 2)
     keep: tuple[int, ...] = ()
-    """Epochs of the ReLU network whose weights are kept; `stages` asks for the same, and the network is shared."""
+    """Epochs of the ReLU network whose weights are saved; `stages` reads the same ones, and the network is shared."""
 
     def __post_init__(self) -> None:
         for name, values, known in (("regimes", self.regimes, ALL), ("sources", self.sources, get_args(Variant))):
@@ -65,7 +65,7 @@ class RegimesConfig:
     source_accuracy: float = 0.9
     """Networks on random labels or pixels are trained until their training accuracy reaches this share,"""
     source_epochs: int = 200
-    """or for so many epochs."""
+    """or for this many epochs."""
     beta: float = 8.0
     """The soft gate of DL is factor * sigmoid(beta q); 8 and 1 in P1, 4 and 1.1 in its notebooks."""
     factor: float = 1.0
@@ -98,7 +98,7 @@ def source_network(config: RegimesConfig, part: RegimesPart, net: NetSpec, sourc
 def gated_network(
     config: RegimesConfig, part: RegimesPart, net: NetSpec, regime: GatedRegime, source: Variant, seed: int
 ) -> TrainGated:
-    """A network of weights behind gates."""
+    """A gated network."""
     gates = None
     if regime == "FL":
         which = config.gates_from if source == "true" else "last"
@@ -130,7 +130,7 @@ def sources_of(config: RegimesConfig, part: RegimesPart, net: NetSpec) -> dict[V
 
 
 def tasks(config: RegimesConfig) -> tuple[Task, ...]:
-    """All runs, each once: for each network the standard one, the sources of gates, then what stands behind gates."""
+    """All runs, each once: for each network the ReLU network, the sources of gates, then the gated networks."""
     found: dict[Task, None] = {}
     for part, net in _networks(config):
         for runs in (*sources_of(config, part, net).values(), *rows_of(config, part, net).values()):
@@ -140,16 +140,16 @@ def tasks(config: RegimesConfig) -> tuple[Task, ...]:
 
 def summary(config: RegimesConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies beside the papers', paired comparisons, the networks on random data, and curves."""
-    made: list[SummaryItem] = [_accuracy_table(config, results)]
+    items: list[SummaryItem] = [_accuracy_table(config, results)]
     for part, net in _networks(config):
         rows = rows_of(config, part, net)
         about = " ".join(map(str, _head(part, net).values()))
         if pairs := _pairs(rows):
-            made.append(comparisons(f"Regimes compared: {about}", pairs, results))
-        made.append(accuracy_figure(f"Test accuracy: {about}", rows, results))
+            items.append(comparisons(f"Regimes compared: {about}", pairs, results))
+        items.append(accuracy_figure(f"Test accuracy: {about}", rows, results))
     if sources := _source_table(config, results):
-        made.append(sources)
-    return tuple(made)
+        items.append(sources)
+    return tuple(items)
 
 
 def printed_accuracy(data: DataSpec, net: NetSpec, optimizer: str, regime: str) -> Printed | None:
@@ -177,7 +177,7 @@ def _accuracy_table(config: RegimesConfig, results: Results) -> Table:
 
 
 def _pairs(rows: dict[str, Seeds]) -> dict[str, tuple[Seeds, Seeds]]:
-    wanted = (
+    pairs = (
         ("FL", "ReLU"),
         ("DL", "ReLU"),
         ("FR-II", "ReLU"),
@@ -186,7 +186,11 @@ def _pairs(rows: dict[str, Seeds]) -> dict[str, tuple[Seeds, Seeds]]:
         ("FL random labels", "FR-II"),
         ("FL random pixels", "FR-II"),
     )
-    return {f"{one} - {two}": (rows[one], rows[two]) for one, two in wanted if one in rows and two in rows}
+    return {
+        f"{first} - {second}": (rows[first], rows[second])
+        for first, second in pairs
+        if first in rows and second in rows
+    }
 
 
 def _networks(config: RegimesConfig) -> Iterator[tuple[RegimesPart, NetSpec]]:

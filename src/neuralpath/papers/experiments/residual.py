@@ -1,15 +1,9 @@
-"""The regimes on a residual network, with weights that see the image and weights that see ones."""
+"""Experiment `residual`: the regimes on a residual network, with the image or ones as input of the weights."""
 
 from dataclasses import dataclass, replace
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.seed_tables import (
-    Seeds,
-    accuracy_cells,
-    accuracy_figure,
-    comparisons,
-    finished,
-)
+from neuralpath.papers.experiments.seed_tables import Seeds, accuracy_cells, accuracy_figure, comparisons, finished
 from neuralpath.papers.experiments.settings import check_positive
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import SummaryItem, Table
@@ -27,7 +21,7 @@ class ResidualConfig:
     """SGD at a constant rate, as P2 has it."""
     regimes: tuple[GatedRegime, ...] = ("FL", "FR-II", "FR-DI", "DL")
     inputs: tuple[ValueInputName, ...] = ("image", "ones")
-    """What the weights behind the gates see."""
+    """Inputs of the gated weights."""
     seeds: tuple[int, ...] = (0, 1, 2)
     beta: float = 10.0
     """Steepness of the soft gates of DL."""
@@ -87,7 +81,7 @@ def summary(config: ResidualConfig, results: Results) -> tuple[SummaryItem, ...]
 
 
 def _pairs(config: ResidualConfig, rows: dict[tuple[str, str], Seeds]) -> dict[str, tuple[Seeds, Seeds]]:
-    wanted = [
+    pairs = [
         *(((regime, "ones"), (regime, "image")) for regime in config.regimes),
         (("FL", "image"), ("ReLU", "image")),
         (("DL", "image"), ("ReLU", "image")),
@@ -96,9 +90,9 @@ def _pairs(config: ResidualConfig, rows: dict[tuple[str, str], Seeds]) -> dict[s
         (("FR-II", "image"), ("FL", "image")),
     ]
     return {
-        f"{' '.join(one)} - {' '.join(two)}": (rows[one], rows[two])
-        for one, two in wanted
-        if one in rows and two in rows
+        f"{' '.join(first)} - {' '.join(second)}": (rows[first], rows[second])
+        for first, second in pairs
+        if first in rows and second in rows
     }
 
 

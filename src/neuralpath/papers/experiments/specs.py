@@ -292,7 +292,7 @@ def check_tasks(tasks: Iterable[Task], data_dir: Path | None) -> None:
 
 @lru_cache(maxsize=1)
 def _whole(name: DatasetName, data_dir: Path | None) -> Any:
-    """Subsets and variants are made of one reading; those with other labels share its images."""
+    """The whole data set, read once; its subsets and variants share the images."""
     from neuralpath import data
 
     return data.load(name, data_dir=data_dir)

@@ -1,4 +1,4 @@
-"""How good the gates are at each stage of training: FL with the gates of a network's early and later epochs."""
+"""Experiment `stages`: FL with the gates of a network's early and later epochs."""
 
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -27,16 +27,16 @@ from neuralpath.papers.runs import Task, Weights
 
 @dataclass(frozen=True)
 class StagesConfig:
-    """One network, its epochs, and what is trained behind the gates of each."""
+    """One network, the epochs whose gates are used, and the training of the gated weights."""
 
     data: DataSpec
     net: NetSpec
     recipe: TrainingRecipe
-    """Of the ReLU network; with the recipe and the kept epochs of `regimes`, both share it."""
+    """Of the ReLU network; with the recipe and the saved epochs of `regimes`, both share it."""
     stages: tuple[int, ...] = (10, 20, 30, 40, 50, 60)
     """Epochs whose gates are tried, 0 for those before training."""
     fl_epochs: int = 80
-    """Epochs of the weights behind each of them."""
+    """Epochs of the weights that each of them gates."""
     seeds: tuple[int, ...] = (0,)
     cntk: float | None = None
     """Accuracy in per cent of kernel regression with the CNTK, from `kernels`, for a line beside the papers' 77.43."""
@@ -50,13 +50,13 @@ class StagesConfig:
 
 
 def network(config: StagesConfig, seed: int) -> TrainNetwork:
-    """The ReLU network, with the epochs kept."""
+    """The ReLU network, which saves the weights of the stages."""
     part = RegimesPart("", config.data, (config.net,), config.recipe, keep=config.stages)
     return relu_network(part, config.net, seed)
 
 
 def gated(config: StagesConfig, stage: int) -> Seeds:
-    """Weights behind the gates of one stage, by seed."""
+    """Weights gated by one stage, by seed."""
     training = replace(config.recipe, epochs=config.fl_epochs).training()
     return {
         seed: TrainGated(
@@ -114,7 +114,7 @@ def _at(relu: Seeds, stage: int, results: Results) -> dict[int, float]:
 
 
 def printed_accuracy(config: StagesConfig, stage: int) -> Printed | None:
-    """The papers' accuracy behind the gates of an epoch; they print it of their first and last stage, 10 and 60."""
+    """The papers' accuracy with the gates of an epoch; they print it of their first and last stage, 10 and 60."""
     if config.data.name != "cifar10":
         return None
     number = {10: "1 (epoch 10)", 60: "6 (epoch 60)"}.get(stage, "")
@@ -173,7 +173,7 @@ def _against_stage(config: StagesConfig, relu: Seeds, stages: dict[int, Seeds], 
         "epoch of the gates",
         "test accuracy in %",
         mean_curves(named),
-        lines or None,
+        lines=lines or None,
     )
 
 

@@ -4,26 +4,26 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-_SHOWN_OF_DEVIATION = 2
-"""Significant digits;"""
-_SHOWN_OF_MEAN = 3
-"""at least so many of the larger of mean and deviation;"""
-_SHOWN_AT_MOST = 6
-"""and at most so many, since records have no more."""
+_DEVIATION_DIGITS = 2
+"""Significant digits of the deviation."""
+_LEAST_DIGITS = 3
+"""Least number of significant digits of the larger of mean and deviation."""
+_MOST_DIGITS = 6
+"""Largest number of them, since records have no more."""
 _PLAIN = (1e-3, 1e6)
-"""Sizes that are written without an exponent."""
+"""Range of numbers that are written without an exponent."""
 
 
 @dataclass(frozen=True)
 class Spread:
-    """Mean of some numbers, their standard deviation (n - 1) and the standard error; None for a single number."""
+    """Mean of numbers, their standard deviation (n - 1) and the standard error; None for a single number."""
 
     mean: float
     deviation: float | None
     error: float | None
     n: int
     decimals: int | None = field(default=None, compare=False)
-    """Digits behind the point where they are fixed, as of accuracies in per cent; otherwise the sizes decide."""
+    """Digits after the decimal point; None: the sizes of mean and deviation decide."""
 
     @staticmethod
     def of(values: Sequence[float], decimals: int | None = None) -> "Spread":
@@ -44,12 +44,12 @@ class Spread:
         return Spread(factor * self.mean, deviation, error, self.n, self.decimals)
 
     def with_decimals(self, decimals: int) -> "Spread":
-        """The same, shown with so many digits behind the point."""
+        """The same numbers, with this many digits after the decimal point."""
         return replace(self, decimals=decimals)
 
     @property
     def digits(self) -> tuple[str, str]:
-        """Mean and deviation as they are shown, the deviation empty for a single number.
+        """Mean and deviation as text, the deviation empty for a single number.
 
         The deviation has two significant digits and the mean as many decimals, but the larger of the two has three
         significant digits or more. Without a deviation the mean has four.
@@ -66,20 +66,20 @@ class Spread:
         spread = self.deviation or 0.0
         largest = max(abs(self.mean), spread)
         if self.decimals is not None:
-            shown = [f"{value:.{self.decimals}f}" for value in (self.mean, spread)]
+            texts = [f"{value:.{self.decimals}f}" for value in (self.mean, spread)]
         elif not math.isfinite(largest) or largest == 0:
-            shown = [f"{value:g}" for value in (self.mean, spread)]
+            texts = [f"{value:g}" for value in (self.mean, spread)]
         else:
             top = _exponent(largest)
             below = top - _exponent(spread) if spread else 2 * (self.deviation is None)
             # Counted from the first digit of the larger of the two.
-            of_both = min(_SHOWN_AT_MOST, max(_SHOWN_OF_MEAN, below + _SHOWN_OF_DEVIATION))
+            of_both = min(_MOST_DIGITS, max(_LEAST_DIGITS, below + _DEVIATION_DIGITS))
             if _PLAIN[0] <= largest < _PLAIN[1]:
                 decimals = max(0, of_both - 1 - top)
-                shown = [f"{value:.{decimals}f}" for value in (self.mean, spread)]
+                texts = [f"{value:.{decimals}f}" for value in (self.mean, spread)]
             else:
-                shown = [f"{self.mean:.{of_both - 1}e}", f"{spread:.{_SHOWN_OF_DEVIATION - 1}e}"]
-        return shown[0], "" if self.deviation is None else shown[1]
+                texts = [f"{self.mean:.{of_both - 1}e}", f"{spread:.{_DEVIATION_DIGITS - 1}e}"]
+        return texts[0], "" if self.deviation is None else texts[1]
 
     def __str__(self) -> str:
         mean, deviation = self.digits

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from neuralpath.papers.experiments.statistics import Spread
 
@@ -45,16 +46,27 @@ class Curve:
 
 @dataclass(frozen=True)
 class Curves:
-    """Curves in one pair of axes; ``lines`` are horizontal, such as a paper's figure."""
+    """Curves in one pair of axes."""
 
     title: str
     x_label: str
     y_label: str
     curves: tuple[Curve, ...]
-    lines: Mapping[str, float] | None = None
-    log_x: bool = False
-    log_y: bool = False
     note: str = ""
+    log: Literal["", "x", "y", "xy"] = ""
+    """The logarithmic axes."""
+    lines: Mapping[str, float] | None = None
+    """Horizontal lines, such as a paper's figure."""
+
+    @property
+    def log_x(self) -> bool:
+        """Whether the x axis is logarithmic."""
+        return "x" in self.log
+
+    @property
+    def log_y(self) -> bool:
+        """Whether the y axis is logarithmic."""
+        return "y" in self.log
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The value tangent kernel against its expectation, its limits, and its change in training, all against width."""
+"""Experiment `theorem`: the value tangent kernel against its expectation, its limits, and its change in training."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -154,15 +154,7 @@ def _concentration(config: TheoremConfig, results: Results, note: str) -> tuple[
             f"is exact. {note}",
         ),
         Table.of("Law of the distance", laws, f"-1/2 is expected. {note}"),
-        Curves(
-            "One draw and its expectation",
-            "width",
-            "relative distance",
-            mean_curves(courses),
-            log_x=True,
-            log_y=True,
-            note=note,
-        ),
+        Curves("One draw and its expectation", "width", "relative distance", mean_curves(courses), note, "xy"),
     )
 
 
@@ -207,13 +199,7 @@ def _depths(config: TheoremConfig, results: Results, note: str) -> tuple[Summary
             f"is wrong (erratum E13). {note}",
         ),
         Curves(
-            f"Variance against depth, width {width}",
-            "depth",
-            "relative variance",
-            mean_curves(courses),
-            log_x=True,
-            log_y=True,
-            note=note,
+            f"Variance against depth, width {width}", "depth", "relative variance", mean_curves(courses), note, "xy"
         ),
     )
 
@@ -251,15 +237,7 @@ def _two_limits(config: TheoremConfig, results: Results, note: str) -> tuple[Sum
             + (f"Powers of the width for each one's own limit: {said}. " if said else "")
             + note,
         ),
-        Curves(
-            "Distances from the two limits",
-            "width",
-            "relative distance",
-            mean_curves(courses),
-            log_x=True,
-            log_y=True,
-            note=note,
-        ),
+        Curves("Distances from the two limits", "width", "relative distance", mean_curves(courses), note, "xy"),
     )
 
 
@@ -318,7 +296,7 @@ def _training(config: TheoremConfig, results: Results, note: str) -> tuple[Summa
             tuple(laws),
             f"The papers say that gates and kernel change as the power -1/2. {note}",
         ),
-        Curves("Change in training", "width", "share", mean_curves(courses), log_x=True, log_y=True, note=note),
+        Curves("Change in training", "width", "share", mean_curves(courses), note, "xy"),
     )
 
 

@@ -1,4 +1,4 @@
-"""Accuracy behind masks that are rotated in space and repeated over the channels of a wider network."""
+"""Experiment `tilings`: masks that are rotated in space and repeated over the channels of a wider network."""
 
 from dataclasses import dataclass, replace
 
@@ -29,7 +29,7 @@ class TilingsConfig:
     data: DataSpec
     net: NetSpec
     recipe: TrainingRecipe
-    """Of the weights behind the gates."""
+    """Recipe of the gated weights."""
     source_epochs: int
     """Epochs of the ReLU network whose gates FL takes."""
     shifts: tuple[Shift, ...]
@@ -65,7 +65,7 @@ def _wider(net: NetSpec, tile: int) -> NetSpec:
 
 
 def gated(config: TilingsConfig, regime: GatedRegime, shift: Shift, tile: int) -> Seeds:
-    """Weights behind changed masks, by seed."""
+    """Weights with changed masks, by seed."""
     return {
         seed: TrainGated(
             data_of_seed(config.data, seed),

@@ -1,4 +1,4 @@
-"""The two kinds of training run that most experiments are made of: a network, and weights behind given gates."""
+"""The two training tasks of most experiments: a ReLU network, and a gated network."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -41,7 +41,7 @@ class TrainNetwork(Task):
     training: TrainingConfig
     seed: int = 0
     keep: tuple[int, ...] = ()
-    """More epochs whose weights are kept, 0 for those before training."""
+    """More epochs whose weights are saved; 0 for those before training."""
     start: Weights | None = None
     """Weights to begin with, of the same network; otherwise drawn from the seed."""
 
@@ -71,7 +71,7 @@ class TrainNetwork(Task):
 
 @dataclass(frozen=True)
 class TrainGated(Task):
-    """Train weights behind gates, in one of the regimes of `neuralpath.decouple`."""
+    """Train a gated network in one of the regimes of `neuralpath.decouple`."""
 
     data: DataSpec
     net: NetSpec
@@ -166,7 +166,7 @@ class TrainGated(Task):
 
 @dataclass
 class EpochRecorder:
-    """A hook that writes the metrics of each epoch, with more measurements, and keeps weights."""
+    """A training hook that writes the metrics of each epoch, with more measurements, and saves weights."""
 
     directory: "RunDirectory"
     keep: Sequence[int] = ()
@@ -229,7 +229,7 @@ def run_config(training: TrainingConfig, seed: int) -> TrainingConfig:
 
 
 def training_result(result: "TrainingResult") -> dict[str, Any]:
-    """What a record keeps of a training run: every epoch, the best and the last."""
+    """The result of a training run: every epoch, the best and the last."""
     epochs = [{"epoch": metrics.epoch, **epoch_values(metrics)} for metrics in result.history]
     best = None if result.best is None else result.best.epoch
     return {

@@ -1,4 +1,4 @@
-"""What a sweep shows while it goes on: a live table on a terminal, plain lines elsewhere."""
+"""The progress display of a sweep: a live table on a terminal, plain lines elsewhere."""
 
 import sys
 import time
@@ -25,7 +25,7 @@ class _Running:
     task: Task
     begun: float
     first_step: int
-    """Steps that were there when it began: an interrupted run goes on."""
+    """Steps that a resumed run had done before."""
 
 
 @dataclass
@@ -36,12 +36,21 @@ class _Counts:
 
 
 class Display:
-    """Progress of a sweep on standard error. Reads the metrics that runs write, so it sees every process's runs."""
+    """Progress of a sweep on standard error, from the metrics that the runs of all processes write."""
 
     def __init__(
         self, store: Store, tasks: tuple[Task, ...], waiting: set[str], show: bool | None, *, n_failed: int = 0
     ) -> None:
-        """Of ``tasks``, those are to be done that are ``waiting``; ``n_failed`` have failed before."""
+        """Prepare the display.
+
+        Args:
+            store: Where the runs are.
+            tasks: All runs of the sweep.
+            waiting: Names of the runs that are to be done.
+            show: Whether to show a live table; None: on a terminal, else plain lines; False: nothing.
+            n_failed: Runs that have failed before.
+
+        """
         self._store = store
         self._works = tasks
         self._counts = _Counts(finished=len(tasks) - len(waiting) - n_failed, failed=n_failed)
@@ -56,7 +65,7 @@ class Display:
         if self._live is not None:
             self._live.start()
         else:
-            self._say(self._headline())
+            self._print(self._headline())
         return self
 
     def __exit__(
@@ -66,17 +75,17 @@ class Display:
             self._live.stop()
 
     def started(self, task: Task) -> None:
-        """A run begins here."""
+        """A run starts here."""
         done = len(read_metrics(self._store.folder(task)))
         self._running[task.name] = _Running(task, time.monotonic(), done)
         self._elsewhere.discard(task.name)
 
     def busy(self, task: Task) -> None:
-        """A run is in the hands of another process."""
+        """Another process is doing a run."""
         self._running.pop(task.name, None)
         if task.name not in self._elsewhere:
             self._elsewhere.add(task.name)
-            self._say(f"another process is doing {task.name}")
+            self._print(f"another process is doing {task.name}")
 
     def ended(self, task: Task, outcome: Outcome) -> None:
         """A run has ended."""
@@ -90,7 +99,7 @@ class Display:
         took = f" in {format_time(outcome.seconds)}" if outcome.seconds > 0 else ""
         message = f": {outcome.message}" if outcome.message else ""
         done = f"[{self._counts.finished + self._counts.failed}/{len(self._works)}]"
-        self._say(f"{done} {outcome.kind} {task.name}{took}{message}")
+        self._print(f"{done} {outcome.kind} {task.name}{took}{message}")
 
     def __rich__(self) -> Group:
         table = Table(box=None, pad_edge=False)
@@ -99,11 +108,11 @@ class Display:
         for running in list(self._running.values()):
             metrics = read_metrics(self._store.folder(running.task))
             elapsed = time.monotonic() - running.begun
-            left = _left(running, len(metrics), elapsed)
+            left = _seconds_left_of(running, len(metrics), elapsed)
             table.add_row(
                 running.task.label,
                 f"{len(metrics)}/{running.task.n_steps}",
-                _last(metrics),
+                _last_accuracy(metrics),
                 format_time(elapsed),
                 "" if left is None else format_time(left),
             )
@@ -120,25 +129,25 @@ class Display:
         return ", ".join(parts)
 
     def _seconds_left(self) -> float | None:
-        """Runs to come take as long as those that have ended here; None before the first has."""
+        """Estimate from the mean time of the runs that have ended here; None before the first has."""
         if not self._counts.seconds or not self._running:
             return None
         mean = sum(self._counts.seconds) / len(self._counts.seconds)
-        n_to_come = len(self._works) - self._counts.finished - self._counts.failed
-        return mean * n_to_come / len(self._running)
+        n_remaining = len(self._works) - self._counts.finished - self._counts.failed
+        return mean * n_remaining / len(self._running)
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         if not self._is_silent:
             self._console.print(line, markup=False)
 
 
-def _left(running: _Running, n_steps: int, elapsed: float) -> float | None:
+def _seconds_left_of(running: _Running, n_steps: int, elapsed: float) -> float | None:
     new = n_steps - running.first_step
     return elapsed / new * (running.task.n_steps - n_steps) if new > 0 else None
 
 
-def _last(metrics: list[dict[str, Any]]) -> str:
-    """The accuracy of the last step, where there is one."""
+def _last_accuracy(metrics: list[dict[str, Any]]) -> str:
+    """The accuracies of the last step, if it has any."""
     if not metrics:
         return ""
     values = {name: value for name, value in metrics[-1].items() if name.endswith("accuracy")}

@@ -8,7 +8,7 @@ from typing import Any
 
 from neuralpath.papers.runs.display import Display
 from neuralpath.papers.runs.execution import Outcome
-from neuralpath.papers.runs.executors import Executor, InlineExecutor, ProcessExecutor
+from neuralpath.papers.runs.executors import DaskExecutor, Executor, InlineExecutor, ProcessExecutor
 from neuralpath.papers.runs.records import DamagedRecord
 from neuralpath.papers.runs.store import Store
 from neuralpath.papers.runs.task import RunError, Task, with_dependencies
@@ -140,8 +140,6 @@ def problems_of(tasks: Sequence[Task], store: Store) -> list[str]:
 
 def _make_executor(jobs: int, n_runs: int, store: Store, command: str, cluster: str | None) -> Executor:
     if cluster is not None:
-        from neuralpath.papers.runs.dask_executor import DaskExecutor
-
         return DaskExecutor(cluster, store, command)
     if jobs == 1 or n_runs <= 1:
         return InlineExecutor(store, command)
