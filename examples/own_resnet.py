@@ -57,7 +57,7 @@ class SmallResNet(nn.Module):
 
 model = SmallResNet(width=2 if SMALL else 12)
 
-# %% What can be read of it? The report never raises; for a model that cannot be read it names every obstacle.
+# %% Is it supported? The report never raises; for an unsupported model it names every reason.
 model.eval()  # batch norm with the statistics of a batch is no network of paths
 print(npath.supported(model, train.images[:1]))
 

@@ -252,4 +252,4 @@ UNGATED_ACTIVATIONS = frozenset(
         aten.square.default,
     }
 )
-"""Elementwise functions that are not read as a gate: kept as such, refused by the path readings by name."""
+"""Elementwise functions that are not gates: ``trace`` keeps them, path quantities refuse them by name."""

@@ -67,7 +67,7 @@ def nothing_is_left():
 @pytest.mark.parametrize("name", ["make_net", "makes_a_class"])
 def test_dataclasses_with_annotations_as_text(name, file, capsys):
     assert main(["inspect", f"{file}:{name}", "--input-shape", "12"]) == 0
-    assert "Net can be read" in capsys.readouterr().out
+    assert "Net is supported" in capsys.readouterr().out
 
 
 def test_a_model_of_a_file_is_pickled_with_its_code(file):

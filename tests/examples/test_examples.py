@@ -50,7 +50,7 @@ def test_all_examples_are_tested_here_and_listed():
 
 
 def check_own_resnet(names, printed):
-    assert "SmallResNet can be read" in printed
+    assert "SmallResNet is supported" in printed
     assert f"{names['graph'].n_paths:,} paths" in printed
     assert set(names["dead"]) == set(names["graph"].gate_names)
     for cosines in (names["before"], names["after"]):

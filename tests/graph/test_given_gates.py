@@ -160,8 +160,7 @@ def test_every_part_of_a_batch_is_looked_at(at_once, monkeypatch):
     padding=st.integers(0, 2), ceil=st.booleans(), draw=st.randoms(use_true_random=False),
 )  # fmt: skip
 def test_drawn_windows(size, window, stride, dilation, padding, ceil, draw):
-    from neuralpath.graph.geometry import Window
-    from neuralpath.graph.nodes import MaxPoolNode
+    from neuralpath.graph.nodes import MaxPoolNode, Window
 
     sides = Window(window, stride, dilation, padding, padding), Window(2, 1)
     spaces = size, 4

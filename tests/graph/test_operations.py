@@ -8,7 +8,7 @@ from torch import nn
 import neuralpath as npath
 from neuralpath import gates as g
 from neuralpath.graph import nodes as n
-from neuralpath.graph.geometry import OUTSIDE
+from neuralpath.graph.nodes import OUTSIDE
 
 F64 = torch.float64
 
@@ -153,7 +153,7 @@ def test_a_rule_that_fails_is_reported_with_its_place(monkeypatch):
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU())
     with pytest.raises(npath.UnsupportedOperation) as caught:
         npath.trace(model, torch.randn(1, 4))
-    (entry,) = caught.value.report.unreadable
+    (entry,) = caught.value.report.unsupported
     assert (entry.operation, entry.module) == ("relu", "1")
     assert entry.reason == "it could not be read (AttributeError: no such thing)"
 

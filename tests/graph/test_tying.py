@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuralpath as npath
-from neuralpath.graph.tying import tied_parameter
+from neuralpath.graph.free_weights import tied_parameter
 
 
 class Net(nn.Module):

@@ -79,7 +79,7 @@ def _graph_text(graph: "PathGraph", report: "SupportReport") -> str:
 
 def _report_record(report: "SupportReport") -> dict[str, Any]:
     places = [
-        {"operation": u.operation, "module": u.module, "line": u.line, "reason": u.reason} for u in report.unreadable
+        {"operation": u.operation, "module": u.module, "line": u.line, "reason": u.reason} for u in report.unsupported
     ]
     return {"model": report.model, "supported": report.ok, "unreadable": places, "notes": list(report.notes)}
 

@@ -1,7 +1,7 @@
 from .forward import Gates as Gates
 from .outputs import output as output
 from .path_graph import PathGraph as PathGraph
-from .support import (
+from .reports import (
     ReplayMismatch as ReplayMismatch,
     SupportReport as SupportReport,
     UnsupportedOperation as UnsupportedOperation,
@@ -11,14 +11,17 @@ from .tracing import as_graph as as_graph, supported as supported, trace as trac
 # isort: split
 # Used by other folders of the package; not public.
 from . import linear_maps as linear_maps, nodes as nodes
-from .counting import no_paths_through as no_paths_through
-from .finite import FiniteForward as FiniteForward, check_tensors as check_tensors
-from .forward import Forward as Forward, Values as Values
-from .geometry import OUTSIDE as OUTSIDE, Window as Window, incidence as incidence
+from .forward import (
+    FiniteForward as FiniteForward,
+    Forward as Forward,
+    Values as Values,
+    check_tensors as check_tensors,
+)
+from .free_weights import own_names as own_names, tensor_places as tensor_places
 from .linear_maps import gather_positions as gather_positions
-from .nodes import ActivationNode as ActivationNode
+from .nodes import OUTSIDE as OUTSIDE, ActivationNode as ActivationNode, Window as Window, incidence as incidence
 from .operands import (
-    Call as Call,
+    ComputedOperand as ComputedOperand,
     Operand as Operand,
     State as State,
     batch_norm_scale as batch_norm_scale,
@@ -39,9 +42,9 @@ from .path_graph import (
     check_graph as check_graph,
     check_input as check_input,
     common_dtype as common_dtype,
+    no_paths_through as no_paths_through,
 )
 from .replay import run as run
-from .table import align as align
+from .reports import align as align
 from .tracing import report_on as report_on
-from .tying import own_names as own_names, tensor_places as tensor_places
 from .walking import walk as walk

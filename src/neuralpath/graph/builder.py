@@ -1,4 +1,4 @@
-"""The graph under construction: signals that depend on the input, and the nodes that made them."""
+"""The graph under construction: values that depend on the input, and the nodes that compute them."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -7,20 +7,20 @@ import torch
 from torch import Tensor
 
 from neuralpath.graph import nodes as n
-from neuralpath.graph.operands import Call, Literal, Operand, State, is_zero, parameters_of
+from neuralpath.graph.operands import ComputedOperand, Literal, Operand, State, is_zero, parameters_of
 
 
 class Refused(Exception):
-    """An operation, as used here, cannot be read; the text says why."""
+    """An operation is not supported as it is used here; the text gives the reason."""
 
 
 class NoPaths(Refused):
-    """An operation that has no paths, however it is written."""
+    """An operation that has no paths in any form."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """A value that depends on the input: the node that makes it and its shape for one example."""
+    """A value that depends on the input: the node that computes it, and its shape for one example."""
 
     name: str
     shape: n.Shape
@@ -40,7 +40,7 @@ class Builder:
         self.state = state
         self.batch = batch
         self.dtype = dtype  # of the input, and so of every signal
-        self.place = ""  # path of the module that is being read
+        self.place = ""  # path of the module whose operations are being translated
         self.place_is_layer = False  # whether that module is one of torch's own layers
         self._names: dict[str, int] = {}
 
@@ -69,7 +69,7 @@ class Builder:
         if extra == 1:
             if tensor.shape[0] > 1 and not bool((tensor == tensor[:1]).all()):
                 raise Refused("adds or multiplies a constant that differs between the examples of a batch")
-            operand = Call(_first, (operand,))
+            operand = ComputedOperand(_first, (operand,))
         return operand
 
     def added(self, signal: Signal, value: Any, label: str = "bias") -> Signal:
@@ -129,8 +129,8 @@ class Builder:
         keeps_channels = bool(shape) and shape[0] == channels
         if not (keeps_channels or len(shape) <= 1 or signal.weightless):
             raise Refused(
-                f"reshapes {signal.shape} to {shape}, which mixes channels with positions; only flattening, and "
-                "views that leave the channels alone, can be read behind a layer with weights"
+                f"reshapes {signal.shape} to {shape}, which mixes channels with positions; after a layer with weights "
+                "only flattening, and views that leave the channels alone, are supported"
             )
         return self.append(n.ReshapeNode, shape, signal, label="reshape", in_shape=signal.shape)
 

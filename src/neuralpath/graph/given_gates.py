@@ -10,8 +10,8 @@ from torch import Tensor
 
 from neuralpath._checks import check_finite, describe
 from neuralpath.graph import nodes as n
-from neuralpath.graph.geometry import WindowTable
 from neuralpath.graph.linear_maps import window_positions
+from neuralpath.graph.nodes import WindowTable
 
 AT_ONCE = 2**16
 """Positions that are looked at together: what is made of them stays in the second-level cache."""

@@ -5,8 +5,7 @@ import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
-from neuralpath.graph.geometry import OUTSIDE, WindowTable
-from neuralpath.graph.nodes import LinearNode, MaxPoolNode, SelectNode
+from neuralpath.graph.nodes import OUTSIDE, LinearNode, MaxPoolNode, SelectNode, WindowTable
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _MAX_POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
@@ -33,7 +32,7 @@ def linear(
     )
 
 
-def mix_with_ones(node: LinearNode, z: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *out"]:
+def linear_with_ones(node: LinearNode, z: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *out"]:
     """A linear node whose weights are all 1: sum the channels of a group first, then the window, then copy.
 
     The result is a view: every output channel of a group is the same memory.

@@ -55,7 +55,7 @@ class Literal:
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class ComputedOperand:
     """A function of other operands, such as a transposed, normalized or folded weight."""
 
     function: Callable[..., Any]
@@ -85,7 +85,7 @@ class Call:
         return f"{name}({', '.join(names)})" if names else name
 
 
-Operand = Leaf | Literal | Call
+Operand = Leaf | Literal | ComputedOperand
 
 
 def parameters_of(operand: Operand) -> tuple[str, ...]:
@@ -94,7 +94,7 @@ def parameters_of(operand: Operand) -> tuple[str, ...]:
 
 
 def _evaluate(arg: Any, state: State) -> Any:
-    if isinstance(arg, Leaf | Literal | Call):
+    if isinstance(arg, Leaf | Literal | ComputedOperand):
         return arg.evaluate(state)
     if isinstance(arg, list | tuple):
         return [_evaluate(item, state) for item in arg]
@@ -102,7 +102,7 @@ def _evaluate(arg: Any, state: State) -> Any:
 
 
 def _leaves(arg: Any) -> Iterator[Leaf]:
-    if isinstance(arg, Leaf | Literal | Call):
+    if isinstance(arg, Leaf | Literal | ComputedOperand):
         yield from arg.leaves()
     elif isinstance(arg, list | tuple):
         for item in arg:

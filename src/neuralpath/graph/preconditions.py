@@ -1,4 +1,4 @@
-"""What ``trace`` asks of a model as a whole: that it runs, in evaluation mode, and returns one tensor."""
+"""What ``trace`` requires of a model as a whole: it runs, in evaluation mode, and returns one tensor."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from neuralpath._checks import check_finite, describe
 from neuralpath.graph.replay import run
-from neuralpath.graph.support import Unreadable, first_line
+from neuralpath.graph.reports import UnsupportedPart, first_line
 
 EXPORT_BATCH = 3
 """Examples in the batch that is exported: torch bakes in 0 and 1, and 2 is common among other sizes."""
@@ -31,7 +31,7 @@ def check_model(model: Any) -> None:
         if isinstance(part, torch.jit.ScriptModule | nn.DataParallel):
             where = "`model`" if not name else f"the part {name!r} of `model`"
             kind = "was compiled by torch.jit" if isinstance(part, torch.jit.ScriptModule) else "is a DataParallel"
-            raise TypeError(f"{where} {kind}, whose operations cannot be seen: give the module that it was made from.")
+            raise TypeError(f"{where} {kind}, which hides its operations: give the module that it was made from.")
 
 
 def check_example(name: str, example: Any) -> None:
@@ -61,8 +61,8 @@ def repeated(example: Float[Tensor, "batch ..."]) -> Float[Tensor, "_repeats ...
 
 
 @contextmanager
-def in_evaluation(model: nn.Module) -> Iterator[list[Unreadable]]:
-    """What its training mode has against a model; within, it is in evaluation mode, so that the rest shows too.
+def in_evaluation(model: nn.Module) -> Iterator[list[UnsupportedPart]]:
+    """Put a model in evaluation mode, and give what training mode makes unsupported.
 
     A model without layers that depend on the mode is left as it is.
     """
@@ -73,19 +73,19 @@ def in_evaluation(model: nn.Module) -> Iterator[list[Unreadable]]:
     reason = (
         f"`model` is in training mode, where {', '.join(map(repr, stateful[:3]))}"
         f"{' and others' if len(stateful) > 3 else ''} (batch norm or dropout) depend on the batch or on "
-        "chance: call `model.eval()` first"
+        "randomness: call `model.eval()` first"
     )
     training = [module for module in model.modules() if module.training]
     try:
         for module in training:
             module.training = False
-        yield [Unreadable("training mode", reason)]
+        yield [UnsupportedPart("training mode", reason)]
     finally:
         for module in training:
             module.training = True
 
 
-def output_problems(model: nn.Module, example: Float[Tensor, "batch ..."]) -> list[Unreadable]:
+def output_problems(model: nn.Module, example: Float[Tensor, "batch ..."]) -> list[UnsupportedPart]:
     """What is wrong with the model's output.
 
     Raises: ValueError if the model does not run on the example.
@@ -99,7 +99,7 @@ def output_problems(model: nn.Module, example: Float[Tensor, "batch ..."]) -> li
     # A model that squeezes drops the batch axis of a single example, and may fail for it (above).
     if not problem or (len(example) == 1 and _takes(model, repeated(example))):
         return []
-    return [Unreadable("output", problem)]
+    return [UnsupportedPart("output", problem)]
 
 
 def _takes(model: nn.Module, batch: Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""The proof of a reading: what the graph computes must be what the model computes."""
+"""The replay check: a path graph must compute what its model computes."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,11 +8,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from neuralpath.graph.finite import check_operands
-from neuralpath.graph.forward import Forward
+from neuralpath.graph.forward import Forward, check_operands
+from neuralpath.graph.free_weights import own_names, tensor_places
 from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.support import ReplayMismatch
-from neuralpath.graph.tying import own_names, tensor_places
+from neuralpath.graph.reports import ReplayMismatch
 from neuralpath.graph.walking import walk
 
 BATCH_SIZES = (1, 2, 5)
@@ -63,7 +62,7 @@ def _mismatch(model: nn.Module, difference: float, size: float, where: str) -> R
     return ReplayMismatch(
         f"the path graph of {type(model).__name__} does not compute what the model computes: {where} the "
         f"outputs differ by {difference:.2e} at a size of {size:.2e}. This is either a model whose output "
-        "depends on more than its input (chance, state, the other examples or their number), or a fault in "
+        "depends on more than its input (randomness, state, the other examples or their number), or a bug in "
         "neuralpath: please report the model."
     )
 

@@ -19,7 +19,8 @@ from neuralpath._checks import describe
 from neuralpath._precision import without_autocast
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal
-from neuralpath.graph.operands import Call, Leaf, Literal, Operand, number_of
+from neuralpath.graph.free_weights import own_names
+from neuralpath.graph.operands import ComputedOperand, Leaf, Literal, Operand, number_of
 from neuralpath.graph.operations import INNER_SOFTMAX, OPERATIONS, REASONS, SOFTMAXES, WITHOUT_PATHS
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.preconditions import (
@@ -31,27 +32,25 @@ from neuralpath.graph.preconditions import (
     repeated,
 )
 from neuralpath.graph.replay import check_replay
-from neuralpath.graph.support import SupportReport, Unreadable, UnsupportedOperation, first_line
-from neuralpath.graph.tying import own_names
+from neuralpath.graph.reports import SupportReport, UnsupportedOperation, UnsupportedPart, first_line
 
 
 @without_autocast()
 def trace(model: nn.Module, example: Float[Tensor, "batch ..."]) -> PathGraph:
-    """Read a model as a path graph.
+    """The path graph of a module.
 
-    The model is exported with ``torch.export`` on a batch made of ``example``, its operations are turned into
-    nodes (found by operation, so reused, functional and in-place ReLUs all count), and the graph is replayed:
-    gates times weights must give what the model gives, at several batch sizes and with random weights too.
-    Neither the model nor ``example`` is changed.
+    ``torch.export`` runs the model on a batch made of ``example``, and each operation becomes a node (found by
+    operation, so reused, functional and in-place ReLUs all count). Then the graph is replayed: its output must be the
+    model's, at several batch sizes and with random weights too. Neither the model nor ``example`` is changed.
 
     Args:
-        model: a module in evaluation mode that maps one batch to one tensor.
-        example: one or more examples, with the batch as the first axis.
+        model: A module in evaluation mode that maps one batch to one tensor.
+        example: One or more examples, with the batch as the first axis.
 
     Raises:
-        UnsupportedOperation: the model's operations, mode or output cannot be read; the message and ``.report`` list
-            everything that stands in the way.
-        ReplayMismatch: the graph does not compute what the model computes.
+        UnsupportedOperation: The model's operations, mode or output are not supported; the message and ``.report`` list
+            everything that is not.
+        ReplayMismatch: The graph does not compute what the model computes.
         TypeError, ValueError: ``model`` or ``example`` cannot be used, with the reason.
 
     >>> model = nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
@@ -59,31 +58,35 @@ def trace(model: nn.Module, example: Float[Tensor, "batch ..."]) -> PathGraph:
     12
 
     """
-    graph, unreadable = _read(model, example)
-    if unreadable:
-        raise UnsupportedOperation(report_on(graph, unreadable))
+    graph, unsupported = _read(model, example)
+    if unsupported:
+        raise UnsupportedOperation(report_on(graph, unsupported))
     check_replay(graph, model, example)
     return graph
 
 
 @without_autocast()
 def supported(model: nn.Module, example: Float[Tensor, "batch ..."]) -> SupportReport:
-    """Whether ``trace`` can read a model, and everything that stands in the way; never raises.
+    """Whether ``trace`` supports a model, and everything that it does not support; never raises.
+
+    Args:
+        model: The module to check.
+        example: One or more examples, with the batch as the first axis.
 
     >>> print(supported(nn.Sequential(nn.Linear(2, 3), nn.Softmax(1)), torch.ones(1, 2)))
-    Sequential cannot be read: 1 thing stands in the way.
-    operation  module  line  why
-    ---------  ------  ----  ------------------------------------------------------------------
-    softmax    1             soft-max couples the units; return the logits and apply it outside
+    Sequential is not supported: 1 problem.
+    operation  module  line  reason
+    ---------  ------  ----  ---------------------------------------------------------------------------
+    softmax    1             softmax couples the units; return the logits and apply it outside the model
     """
     name = type(model).__name__
     try:
-        graph, unreadable = _read(model, example)
-        if not unreadable:
+        graph, unsupported = _read(model, example)
+        if not unsupported:
             check_replay(graph, model, example)
     except Exception as error:  # a report says what went wrong instead of raising it
         return SupportReport(name, 0, (), error=str(error))
-    return report_on(graph, unreadable)
+    return report_on(graph, unsupported)
 
 
 def as_graph(network: object, x: object, name: str = "x") -> PathGraph:
@@ -116,21 +119,23 @@ def as_graph(network: object, x: object, name: str = "x") -> PathGraph:
     return trace(network, x[:1])
 
 
-def report_on(graph: PathGraph, unreadable: Iterable[Unreadable] = ()) -> SupportReport:
-    """What there is to say about a graph, and about what could not be read of its model."""
+def report_on(graph: PathGraph, unsupported: Iterable[UnsupportedPart] = ()) -> SupportReport:
+    """The report on a graph and on the unsupported parts of its model."""
     notes = [
-        f"{node.operation} at {node.name!r} is not a gate: the path readings refuse it"
+        f"{node.operation} at {node.name!r} is not a gate: path quantities do not support it"
         for node in graph.nodes
         if isinstance(node, n.ActivationNode)
     ]
     if (tied := graph.tied_parameter()) is not None:
-        notes.append(f"{tied[0]!r} is a weight at both {tied[1]!r} and {tied[2]!r}: path readings refuse that")
-    unreadable = tuple(dict.fromkeys(unreadable))
-    return SupportReport(type(graph.model).__name__, len(graph.nodes), graph.gate_names, unreadable, tuple(notes))
+        notes.append(
+            f"{tied[0]!r} is a weight at both {tied[1]!r} and {tied[2]!r}: path quantities do not support that"
+        )
+    unsupported = tuple(dict.fromkeys(unsupported))
+    return SupportReport(type(graph.model).__name__, len(graph.nodes), graph.gate_names, unsupported, tuple(notes))
 
 
-def _read(model: nn.Module, example: Any) -> tuple[PathGraph, list[Unreadable]]:
-    """The graph, and what stands in its way (then the graph is only good for the report)."""
+def _read(model: nn.Module, example: Any) -> tuple[PathGraph, list[UnsupportedPart]]:
+    """The graph, and the unsupported parts; where there are any, the graph is only good for the report."""
     check_model(model)
     check_example("example", example)
     with in_evaluation(model) as problems:
@@ -139,13 +144,13 @@ def _read(model: nn.Module, example: Any) -> tuple[PathGraph, list[Unreadable]]:
             program = _export(model, repeated(example))
         except ValueError as error:
             raise ValueError(" Besides, ".join([str(error), *(f"{p.reason}." for p in problems)])) from error
-    graph, unreadable = _translate(model, program, example.dtype)
-    return graph, [*unreadable, *problems]
+    graph, unsupported = _translate(model, program, example.dtype)
+    return graph, [*unsupported, *problems]
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep what torch prints while it exports, its own warnings and pages of half a graph, from the user."""
+    """Hide what torch prints while it exports: its own warnings and pages of an unfinished graph."""
     # Torch's handlers write to the error stream as it was when torch was loaded, past any redirection.
     loggers = [
         logging.getLogger(name) for name in tuple(logging.root.manager.loggerDict) if name.split(".")[0] == "torch"
@@ -154,7 +159,7 @@ def _quiet() -> Iterator[None]:
     for handler in handlers:
         handler.addFilter(_is_asked_for)
     try:
-        # What the model itself prints has been seen: it has been run before.
+        # The model has run before, so what the model itself prints has been printed already.
         with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):
             warnings.simplefilter("ignore")
             yield
@@ -164,7 +169,7 @@ def _quiet() -> Iterator[None]:
 
 
 def _is_asked_for(record: logging.LogRecord) -> bool:
-    """Whether torch logs this only where the user wants it (TORCH_LOGS); errors are told in our own words."""
+    """Whether the user asked torch for this message (TORCH_LOGS); errors are reported in our own words."""
     return record.levelno < logging.WARNING
 
 
@@ -172,12 +177,12 @@ def _export(model: nn.Module, batch: Tensor) -> torch.export.ExportedProgram:
     try:
         with _quiet():
             program = torch.export.export(model, (batch,), strict=False)
-            # Functional spellings of in-place operations. With gradients torch would take some activations apart.
+            # In-place operations become functional ones. With gradients torch would decompose some activations.
             with torch.inference_mode():
                 return program.run_decompositions({})
     except Exception as error:
         raise ValueError(
-            f"torch.export cannot read `model` ({type(model).__name__}). Usual causes: an `if` or a loop that "
+            f"torch.export does not support `model` ({type(model).__name__}). Usual causes: an `if` or a loop that "
             "depends on the values of the input, a batch size that is written into the model (it is run on "
             f"{EXPORT_BATCH} examples), or Python code outside torch. It said: {first_line(error)}"
         ) from error
@@ -185,14 +190,14 @@ def _export(model: nn.Module, batch: Tensor) -> torch.export.ExportedProgram:
 
 def _translate(
     model: nn.Module, program: torch.export.ExportedProgram, dtype: torch.dtype
-) -> tuple[PathGraph, list[Unreadable]]:
+) -> tuple[PathGraph, list[UnsupportedPart]]:
     tensors = {
         **dict(model.named_buffers(remove_duplicate=False)),
         **dict(model.named_parameters(remove_duplicate=False)),
     }
     build = Builder(tensors, EXPORT_BATCH, dtype)
     values: dict[torch.fx.Node, Any] = {}
-    unreadable: list[Unreadable] = []
+    unsupported: list[UnsupportedPart] = []
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
     names = own_names(model)
     for fx_node in program.graph.nodes:
@@ -201,11 +206,11 @@ def _translate(
         elif fx_node.op == "output":
             returned = [values[arg] for arg in _returned(program, fx_node) if isinstance(arg, torch.fx.Node)]
         else:
-            values[fx_node] = _value(build, fx_node, values, unreadable)
+            values[fx_node] = _value(build, fx_node, values, unsupported)
     result = next((value for value in returned if isinstance(value, Signal)), None)
     if result is None:
         raise ValueError("`model` returns something that does not depend on its input.")
-    return PathGraph(tuple(_needed(build.nodes, result.name)), result.name, model), unreadable
+    return PathGraph(tuple(_needed(build.nodes, result.name)), result.name, model), unsupported
 
 
 def _returned(program: torch.export.ExportedProgram, fx_node: torch.fx.Node) -> list[Any]:
@@ -227,7 +232,7 @@ def _placeholder(
 
 
 def _value(
-    build: Builder, fx_node: torch.fx.Node, values: dict[torch.fx.Node, Any], unreadable: list[Unreadable]
+    build: Builder, fx_node: torch.fx.Node, values: dict[torch.fx.Node, Any], unsupported: list[UnsupportedPart]
 ) -> Any:
     args: Any = torch.fx.map_arg(fx_node.args, lambda arg: values[arg])
     kwargs: Any = torch.fx.map_arg(fx_node.kwargs, lambda arg: values[arg])
@@ -241,10 +246,12 @@ def _value(
             raise _without_rule(fx_node)
         result = OPERATIONS[fx_node.target](build, *args, **kwargs)
     except Exception as error:
-        # A rule that meets what it was not written for is a reason like any other, with its place.
-        reason = str(error) if isinstance(error, Refused) else f"it could not be read ({first_line(error)})"
-        unreadable.append(
-            Unreadable(_operation_name(fx_node), reason, build.place, _source_line(fx_node), isinstance(error, NoPaths))
+        # An unexpected error of a rule is reported like any other reason, with the module and the line.
+        reason = str(error) if isinstance(error, Refused) else f"this use is not supported ({first_line(error)})"
+        unsupported.append(
+            UnsupportedPart(
+                _operation_name(fx_node), reason, build.place, _source_line(fx_node), isinstance(error, NoPaths)
+            )
         )
         return _stand_in(build, fx_node)
     return result
@@ -254,7 +261,7 @@ def _without_rule(fx_node: torch.fx.Node) -> Refused:
     name = _operation_name(fx_node)
     if name in SOFTMAXES and _is_read_by_layers(fx_node):
         return NoPaths(INNER_SOFTMAX)
-    reason = REASONS.get(name, "there is no rule for this operation")
+    reason = REASONS.get(name, "this operation is not supported")
     return NoPaths(reason) if name in WITHOUT_PATHS else Refused(reason)
 
 
@@ -265,21 +272,21 @@ def _is_read_by_layers(fx_node: torch.fx.Node) -> bool:
     )
 
 
-def _call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Call:
-    """A function of tensors that do not depend on the input; numbers stay tensors, so that all are alike."""
+def _call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ComputedOperand:
+    """A function of tensors that do not depend on the input; numbers stay tensors, like all other operands."""
     if function in (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default):
-        return Call(number_of, args)
-    return Call(function, args, kwargs)
+        return ComputedOperand(number_of, args)
+    return ComputedOperand(function, args, kwargs)
 
 
 def _stand_in(build: Builder, fx_node: torch.fx.Node) -> Any:
-    """A signal in place of an unreadable one, so that the rest of the model is still looked at."""
+    """A signal in place of an unsupported one, so that the rest of the model is still checked."""
 
     def signal(fake: Any) -> Any:
         shape = list(fake.shape) if isinstance(fake, Tensor) else []
         if EXPORT_BATCH in shape:
             shape.remove(EXPORT_BATCH)  # most often the first axis; where the model has moved the batch, another
-        return build.append(n.ConstantNode, tuple(shape), label="unreadable", value=Literal(0.0))
+        return build.append(n.ConstantNode, tuple(shape), label="unsupported", value=Literal(0.0))
 
     fake = fx_node.meta.get("val")
     return tuple(signal(f) for f in fake) if isinstance(fake, list | tuple) else signal(fake)

@@ -40,7 +40,7 @@ Values = Float[Tensor, "batch ..."]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scaled:
+class ScaledCounts:
     """Non-negative values ``mantissa * 2**exponent`` with one exponent for each example.
 
     Within an example, values more than 2**1022 below the largest one are lost.
@@ -49,23 +49,23 @@ class Scaled:
     mantissa: Float[Tensor, "batch *shape"]
     exponent: Int[Tensor, " batch"]
 
-    def rescaled(self) -> "Scaled":
+    def rescaled(self) -> "ScaledCounts":
         """The same values with the largest mantissa of each example between 1/2 and 1."""
         largest = self.mantissa.detach().reshape(len(self.exponent), -1).amax(1)
         # A larger power of two has no floating-point number; subnormal values stay a little small instead.
         shift = torch.frexp(largest).exponent.to(self.exponent.dtype).clamp(min=-1022)
         exponent = torch.where(largest == 0, NOTHING, self.exponent + shift)
-        return Scaled(_times_power(self.mantissa, -shift), exponent)
+        return ScaledCounts(_times_power(self.mantissa, -shift), exponent)
 
     def at(self, exponent: Int[Tensor, " batch"]) -> Float[Tensor, "batch *shape"]:
         """The values relative to another exponent, which is not below this one's."""
         return _times_power(self.mantissa, self.exponent - exponent)
 
-    def plus(self, other: "Scaled") -> "Scaled":
+    def plus(self, other: "ScaledCounts") -> "ScaledCounts":
         """The sum, at the larger of the two exponents."""
         one, two = self.rescaled(), other.rescaled()
         exponent = torch.maximum(one.exponent, two.exponent)
-        return Scaled(one.at(exponent) + two.at(exponent), exponent)
+        return ScaledCounts(one.at(exponent) + two.at(exponent), exponent)
 
     def log(self) -> Float[Tensor, "batch *shape"]:
         """Natural logarithm of the values; minus infinity where there is nothing."""
@@ -116,83 +116,83 @@ class PathSums:
         self._gates = [g for g in (gates, second) if g is not None]
         self._from_input_only = from_input_only
 
-    def _start(self, values: Tensor, shape: n.Shape, exponent: int = 0) -> Scaled:
+    def _start(self, values: Tensor, shape: n.Shape, exponent: int = 0) -> ScaledCounts:
         """Paths that start here."""
         batch = self._ones.shape[0]
         exponents = torch.full((batch,), exponent, dtype=torch.int64, device=self._ones.device)
-        return Scaled(values.expand(batch, *shape), exponents)
+        return ScaledCounts(values.expand(batch, *shape), exponents)
 
     def _size(self, operand: Operand) -> tuple[Tensor, int]:
         value = operand.evaluate(self._state).to(self._ones)
         return (torch.ones_like(value), 0) if self._power == 0 else _power_of(value, self._power)
 
-    def _from_here(self, operand: Operand, shape: n.Shape) -> Scaled:
+    def _from_here(self, operand: Operand, shape: n.Shape) -> ScaledCounts:
         size, exponent = self._size(operand)
         return self._start(torch.zeros_like(size) if self._from_input_only else size, shape, exponent)
 
-    def input(self, node: n.InputNode) -> Scaled:
+    def input(self, node: n.InputNode) -> ScaledCounts:
         return self._start(self._ones, node.shape)
 
-    def constant(self, node: n.ConstantNode) -> Scaled:
+    def constant(self, node: n.ConstantNode) -> ScaledCounts:
         return self._from_here(node.value, node.shape)
 
-    def linear(self, node: n.LinearNode, sums: Scaled) -> Scaled:
+    def linear(self, node: n.LinearNode, sums: ScaledCounts) -> ScaledCounts:
         if self._power == 0:
-            return Scaled(linear_maps.mix_with_ones(node, sums.mantissa), sums.exponent).rescaled()
+            return ScaledCounts(linear_maps.linear_with_ones(node, sums.mantissa), sums.exponent).rescaled()
         weight, exponent = self._size(node.weight)
-        return Scaled(linear_maps.linear(node, sums.mantissa, weight), sums.exponent + exponent).rescaled()
+        return ScaledCounts(linear_maps.linear(node, sums.mantissa, weight), sums.exponent + exponent).rescaled()
 
-    def bias(self, node: n.BiasNode, sums: Scaled) -> Scaled:
+    def bias(self, node: n.BiasNode, sums: ScaledCounts) -> ScaledCounts:
         return sums.plus(self._from_here(node.value, node.shape))
 
-    def gate(self, node: n.GateNode, sums: Scaled) -> Scaled:
+    def gate(self, node: n.GateNode, sums: ScaledCounts) -> ScaledCounts:
         for gates in self._gates:
             gate = gates[node.name]
-            sums = Scaled(sums.mantissa * gate.to(sums.mantissa.dtype).abs(), sums.exponent)
+            sums = ScaledCounts(sums.mantissa * gate.to(sums.mantissa.dtype).abs(), sums.exponent)
             if gate.dtype != torch.bool:  # soft gates may be tiny
                 sums = sums.rescaled()
         return sums
 
-    def activation(self, node: n.ActivationNode, sums: Scaled) -> Scaled:
+    def activation(self, node: n.ActivationNode, sums: ScaledCounts) -> ScaledCounts:
         raise no_paths_through(node)
 
-    def scale(self, node: n.ScaleNode, sums: Scaled) -> Scaled:
+    def scale(self, node: n.ScaleNode, sums: ScaledCounts) -> ScaledCounts:
         factor, exponent = self._size(node.factor)
-        return Scaled(sums.mantissa * factor, sums.exponent + exponent).rescaled()
+        return ScaledCounts(sums.mantissa * factor, sums.exponent + exponent).rescaled()
 
-    def add(self, node: n.AddNode, *branches: Scaled) -> Scaled:
+    def add(self, node: n.AddNode, *branches: ScaledCounts) -> ScaledCounts:
         total = branches[0]
         for branch in branches[1:]:
             total = total.plus(branch)
         return total
 
-    def concat(self, node: n.ConcatNode, *branches: Scaled) -> Scaled:
+    def concat(self, node: n.ConcatNode, *branches: ScaledCounts) -> ScaledCounts:
         branches = tuple(branch.rescaled() for branch in branches)
         exponent = torch.stack([branch.exponent for branch in branches]).amax(0)
-        return Scaled(torch.cat([branch.at(exponent) for branch in branches], dim=1), exponent)
+        return ScaledCounts(torch.cat([branch.at(exponent) for branch in branches], dim=1), exponent)
 
-    def select(self, node: n.SelectNode, sums: Scaled) -> Scaled:
-        return Scaled(linear_maps.select(node, sums.mantissa), sums.exponent)
+    def select(self, node: n.SelectNode, sums: ScaledCounts) -> ScaledCounts:
+        return ScaledCounts(linear_maps.select(node, sums.mantissa), sums.exponent)
 
-    def average_pool(self, node: n.AveragePoolNode, sums: Scaled) -> Scaled:
+    def average_pool(self, node: n.AveragePoolNode, sums: ScaledCounts) -> ScaledCounts:
         matrices, exponent = [], sums.exponent
         for matrix in node.matrices:
             size, power = _power_of(matrix, self._power)
             matrices.append(torch.where(matrix != 0, size, 0.0))  # 0 to the power 0 is no path
             exponent = exponent + power
-        return Scaled(linear_maps.average(sums.mantissa, tuple(matrices)), exponent)
+        return ScaledCounts(linear_maps.average(sums.mantissa, tuple(matrices)), exponent)
 
-    def max_pool(self, node: n.MaxPoolNode, sums: Scaled) -> Scaled:
+    def max_pool(self, node: n.MaxPoolNode, sums: ScaledCounts) -> ScaledCounts:
         if not self._gates:
-            return Scaled(linear_maps.sum_windows(node, sums.mantissa), sums.exponent)
+            return ScaledCounts(linear_maps.sum_windows(node, sums.mantissa), sums.exponent)
         index = self._gates[0][node.name]
         values = linear_maps.gather_positions(sums.mantissa, index)
         for gates in self._gates[1:]:
             values = values * (gates[node.name] == index)
-        return Scaled(values, sums.exponent)
+        return ScaledCounts(values, sums.exponent)
 
-    def reshape(self, node: n.ReshapeNode, sums: Scaled) -> Scaled:
-        return Scaled(sums.mantissa.reshape(sums.mantissa.shape[0], *node.shape), sums.exponent)
+    def reshape(self, node: n.ReshapeNode, sums: ScaledCounts) -> ScaledCounts:
+        return ScaledCounts(sums.mantissa.reshape(sums.mantissa.shape[0], *node.shape), sums.exponent)
 
 
 @torch.no_grad()
@@ -306,7 +306,7 @@ def path_overlap(
             (mantissa,) = torch.autograd.grad(mantissa.sum(), ones, materialize_grads=True)
         else:
             mantissa = mantissa / math.prod(graph.input_shape)
-        return Scaled(mantissa.detach(), sums.exponent).values()
+        return ScaledCounts(mantissa.detach(), sums.exponent).values()
 
     # The count by input node is a derivative, which an inference mode of the caller's would not allow.
     with torch.inference_mode(False), torch.set_grad_enabled(per_input):
@@ -347,7 +347,7 @@ def path_norm(graph: PathGraph, q: float = 1, *, log: bool = False) -> Float[Ten
     like = next(iter(graph.params.values()), torch.zeros(()))
     ones = torch.ones(1, *graph.input_shape, dtype=torch.float64, device=like.device)
     sums = walk(graph, PathSums(graph.state, ones, power=q))
-    total = Scaled(sums.mantissa.reshape(1, -1).sum(1), sums.exponent).rescaled()
+    total = ScaledCounts(sums.mantissa.reshape(1, -1).sum(1), sums.exponent).rescaled()
     if float(total.mantissa.detach()) == 0:
         # No path has a weight. Neither root nor logarithm has a derivative there; 0 is one that harms no training.
         return (0 * total.mantissa[0] + (-math.inf if log else 0.0)).to(like.dtype)
@@ -362,11 +362,11 @@ def path_norm(graph: PathGraph, q: float = 1, *, log: bool = False) -> Float[Ten
     return norm
 
 
-def _root(total: Scaled, q: float) -> Scaled:
+def _root(total: ScaledCounts, q: float) -> ScaledCounts:
     """The q-th root of positive values; of the exponent, what is not whole goes to the mantissa."""
     exponent = (total.exponent.double() / q).clamp(-(2.0**40), 2.0**40)
     whole = exponent.floor()
-    return Scaled(total.mantissa ** (1 / q) * torch.exp2(exponent - whole), whole.long())
+    return ScaledCounts(total.mantissa ** (1 / q) * torch.exp2(exponent - whole), whole.long())
 
 
 def _count(graph: PathGraph, gates: Gates, second: Gates | None, pairs: int) -> Tensor:

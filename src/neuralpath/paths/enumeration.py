@@ -84,7 +84,7 @@ class Enumeration:
         return self._signal(value.expand(self._x.shape[0], *node.shape))
 
     def linear(self, node: n.LinearNode, paths: PathTable) -> PathTable:
-        source, target, number = _mix_edges(node)
+        source, target, number = _linear_edges(node)
         rows, edges = _join(paths.unit, source)
         weight = node.weight.evaluate(self._state).reshape(-1)[number[edges]]
         return paths.take(rows, target[edges]).with_weight(self._first[node.name] + number[edges], weight)
@@ -160,7 +160,7 @@ def _join(units: Int[Tensor, " path"], source: Int[Tensor, " edge"]) -> tuple[Te
     return rows, order[first[units[rows]] + within]
 
 
-def _mix_edges(node: n.LinearNode) -> tuple[Tensor, Tensor, Tensor]:
+def _linear_edges(node: n.LinearNode) -> tuple[Tensor, Tensor, Tensor]:
     """Source unit, target unit and number of the weight for every connection of a linear node, outputs in order."""
     out, per_group = node.weight_shape[:2]
     in_space = node.in_space

@@ -31,7 +31,7 @@ from neuralpath.graph import (
     nodes as n,
     walk,
 )
-from neuralpath.paths.counts import PathSums, Scaled
+from neuralpath.paths.counts import PathSums, ScaledCounts
 
 Margin = float | Mapping[str, float]
 """How close to 0 a pre-activation is sensitive: one number, or one for each gate node by its name."""
@@ -79,7 +79,7 @@ def _windows(values: Values, positions: Int[Tensor, "out window"], outside: floa
     return values.flatten(2)[:, :, positions.clamp(min=0)].masked_fill(positions < 0, outside)
 
 
-Counts = tuple[Scaled, ...]
+Counts = tuple[ScaledCounts, ...]
 """Numbers of paths into each unit, of three kinds: all gates open and none sensitive; all open and some sensitive; one
 closed gate, which is sensitive, and all others open. The last two are sensitive. Nothing is ever taken off, so that no
 digits are lost."""
@@ -128,20 +128,20 @@ class SensitivePaths:
     def max_pool(self, node: n.MaxPoolNode, counts: Counts) -> Counts:
         picture = self._pictures[node.name]
         assert picture.positions is not None
-        placed = tuple(Scaled(_windows(c.mantissa, picture.positions, 0.0), c.exponent) for c in counts)
+        placed = tuple(ScaledCounts(_windows(c.mantissa, picture.positions, 0.0), c.exponent) for c in counts)
         passed = _through(picture, placed)
-        return tuple(Scaled(c.mantissa.sum(-1).reshape(-1, *node.shape), c.exponent) for c in passed)
+        return tuple(ScaledCounts(c.mantissa.sum(-1).reshape(-1, *node.shape), c.exponent) for c in passed)
 
     def reshape(self, node: n.ReshapeNode, counts: Counts) -> Counts:
         return _each(self._sums.reshape, node, counts)
 
 
-def _from_here(paths: Scaled) -> Counts:
-    none = Scaled(torch.zeros_like(paths.mantissa), paths.exponent)
+def _from_here(paths: ScaledCounts) -> Counts:
+    none = ScaledCounts(torch.zeros_like(paths.mantissa), paths.exponent)
     return paths, none, none
 
 
-def _each(step: Callable[..., Scaled], node: n.Node, *branches: Counts) -> Counts:
+def _each(step: Callable[..., ScaledCounts], node: n.Node, *branches: Counts) -> Counts:
     return tuple(step(node, *kind) for kind in zip(*branches, strict=True))
 
 
@@ -150,8 +150,8 @@ def _through(picture: GatePicture, counts: Counts) -> Counts:
     untouched, touched, closed = counts
     opened, sensitive = picture.opened, picture.sensitive
 
-    def where(mask: Bool[Tensor, "batch ..."], paths: Scaled) -> Scaled:
-        return Scaled(paths.mantissa * mask, paths.exponent)
+    def where(mask: Bool[Tensor, "batch ..."], paths: ScaledCounts) -> ScaledCounts:
+        return ScaledCounts(paths.mantissa * mask, paths.exponent)
 
     return (
         where(opened & ~sensitive, untouched),

@@ -1,11 +1,11 @@
-"""From torch operations to nodes: one function for each way of writing a step, one table of them all.
+"""From torch operations to nodes: one function for each operation, and one table of them all.
 
-To read another operation, write a function ``(build, *arguments) -> Signal`` in the module it belongs to and
-enter it in the table with ``reads``. It raises ``Refused`` with a reason where the operation, as used, has no
-meaning on a path.
+To support another operation, write a function ``(build, *arguments) -> Signal`` in the module that it belongs to and
+enter it in the table with ``reads``. The function raises ``Refused`` with the reason where a use of the operation has
+no meaning for paths.
 """
 
-from neuralpath.graph.operations import activations, linear_layers, pools, selections, sums, views
+from neuralpath.graph.operations import activations, linear_layers, pools, selections, views
 from neuralpath.graph.operations.table import INNER_SOFTMAX, OPERATIONS, REASONS, SOFTMAXES, WITHOUT_PATHS
 
 __all__ = [
@@ -18,6 +18,5 @@ __all__ = [
     "linear_layers",
     "pools",
     "selections",
-    "sums",
     "views",
 ]

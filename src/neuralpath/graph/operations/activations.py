@@ -6,7 +6,7 @@ from neuralpath import gates as g
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, Refused, Signal
 from neuralpath.graph.operands import (
-    Call,
+    ComputedOperand,
     Operand,
     is_zero,
     per_channel,
@@ -48,5 +48,5 @@ def _maximum(build: Builder, a: Any, b: Any = None, maximum: Any = None) -> Sign
 def _prelu(build: Builder, x: Signal, slope: Any) -> Signal:
     if not isinstance(slope, Operand):
         raise Refused("a PReLU whose slope depends on the input")
-    slope = Call(per_channel, (slope, len(x.shape) - 1))
+    slope = ComputedOperand(per_channel, (slope, len(x.shape) - 1))
     return build.append(n.GateNode, x.shape, x, label=label_of(build, "prelu"), gate=g.LeakyGate(0.0), slope=slope)

@@ -1,17 +1,20 @@
-"""Linear layers and convolutions."""
+"""Linear layers, convolutions, biases, constant factors, batch norm and sums of branches."""
 
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal, is_operand
-from neuralpath.graph.geometry import Window
+from neuralpath.graph.nodes import Window
 from neuralpath.graph.operands import (
-    Call,
+    ComputedOperand,
     Literal,
     Operand,
     as_row,
+    batch_norm_scale,
+    batch_norm_shift,
     floating,
     parameters_of,
     per_channel,
@@ -37,21 +40,25 @@ def _without_factors(build: Builder, weight: Operand) -> tuple[Operand, list[Ope
     learning rate for all layers, is read as the layer and a scale.
     """
     factors: list[Operand | float] = []
-    while isinstance(weight, Call) and not weight.kwargs and len(weight.args) == 2:
-        one, two = weight.args
-        if weight.function in _MULTIPLY and _is_weight(two) and _is_number(build, one):
-            one, two = two, one
-        if weight.function not in (*_MULTIPLY, *_DIVIDE) or not (_is_weight(one) and _is_number(build, two)):
+    while isinstance(weight, ComputedOperand) and not weight.kwargs and len(weight.args) == 2:
+        left, right = weight.args
+        if weight.function in _MULTIPLY and _is_weight(right) and _is_number(build, left):
+            left, right = right, left
+        if weight.function not in (*_MULTIPLY, *_DIVIDE) or not (_is_weight(left) and _is_number(build, right)):
             break
         if weight.function in _DIVIDE:
-            two = Call(torch.reciprocal, (Call(floating, (two if isinstance(two, Operand) else Literal(two),)),))
-        factors.append(two)
-        weight = one
+            right = _reciprocal(right if isinstance(right, Operand) else Literal(right))
+        factors.append(right)
+        weight = left
     return weight, factors
 
 
 _MULTIPLY = (aten.mul.Tensor, aten.mul.Scalar)
 _DIVIDE = (aten.div.Tensor, aten.div.Scalar)
+
+
+def _reciprocal(operand: Operand) -> Operand:
+    return ComputedOperand(torch.reciprocal, (ComputedOperand(floating, (operand,)),))
 
 
 def _is_weight(value: Any) -> bool:
@@ -65,10 +72,12 @@ def _is_number(build: Builder, value: Any) -> bool:
     return is_operand(value)
 
 
-def _scaled(build: Builder, mixed: Signal, factors: list[Operand | float]) -> Signal:
+def _scaled(build: Builder, result: Signal, factors: list[Operand | float]) -> Signal:
     for factor in factors:
-        mixed = build.scaled(mixed, Call(torch.reshape, (factor, ())) if isinstance(factor, Operand) else factor)
-    return mixed
+        result = build.scaled(
+            result, ComputedOperand(torch.reshape, (factor, ())) if isinstance(factor, Operand) else factor
+        )
+    return result
 
 
 def _dense(build: Builder, x: Any, weight: Operand, bias: Any, *, inputs_first: bool) -> Signal:
@@ -85,15 +94,17 @@ def _dense(build: Builder, x: Any, weight: Operand, bias: Any, *, inputs_first: 
             "flatten first, or write it as a 1x1 convolution"
         )
     if n_axes == 1:
-        weight = Call(as_row, (weight,))
+        weight = ComputedOperand(as_row, (weight,))
     elif inputs_first:
-        weight = Call(transposed, (weight,))
+        weight = ComputedOperand(transposed, (weight,))
     shape = tuple(weight.evaluate(build.state).shape)
-    mixed = build.append(n.LinearNode, shape[:1], x, label=label_of(build, "linear"), weight=weight, weight_shape=shape)
-    mixed = _scaled(build, mixed, factors)
+    result = build.append(
+        n.LinearNode, shape[:1], x, label=label_of(build, "linear"), weight=weight, weight_shape=shape
+    )
+    result = _scaled(build, result, factors)
     if n_axes == 1:
-        mixed = build.reshaped(mixed, ())
-    return mixed if bias is None else build.added(mixed, bias)
+        result = build.reshaped(result, ())
+    return result if bias is None else build.added(result, bias)
 
 
 @reads(aten.linear.default)
@@ -154,7 +165,7 @@ def _convolution(
         for size, s, d, (before, after) in zip(shape[2:], stride, dilation, sides, strict=True)
     )
     space = tuple(w.n_out(size) for w, size in zip(windows, x.shape[1:], strict=True))
-    mixed = build.append(
+    result = build.append(
         n.LinearNode,
         (shape[0], *space),
         x,
@@ -165,5 +176,99 @@ def _convolution(
         windows=windows,
         groups=groups,
     )
-    mixed = _scaled(build, mixed, factors)
-    return mixed if bias is None else build.added(mixed, Call(per_channel, (bias, n_space)))
+    result = _scaled(build, result, factors)
+    return result if bias is None else build.added(result, ComputedOperand(per_channel, (bias, n_space)))
+
+
+@reads(aten.add.Tensor, aten.add.Scalar)
+def _add(build: Builder, a: Any, b: Any, *, alpha: Any = 1) -> Signal:
+    if alpha != 1:
+        b = _times(build, b, alpha)
+    if isinstance(a, Signal) and isinstance(b, Signal):
+        shape = tuple(torch.broadcast_shapes((1, *a.shape), (1, *b.shape)))[1:]
+        if len(a.shape) != len(b.shape):
+            raise Refused(f"adds values of shapes {a.shape} and {b.shape}")
+        return build.append(n.AddNode, shape, build.broadcast(a, shape), build.broadcast(b, shape), label="add")
+    return build.added(a, b) if isinstance(a, Signal) else build.added(b, a)
+
+
+def _times(build: Builder, value: Any, factor: float) -> Any:
+    if isinstance(value, Signal):
+        return build.scaled(value, factor)
+    return (
+        value * factor
+        if isinstance(value, int | float)
+        else ComputedOperand(torch.mul, (ComputedOperand(floating, (value,)), factor))
+    )
+
+
+@reads(aten.sub.Tensor, aten.sub.Scalar)
+def _subtract(build: Builder, a: Any, b: Any, *, alpha: Any = 1) -> Signal:
+    return _add(build, a, b, alpha=-alpha)
+
+
+@reads(aten.rsub.Tensor, aten.rsub.Scalar)
+def _reverse_subtract(build: Builder, a: Any, b: Any, *, alpha: Any = 1) -> Signal:
+    return _add(build, b, a, alpha=-alpha)
+
+
+@reads(aten.neg.default)
+def _negate(build: Builder, x: Signal) -> Signal:
+    return build.scaled(x, -1.0, label="neg")
+
+
+@reads(aten.mul.Tensor, aten.mul.Scalar)
+def _multiply(build: Builder, a: Any, b: Any) -> Signal:
+    if isinstance(a, Signal) and isinstance(b, Signal):
+        raise NoPaths(BOTH_DEPEND)
+    return build.scaled(a, b) if isinstance(a, Signal) else build.scaled(b, a)
+
+
+@reads(aten.div.Tensor, aten.div.Scalar)
+def _divide(build: Builder, a: Any, b: Any) -> Signal:
+    if isinstance(a, Signal) and _is_one_plus_size(build, b, a):
+        # Named by its label even in a module of its own: the module's name went to the |x| below it.
+        return build.append(n.ActivationNode, a.shape, a, label="softsign", operation="softsign", function=F.softsign)
+    if not is_operand(b):
+        raise NoPaths("divides by a value that depends on the input")
+    if not isinstance(b, int | float):
+        return build.scaled(a, _reciprocal(b))
+    if b == 0:
+        raise Refused("divides by 0")
+    return build.scaled(a, 1.0 / b)
+
+
+def _is_one_plus_size(build: Builder, value: Any, x: Signal) -> bool:
+    """Whether a value is ``1 + |x|``, below which softsign stands, as torch spells it."""
+    by_name = {node.name: node for node in build.nodes}
+    shift = by_name[value.name] if isinstance(value, Signal) else None
+    if not isinstance(shift, n.AddNode):
+        return False
+    match [by_name[name] for name in shift.inputs]:
+        case [n.ActivationNode(operation="abs", inputs=(source,)), n.ConstantNode(value=Literal(value=1.0))]:
+            return source == x.name
+        case _:
+            return False
+
+
+@reads(aten._native_batch_norm_legit_no_training.default)
+def _batch_norm(
+    build: Builder, x: Signal, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
+) -> tuple[Signal, None, None]:
+    n_space = len(x.shape) - 1
+    normed = build.append(
+        n.ScaleNode,
+        x.shape,
+        x,
+        label="scale",
+        factor=ComputedOperand(batch_norm_scale, (weight, variance, eps, n_space)),
+    )
+    shift = ComputedOperand(batch_norm_shift, (weight, bias, mean, variance, eps, n_space))
+    parameters = () if bias is None else parameters_of(bias)
+    if not parameters:
+        return build.shifted(normed, shift), None, None
+    value_shape = (x.shape[0], *(1,) * n_space)
+    normed = build.append(
+        n.BiasNode, x.shape, normed, label="bias", value=shift, value_shape=value_shape, parameters=parameters
+    )
+    return normed, None, None

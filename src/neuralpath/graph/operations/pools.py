@@ -8,7 +8,7 @@ from torch import Tensor
 
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, Refused, Signal
-from neuralpath.graph.geometry import Window, WindowTable, adaptive_table, incidence
+from neuralpath.graph.nodes import Window, WindowTable, adaptive_table, incidence
 from neuralpath.graph.operations.table import (
     OPERATIONS,
     Handler,

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, Refused, Signal
-from neuralpath.graph.geometry import OUTSIDE
+from neuralpath.graph.nodes import OUTSIDE
 from neuralpath.graph.operands import (
     Literal,
     Operand,

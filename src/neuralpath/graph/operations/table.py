@@ -1,4 +1,4 @@
-"""The table of readable operations, and what its entries share."""
+"""The table of supported operations, and helpers of its entries."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from neuralpath.graph.builder import Builder, Refused, Signal
 Handler = Callable[..., Any]
 
 OPERATIONS: dict[Any, Handler] = {}
-"""From a torch operation to the function that reads it."""
+"""From a torch operation to the function that turns it into nodes."""
 
 
 def reads(*operations: Any) -> Callable[[Handler], Handler]:
@@ -35,7 +35,7 @@ def for_each(value: Any, n_axes: int) -> list[int]:
 
 
 def check_batched(x: Any, n_space: int, what: str) -> None:
-    """Refuse values that are not ``(channels, *space)`` with so many axes of space."""
+    """Refuse values that are not ``(channels, *space)`` with ``n_space`` axes of space."""
     if not isinstance(x, Signal):
         raise Refused(f"{what} whose weight depends on the input")
     if len(x.shape) != n_space + 1:
@@ -48,14 +48,14 @@ def without(x: Signal, axes: Sequence[int]) -> n.Shape:
 
 
 BOTH_DEPEND = "multiplies two values that both depend on the input"
-INNER_SOFTMAX = "soft-max couples the units, and layers behind it read them"
-_SOFTMAX = "soft-max couples the units; return the logits and apply it outside"
+INNER_SOFTMAX = "softmax couples the units, and later layers read them"
+_SOFTMAX = "softmax couples the units; return the logits and apply it outside the model"
 _OWN_STATISTICS = "it divides by statistics of the example itself, so it is not linear for fixed gates"
 _DROPOUT = "it draws random numbers; if this is dropout, call `model.eval()` first"
-_TRANSPOSED = "transposed convolutions have no rule; an upsampling and a convolution can stand in"
+_TRANSPOSED = "transposed convolutions are not supported; use upsampling and a convolution"
 
 SOFTMAXES = frozenset({"softmax", "_softmax", "log_softmax", "_log_softmax"})
-"""Read apart: at the model's end they can be cut off, in front of other layers they cannot."""
+"""At the end of a model a softmax can be cut off; before other layers it cannot, so it gets another reason there."""
 
 REASONS: dict[str, str] = {
     **dict.fromkeys(SOFTMAXES, _SOFTMAX),
@@ -67,10 +67,10 @@ REASONS: dict[str, str] = {
     "scaled_dot_product_attention": "attention multiplies values that both depend on the input",
     "embedding": "it looks up rows by an integer input; only real-valued signals have paths",
 }
-"""Why some well-known operations cannot be read, and what to do instead, by their names in torch."""
+"""Why well-known operations are not supported, and what to use instead, by their names in torch."""
 
 WITHOUT_PATHS = frozenset(
     {name for name, reason in REASONS.items() if reason == _OWN_STATISTICS}
     | {"scaled_dot_product_attention", "embedding"}
 )
-"""Operations that have no paths, however they are written."""
+"""Operations that have no paths in any form."""

@@ -12,7 +12,7 @@ from neuralpath import gates as g
 from neuralpath._checks import check_number, describe
 from neuralpath.gates import Gate
 from neuralpath.graph import (
-    Call,
+    ComputedOperand,
     Operand,
     PathGraph,
     State,
@@ -338,7 +338,7 @@ class _DistributionReading:
 
 
 def _calls(operand: Operand, function: object) -> bool:
-    return isinstance(operand, Call) and operand.function is function
+    return isinstance(operand, ComputedOperand) and operand.function is function
 
 
 def by_position(operand: Operand, node: n.Node, shape: n.Shape, state: State) -> Float[Tensor, "channel *space"]:
