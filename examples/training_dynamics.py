@@ -46,7 +46,7 @@ def follow(task: npath.data.Split) -> tuple[list[float], npath.GateSwitches, flo
         gates = npath.recorded_gates(moment.model, task.images[:n_measured])
         kernel = npath.path_kernel(graph, x, gates1=gates, normalize=True)
         energies.append(float(npath.label_energy(kernel, labels, jitter=1e-6)))
-        recorder.feed(gates, epoch=moment.epoch)
+        recorder.update(gates, epoch=moment.epoch)
 
     # The same architecture in float64: with gates that are given, only its structure is used.
     graph = npath.trace(copy.deepcopy(model).double(), x[:1])
@@ -60,14 +60,14 @@ for name, (energies, switches, accuracy) in found.items():
     print(
         f"  label energy {energies[0]:.4g} before training, {min(energies):.4g} at its lowest, {energies[-1]:.4g} now"
     )
-    first, last = float(switches.fraction[0].mean()), float(switches.fraction[-1].mean())
+    first, last = float(switches.mean_fraction[0]), float(switches.mean_fraction[-1])
     print(f"  {first:.2%} of all gates flip in the first epoch, {last:.2%} in the last")
 
 # %% ν against the epochs, and how many gates flip meanwhile.
 figure, (left, right) = plt.subplots(1, 2, figsize=(10, 3.8), layout="constrained")
 for name, (energies, switches, _) in found.items():
     left.plot(energies, label=name)
-    right.plot(switches.epochs, (100 * switches.fraction.mean(1)).numpy(), label=name)
+    right.plot(switches.epochs, (100 * switches.mean_fraction).numpy(), label=name)
 left.set(xlabel="epoch", ylabel=r"$\nu$, energy of the labels", yscale="log")
 right.set(xlabel="epoch", ylabel="gates that flip in an epoch, %", yscale="log")
 left.legend()

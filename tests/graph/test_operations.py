@@ -155,7 +155,7 @@ def test_a_rule_that_fails_is_reported_with_its_place(monkeypatch):
         npath.trace(model, torch.randn(1, 4))
     (entry,) = caught.value.report.unsupported
     assert (entry.operation, entry.module) == ("relu", "1")
-    assert entry.reason == "it could not be read (AttributeError: no such thing)"
+    assert "AttributeError: no such thing" in entry.reason
 
 
 COUNTS = {

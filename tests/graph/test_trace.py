@@ -227,10 +227,10 @@ def test_trace_leaves_the_model_alone():
         lambda network, x: npath.path_sketch(network, x, 4, generator=torch.Generator().manual_seed(0)),
         lambda network, x: npath.base_kernels(network, x)["1"],
         lambda network, x: npath.dead_gates(network, x)["1"],
-        lambda network, x: npath.overlap_profile(network, x).pairs,
+        lambda network, x: npath.overlap_profile(network, x).pairs["1"],
         lambda network, x: npath.sensitive_gates(network, x, 0.1)["1"],
         lambda network, x: npath.nearest(network, x, x, 2, by="gates").values,
-        lambda network, x: npath.gate_switches(network, x, [MODEL.state_dict()] * 2).flips,
+        lambda network, x: npath.gate_switches(network, x, [MODEL.state_dict()] * 2).flips["1"],
         lambda network, x: npath.eigenvalue_bound(network, x).path,
     ],
 )

@@ -15,10 +15,7 @@ import zoo
 from neuralpath import nets
 from neuralpath.graph.forward import Gates
 from neuralpath.kernels.path.path_kernel import path_kernel
-from neuralpath.paths import gate_statistics
 from neuralpath.paths.gate_statistics import (
-    GateDistance,
-    OverlapProfile,
     always_open_gates,
     base_kernels,
     dead_gates,
@@ -72,14 +69,12 @@ def test_base_kernels_by_hand():
     assert torch.equal(kernels["1"], expected)
 
 
-def test_positions_of_max_pools_are_compared_in_blocks(monkeypatch):
+def test_positions_of_max_pools_are_compared_in_blocks():
     graph, x = _traced("vgg")
     whole = base_kernels(graph, x)
-    monkeypatch.setattr(gate_statistics, "COMPARED_AT_ONCE", 1)
-    monkeypatch.setattr(gate_statistics, "COUNTED_AT_ONCE", 1)
-    for one, two in zip(whole.values(), base_kernels(graph, x).values(), strict=True):
-        assert torch.equal(one, two)
-    torch.testing.assert_close(overlap_profile(graph, x).pairs, _profile(whole)[0])
+    for name, kernel in base_kernels(graph, x, memory=1).items():
+        assert torch.equal(kernel, whole[name])
+    torch.testing.assert_close(overlap_profile(graph, x, memory=1).pairs, _profile(whole)[0])
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
@@ -97,9 +92,9 @@ def test_a_network_without_gates_has_no_base_kernels():
     graph = npath.trace(nn.Linear(2, 1), torch.ones(1, 2))
     x = torch.ones(3, 2)
     assert base_kernels(graph, x) == {}
-    assert overlap_profile(graph, x).names == ()
+    assert overlap_profile(graph, x).pairs == {}
     assert dead_gates(graph, x) == {}
-    assert gate_distance(graph.gates(x), graph.gates(x)).mean.shape == (0,)
+    assert gate_distance(graph.gates(x), graph.gates(x)) == {}
 
 
 @given(dense_networks(bias=False))
@@ -122,12 +117,12 @@ def test_laws_of_base_kernels(drawn):
 
 
 def _profile(kernels):
-    pairs, diagonal = [], []
-    for kernel in kernels.values():
+    pairs, diagonal = {}, {}
+    for name, kernel in kernels.items():
         n = len(kernel)
-        pairs.append(sum(kernel[i, j] for i in range(n) for j in range(n) if i != j) / (n * (n - 1)))
-        diagonal.append(kernel.diagonal().mean())
-    return torch.stack(pairs), torch.stack(diagonal)
+        pairs[name] = sum(kernel[i, j] for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
+        diagonal[name] = kernel.diagonal().mean()
+    return pairs, diagonal
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -135,24 +130,21 @@ def test_profile_is_the_means_of_the_base_kernels(name):
     graph, x = _traced(name)
     profile = overlap_profile(graph, x)
     pairs, diagonal = _profile(base_kernels(graph, x))
-    assert profile.names == graph.gate_names
+    assert tuple(profile.pairs) == tuple(profile.diagonal) == graph.gate_names
     torch.testing.assert_close(profile.pairs, pairs)
     torch.testing.assert_close(profile.diagonal, diagonal)
-    for node, itself in zip(graph.gate_nodes, profile.diagonal.tolist(), strict=True):
-        if node.kind == "max_pool":
-            assert itself == 1
+    assert all(profile.diagonal[node.name] == 1 for node in graph.gate_nodes if node.kind == "max_pool")
     between = overlap_profile(graph, x[:2], x[2:])
-    torch.testing.assert_close(
-        between.pairs, torch.stack([kernel.mean() for kernel in base_kernels(graph, x[:2], x[2:]).values()])
-    )
+    means = {name: kernel.mean() for name, kernel in base_kernels(graph, x[:2], x[2:]).items()}
+    torch.testing.assert_close(between.pairs, means)
     torch.testing.assert_close(between.diagonal, diagonal)
 
 
 def test_a_profile_needs_a_pair():
     graph, x = _traced("fc")
-    with pytest.raises(ValueError, match="`x1` has one example and `x2` is not given, so there is no pair"):
+    with pytest.raises(ValueError, match="`x1`.*one example.*`x2`"):
         overlap_profile(graph, x[:1])
-    assert overlap_profile(graph, x[:1], x[1:2]).pairs.shape == (len(graph.gate_names),)
+    assert tuple(overlap_profile(graph, x[:1], x[1:2]).pairs) == graph.gate_names
 
 
 @pytest.mark.parametrize("function", [base_kernels, overlap_profile])
@@ -171,9 +163,8 @@ def test_inputs_that_do_not_fit_are_refused(function):
 
 
 @pytest.mark.parametrize("name", ["fc", "mobilenet", "circular"])
-def test_counts_of_open_gates_equal_loops(name, monkeypatch):
+def test_counts_of_open_gates_equal_loops(name):
     graph, x = _traced(name)
-    monkeypatch.setattr(gate_statistics, "GATES_CHUNK", 2)
     gates, counts = graph.gates(x), open_counts(graph, x)
     for node in graph.gate_nodes:
         if node.kind == "max_pool":
@@ -188,6 +179,13 @@ def test_counts_of_open_gates_equal_loops(name, monkeypatch):
         assert torch.equal(counts[node.name], expected)
         assert torch.equal(dead_gates(graph, x)[node.name], expected == 0)
         assert torch.equal(always_open_gates(graph, x)[node.name], expected == 5)
+
+
+def test_counts_of_many_examples_are_added_up():
+    graph, x = _traced("fc")
+    once = open_counts(graph, x)
+    many = open_counts(graph, x.repeat(250, *[1] * (x.ndim - 1)))  # three chunks
+    assert all(torch.equal(many[name], 250 * count) for name, count in once.items())
 
 
 def test_dead_gates_of_each_kind_by_hand():
@@ -238,19 +236,18 @@ def test_gate_distance_equals_loops(name):
             weight += 0.3 * torch.randn(weight.shape, generator=generator, dtype=F64)
     after = graph.gates(x)
     distance = gate_distance(before, after)
-    assert distance.names == graph.gate_names
-    for layer, name_ in enumerate(distance.names):
+    assert tuple(distance) == graph.gate_names
+    for gate in distance:
         for example in range(5):
-            one, two = before[name_][example].flatten(), after[name_][example].flatten()
+            one, two = before[gate][example].flatten(), after[gate][example].flatten()
             if one.dtype.is_floating_point:
                 expected = sum(abs(a - b) for a, b in zip(one.tolist(), two.tolist(), strict=True))
             else:
                 expected = sum(a != b for a, b in zip(one.tolist(), two.tolist(), strict=True))
-            assert distance.per_example[layer, example].item() == pytest.approx(expected / len(one))
-    assert distance.per_example.max() > 0
-    torch.testing.assert_close(distance.mean, distance.per_example.sum(1) / 5)
-    assert not gate_distance(before, before).per_example.any()
-    assert torch.equal(gate_distance(after, before).per_example, distance.per_example)
+            assert distance[gate][example].item() == pytest.approx(expected / len(one))
+    assert any(layer.any() for layer in distance.values())
+    assert not any(layer.any() for layer in gate_distance(before, before).values())
+    assert all(torch.equal(layer, distance[gate]) for gate, layer in gate_distance(after, before).items())
 
 
 @given(dense_networks(bias=False))
@@ -262,10 +259,10 @@ def test_gates_do_not_move_when_layers_are_rescaled_and_all_move_when_the_first_
     with torch.no_grad():
         for factor, weight in zip(itertools.cycle((2.0, 0.25, 8.0)), model.parameters(), strict=False):
             weight *= factor
-    assert not gate_distance(before, graph.gates(x)).per_example.any()
+    assert not any(layer.any() for layer in gate_distance(before, graph.gates(x)).values())
     with torch.no_grad():
         next(model.parameters()).neg_()
-    assert (gate_distance(before, graph.gates(x)).per_example[0] == 1).all()
+    assert (gate_distance(before, graph.gates(x))[graph.gate_names[0]] == 1).all()
 
 
 @pytest.mark.usefixtures("without_type_checks")
@@ -281,14 +278,6 @@ def test_gates_that_do_not_fit_are_refused():
         gate_distance(hard, Gates({"a": hard[0], "b": hard[0]}))
     with pytest.raises(TypeError, match=r"`gates1` at 'b' is a bool tensor .* but `gates2` is a float32 tensor"):
         gate_distance(hard, Gates({"a": hard[0], "b": hard[1].float()}))
-
-
-@pytest.mark.usefixtures("without_type_checks")
-def test_records_are_checked_at_construction():
-    with pytest.raises(ValueError, match="`names` has 1 entries but `per_example` has 2"):
-        GateDistance(("a",), torch.zeros(2, 3))
-    with pytest.raises(ValueError, match="must have one entry for each layer, got 1, 2 and 1"):
-        OverlapProfile(("a",), torch.zeros(2), torch.zeros(1))
 
 
 # --- sub-networks

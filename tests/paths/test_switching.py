@@ -12,7 +12,7 @@ import neuralpath as npath
 import tiny
 from neuralpath import nets
 from neuralpath.graph.forward import Gates
-from neuralpath.paths.switching import GateSwitches, SwitchRecorder, gate_switches
+from neuralpath.paths.switching import SwitchRecorder, gate_switches
 
 F64 = torch.float64
 
@@ -21,47 +21,53 @@ def _gates(*layers):
     return Gates({f"gate{i}": layer for i, layer in enumerate(layers)})
 
 
+def _listed(by_layer):
+    return {name: values.tolist() for name, values in by_layer.items()}
+
+
 def test_flips_by_hand():
     recorder = SwitchRecorder()
     closed, opened = torch.zeros(2, 3, dtype=torch.bool), torch.ones(2, 3, dtype=torch.bool)
     one = closed.clone()
     one[1, 2] = True
-    recorder.feed(_gates(closed, closed), epoch=0)  # where counting starts
-    recorder.feed(_gates(one, closed), epoch=0)
-    recorder.feed(_gates(one, closed), epoch=0)  # nothing happens
-    recorder.feed(_gates(opened, one), epoch=1)
+    recorder.update(_gates(closed, closed), epoch=0)  # where counting starts
+    recorder.update(_gates(one, closed), epoch=0)
+    recorder.update(_gates(one, closed), epoch=0)  # nothing happens
+    recorder.update(_gates(opened, one), epoch=1)
     switches = recorder.switches()
     assert switches.epochs == (0, 1)
-    assert switches.flips.tolist() == [[[0, 1], [0, 0]], [[3, 2], [0, 1]]]
+    assert _listed(switches.flips) == {"gate0": [[0, 1], [3, 2]], "gate1": [[0, 0], [0, 1]]}
     assert switches.instants.tolist() == [1, 1]
-    assert switches.fed.tolist() == [2, 1]
+    assert switches.n_updates.tolist() == [2, 1]
     assert switches.per_epoch.tolist() == [1, 6]
-    assert switches.per_layer.tolist() == [[1, 0], [5, 1]]
+    assert _listed(switches.per_layer) == {"gate0": [1, 5], "gate1": [0, 1]}
     assert switches.per_example.tolist() == [[0, 1], [3, 3]]
-    torch.testing.assert_close(switches.fraction, torch.tensor([[1, 0], [5, 1]], dtype=F64) / 6)
+    fraction = {"gate0": torch.tensor([1, 5], dtype=F64) / 6, "gate1": torch.tensor([0, 1], dtype=F64) / 6}
+    torch.testing.assert_close(switches.fraction, fraction)
+    torch.testing.assert_close(switches.mean_fraction, torch.tensor([0.5, 3], dtype=F64) / 6)
 
 
 def test_soft_and_leaky_gates_flip_at_the_threshold():
     recorder = SwitchRecorder(threshold=0.4)
-    recorder.feed(_gates(torch.tensor([[0.1, 0.39, 0.9]])))
-    recorder.feed(_gates(torch.tensor([[0.3, 0.41, 0.8]])))
-    assert recorder.switches().flips.tolist() == [[[1]]]
+    recorder.update(_gates(torch.tensor([[0.1, 0.39, 0.9]])))
+    recorder.update(_gates(torch.tensor([[0.3, 0.41, 0.8]])))
+    assert _listed(recorder.switches().flips) == {"gate0": [[1]]}
 
 
 def test_max_pool_flips_where_another_position_is_picked():
     recorder = SwitchRecorder()
-    recorder.feed(_gates(torch.tensor([[[0, 5]], [[1, 2]]])))
-    recorder.feed(_gates(torch.tensor([[[1, 5]], [[0, 3]]])))
-    assert recorder.switches().flips.tolist() == [[[1, 2]]]
+    recorder.update(_gates(torch.tensor([[[0, 5]], [[1, 2]]])))
+    recorder.update(_gates(torch.tensor([[[1, 5]], [[0, 3]]])))
+    assert _listed(recorder.switches().flips) == {"gate0": [[1, 2]]}
 
 
 def test_recorder_keeps_a_copy():
     gates = torch.zeros(1, 4, dtype=torch.int64)
     recorder = SwitchRecorder()
-    recorder.feed(_gates(gates))
+    recorder.update(_gates(gates))
     gates[0, 0] = 1
-    recorder.feed(_gates(gates))
-    assert recorder.switches().flips.tolist() == [[[1]]]
+    recorder.update(_gates(gates))
+    assert _listed(recorder.switches().flips) == {"gate0": [[1]]}
 
 
 def _trajectory(model, x, n_steps):
@@ -99,8 +105,9 @@ def test_checkpoints_agree_with_a_loop(name):
         [[int((a[s] != b[s]).sum()) for s in range(len(x))] for a, b in zip(*pair, strict=True)]
         for pair in pairwise(seen)
     ]
-    assert switches.flips.tolist() == expected
-    assert (switches.per_layer.sum(0) > 0).all()
+    by_epoch = zip(*_listed(switches.flips).values(), strict=True)
+    assert [list(layers) for layers in by_epoch] == expected
+    assert all(layer.any() for layer in switches.per_layer.values())
     assert switches.epochs == (1, 2, 3, 4)
     assert switches.instants.tolist() == [int(any(map(any, epoch))) for epoch in expected]
 
@@ -112,13 +119,13 @@ def test_packed_and_plain_gates_agree(numba, monkeypatch):
     layers = [torch.rand(7, 130, generator=generator) < 0.5 for _ in range(4)]
     recorder = SwitchRecorder()
     for layer in layers:
-        recorder.feed(_gates(layer))
+        recorder.update(_gates(layer))
     expected = sum((a != b).sum(1) for a, b in pairwise(layers))
-    assert torch.equal(recorder.switches().flips[0, 0], expected)
+    assert torch.equal(recorder.switches().flips["gate0"][0], expected)
 
 
 def test_finer_records_see_more():
-    """A gate that flips and flips back between two feedings is not seen."""
+    """A gate that flips and flips back between two updates is not seen."""
     model = nets.FC(3, 32, 3, generator=torch.Generator().manual_seed(1)).double()
     x = torch.randn(16, 3, generator=torch.Generator().manual_seed(2), dtype=F64)
     graph = npath.trace(model, x[:1])
@@ -132,8 +139,8 @@ def test_hook_of_an_optimizer():
     x = torch.randn(8, 3, generator=torch.Generator().manual_seed(4), dtype=F64)
     graph, recorder, epoch = npath.trace(model, x[:1]), SwitchRecorder(), 0
     optimizer = torch.optim.SGD(model.parameters(), lr=0.2)
-    recorder.feed(graph.gates(x), epoch)
-    optimizer.register_step_post_hook(lambda *_: recorder.feed(graph.gates(x), epoch))
+    recorder.update(graph.gates(x), epoch)
+    optimizer.register_step_post_hook(lambda *_: recorder.update(graph.gates(x), epoch))
     states = [copy.deepcopy(model.state_dict())]
     for epoch in range(3):  # noqa: B007  (the hook reads it)
         for batch in x.split(4):
@@ -143,9 +150,9 @@ def test_hook_of_an_optimizer():
             states.append(copy.deepcopy(model.state_dict()))
     switches = recorder.switches()
     assert switches.epochs == (0, 1, 2)
-    assert switches.fed.tolist() == [2, 2, 2]
-    by_step = gate_switches(graph, x, states).flips
-    assert torch.equal(switches.flips, by_step.unflatten(0, (3, 2)).sum(1))
+    assert switches.n_updates.tolist() == [2, 2, 2]
+    for name, by_step in gate_switches(graph, x, states).flips.items():
+        assert torch.equal(switches.flips[name], by_step.unflatten(0, (3, 2)).sum(1))
 
 
 def test_tied_and_renamed_parameters():
@@ -160,8 +167,8 @@ def test_tied_and_renamed_parameters():
 
     model, x = Tied().double(), torch.randn(4, 3, dtype=F64)
     negative = {name: -value for name, value in model.state_dict().items()}
-    switches = gate_switches(npath.trace(model, x[:1]), x, [model.state_dict(), negative])
-    assert switches.fraction[0, 0] == 1
+    graph = npath.trace(model, x[:1])
+    assert gate_switches(graph, x, [model.state_dict(), negative]).fraction[graph.gate_names[0]].tolist() == [1]
 
 
 @pytest.mark.usefixtures("without_type_checks")
@@ -169,7 +176,7 @@ def test_refusals():
     model, x = tiny.build("dense")
     graph = npath.trace(model, x[:1])
     state = model.state_dict()
-    with pytest.raises(ValueError, match="feed the recorder at least twice"):
+    with pytest.raises(ValueError, match="at least twice"):
         gate_switches(graph, x, [state])
     with pytest.raises(ValueError, match=r"`checkpoints\[1\]` lacks tensors that the network reads: b.weight"):
         gate_switches(graph, x, [state, {k: v for k, v in state.items() if k != "b.weight"}])
@@ -179,11 +186,9 @@ def test_refusals():
         SwitchRecorder(threshold=-1.0)
     recorder = SwitchRecorder()
     with pytest.raises(TypeError, match="`gates` must be `Gates`"):
-        recorder.feed([torch.ones(2, 2, dtype=torch.bool)])
+        recorder.update([torch.ones(2, 2, dtype=torch.bool)])
     with pytest.raises(ValueError, match="network without gates"):
-        recorder.feed(Gates({}))
-    recorder.feed(graph.gates(x))
-    with pytest.raises(ValueError, match="same network and inputs at every feeding"):
-        recorder.feed(graph.gates(x[:2]))
-    with pytest.raises(ValueError, match="a row for each of 1 epochs and 2 layers"):
-        GateSwitches(("a", "b"), (1, 1), (0,), torch.zeros(1, 1, 1, dtype=torch.int64), *[torch.zeros(1).long()] * 2)
+        recorder.update(Gates({}))
+    recorder.update(graph.gates(x))
+    with pytest.raises(ValueError, match=r"`gates`.*\(4, 3\).*\(2, 3\)"):
+        recorder.update(graph.gates(x[:2]))

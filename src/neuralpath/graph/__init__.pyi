@@ -11,12 +11,7 @@ from .tracing import as_graph as as_graph, supported as supported, trace as trac
 # isort: split
 # Used by other folders of the package; not public.
 from . import linear_maps as linear_maps, nodes as nodes
-from .forward import (
-    FiniteForward as FiniteForward,
-    Forward as Forward,
-    Values as Values,
-    check_tensors as check_tensors,
-)
+from .forward import Forward as Forward, Values as Values
 from .free_weights import own_names as own_names, tensor_places as tensor_places
 from .linear_maps import gather_positions as gather_positions
 from .nodes import OUTSIDE as OUTSIDE, ActivationNode as ActivationNode, Window as Window, incidence as incidence
@@ -42,6 +37,7 @@ from .path_graph import (
     check_graph as check_graph,
     check_input as check_input,
     common_dtype as common_dtype,
+    compute_gates as compute_gates,
     no_paths_through as no_paths_through,
 )
 from .replay import run as run

@@ -1,6 +1,6 @@
 """The path graph: a network as nodes that read the tensors of the model."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -91,16 +91,21 @@ def _sum_rows(counts: Counts, axis: int, rows: list[list[int]]) -> Counts:
     return np.stack(sums, axis=axis, dtype=object)  # of a vector the sums are plain integers, and would become int64
 
 
-GATES_CHUNK = 512  # examples whose hidden values are held at once while gates are computed, at most
-CHUNK_BYTES = 2**28  # and the memory that they may take
+GATES_CHUNK = 512  # examples whose gates are computed at once, at most
+CHUNK_BYTES = 2**28  # memory for the hidden values of the examples that are computed at once
 
 
 @dataclass(frozen=True, eq=False)
 class PathGraph:
-    """A network read as a graph of inputs, linear_nodes, gates, adds, scales and pools; made by ``trace``.
+    """A network as a graph of inputs, linear nodes, gates, sums, scales and pools; ``trace`` makes it.
 
-    The graph holds no weights: it reads the model's own tensors each time, in evaluation mode, and so
-    follows the model as it trains.
+    The graph has no weights of its own: it reads the model's tensors each time, in evaluation mode, and so follows the
+    model as it trains.
+
+    Args:
+        nodes: The nodes, each after the nodes that it reads.
+        output_name: The name of the node that is the network's output.
+        model: The module whose tensors the graph reads.
 
     >>> import neuralpath as npath
     >>> graph = npath.trace(npath.nets.FC(4, width=8, depth=3, n_outputs=2), torch.ones(1, 4))
@@ -183,33 +188,30 @@ class PathGraph:
     def n_paths(self) -> int:
         """Number of paths into one output unit, exactly; where outputs differ, that of the largest.
 
-        Weights, gates, masks, pooling factors and scales are all taken as 1; paths that start at a bias or
-        at a constant count. Behind a dense layer all outputs have the same number.
+        Weights, gates, masks, pooling factors and scales all count as 1; paths that start at a bias or at a constant
+        count too. After a dense layer all outputs have the same number.
 
-        Reference: P2 proposition 3.1. Cost: big-integer additions, one for each unit and window place.
+        Reference: P2 proposition 3.1. Cost: big-integer additions, one for each unit and place of a window.
         """
         return max(walk(self, ExactCounts()).reshape(-1).tolist())
 
     @torch.no_grad()
     def gates(self, x: Float[Tensor, "batch *shape"], *, memory: int = CHUNK_BYTES) -> Gates:
-        """The gates that each example opens: one tensor for each node of ``gate_names``.
+        """The gates that each example opens: one tensor for each name of ``gate_names``.
 
-        Examples go through the network in chunks, whose hidden values take about ``memory`` bytes.
+        Args:
+            x: The examples.
+            memory: About how many bytes of hidden values are held at once; examples are computed in chunks.
 
-        Raises: ValueError if ``x`` does not fit the network, or if it, the model's tensors or what they give is not
-        finite; TypeError for another dtype.
+        Raises:
+            ValueError: ``x`` does not fit the network; or ``x``, the model's tensors or hidden values are not finite.
+            TypeError: ``x`` has another dtype than the network.
         """
         check_input("x", x, self)
-        state = self.state
-        check_tensors(self.nodes, state)
-        recorded: dict[str, list[Shaped[Tensor, "batch ..."]]] = {name: [] for name in self.gate_names}
-        # A node and the one before it are held at once, and as much again while the one is computed.
-        for chunk in x.split(min(GATES_CHUNK, max(1, memory // (4 * self.widest * x.element_size())))):
-            walk(self, FiniteForward(self.nodes, chunk, state, lambda name, gate: recorded[name].append(gate)))
-        return Gates({name: torch.cat(parts) if len(parts) > 1 else parts[0] for name, parts in recorded.items()})
+        return compute_gates(self, x, self.state, memory=memory)
 
     def weights(self) -> Iterator[n.LinearNode | n.BiasNode]:
-        """The nodes whose parameters are the weights of paths: linear_nodes and biases."""
+        """The nodes whose parameters are the weights of paths: linear nodes and biases."""
         return (node for node in self.nodes if isinstance(node, n.LinearNode | n.BiasNode))
 
     def tied_parameter(self) -> tuple[str, str, str] | None:
@@ -254,3 +256,15 @@ def check_gates(name: str, gates: object, graph: PathGraph, n_examples: int | No
         raise ValueError(
             f"`{name}` has {gates.n_examples} examples but its input has {n_examples}; they must be of one batch."
         )
+
+
+def compute_gates(
+    graph: PathGraph, x: Float[Tensor, "batch *shape"], state: Mapping[str, Tensor], *, memory: int = CHUNK_BYTES
+) -> Gates:
+    """The gates that each example opens with the given tensors of the model, computed in chunks."""
+    check_tensors(graph.nodes, state)
+    recorded: dict[str, list[Shaped[Tensor, "batch ..."]]] = {name: [] for name in graph.gate_names}
+    # A node and the one before it are held at once, and as much again while the node is computed.
+    for chunk in x.split(min(GATES_CHUNK, max(1, memory // (4 * graph.widest * x.element_size())))):
+        walk(graph, FiniteForward(graph.nodes, chunk, state, lambda name, gate: recorded[name].append(gate)))
+    return Gates({name: torch.cat(parts) if len(parts) > 1 else parts[0] for name, parts in recorded.items()})

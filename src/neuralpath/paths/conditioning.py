@@ -1,4 +1,4 @@
-r"""What the path kernel says about the slowest direction of training (P1 proposition 3.3), by listing paths."""
+"""The path kernel bounds the slowest direction of training (P1 proposition 3.3), by listing paths."""
 
 from copy import deepcopy
 from dataclasses import dataclass, replace
@@ -14,10 +14,14 @@ from neuralpath.paths.enumeration import PATH_LIMIT, path_features, path_values
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EigenvalueBound:
-    r"""Both sides of P1 proposition 3.3, for every eigenvalue; eigenvalues stand largest first.
+    r"""Both sides of P1 proposition 3.3, for every eigenvalue; eigenvalues are sorted, largest first.
 
-    ``tangent`` are the eigenvalues of :math:`K^V`, ``path`` those of the path kernel :math:`H`, and ``stretch`` is
-    :math:`\rho_{max}(\nabla v \nabla v^\top)`. The proposition is about the last of each.
+    The proposition is about the last of each.
+
+    Args:
+        tangent: The eigenvalues of the value tangent kernel :math:`K^V`.
+        path: The eigenvalues of the path kernel :math:`H`.
+        stretch: :math:`\rho_{max}(\nabla v \nabla v^\top)`.
     """
 
     tangent: Float[Tensor, " batch"]
@@ -43,17 +47,24 @@ def eigenvalue_bound(
         K^V = \Phi^\top \nabla v \nabla v^\top \Phi, \quad H = \Phi^\top \Phi
 
     Symbols: :math:`\Phi` are the path features and :math:`\nabla v` the derivatives of the path values by the weights,
-    both by bundles of paths with the same weights. It holds for every eigenvalue, counted from the largest, since
-    :math:`u^\top K^V u \le \rho_{max} \, u^\top H u` for every :math:`u`.
-    So near-duplicate inputs, which make :math:`H` ill-conditioned, leave a direction that no training learns quickly.
+    both by bundles of paths with the same weights. The bound holds for every eigenvalue, counted from the largest, since
+    :math:`u^\top K^V u \le \rho_{max} \, u^\top H u` for every :math:`u`. So near-duplicate inputs, which make :math:`H`
+    ill-conditioned, leave a direction that no training learns quickly.
+
+    Args:
+        network: A module or its path graph.
+        x: The examples.
+        outputs: The index of one output unit; ``None`` where all outputs share their paths.
+        limit: The largest number of paths, times outputs, that is listed.
+
+    Raises:
+        ValueError: There are more paths than ``limit``, weights are tied, ``x`` does not fit, or the outputs do not share
+            their paths and ``outputs`` is not given.
 
     Reference: P1 proposition 3.3. Cost: all paths are listed, times the weights: for small networks only.
-    Raises: ValueError past ``limit`` paths, for tied weights, and for inputs that do not fit; if the outputs do not
-    share their paths and ``outputs`` is not given.
 
     >>> import neuralpath as npath
-    >>> graph = npath.trace(npath.nets.FC(3, width=6, depth=3), torch.ones(1, 3))
-    >>> sides = eigenvalue_bound(graph, torch.randn(2, 3))
+    >>> sides = eigenvalue_bound(npath.nets.FC(3, width=6, depth=3), torch.randn(2, 3))
     >>> bool((sides.tangent <= sides.bound).all())
     True
     """
@@ -74,7 +85,7 @@ def eigenvalue_bound(
 def _value_derivatives(graph: PathGraph, output: int, limit: int) -> Float64[Tensor, "path weight"]:
     """Derivatives of the path values by the weights of linear nodes and biases."""
     with torch.inference_mode(False), torch.enable_grad():
-        # Of a copy, since weights that are not trained count too.
+        # A copy, since the derivatives by weights that are not trained count too.
         graph = replace(graph, model=deepcopy(graph.model).requires_grad_())
         values = path_values(graph, bundled=True, outputs=output, limit=limit)
         names = {name for node in graph.weights() for name in node.parameters}

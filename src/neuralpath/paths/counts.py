@@ -1,8 +1,8 @@
 """Sums over paths without cancellation: active paths, shared paths, overlap, path norms.
 
-All are one walk in which weights and constants are replaced by powers of their absolute values; the power 0
-counts paths. A number of paths soon passes any floating-point range, and so may the power of a weight: values
-are in double precision, and each example carries a power of two of its own.
+All of them are one walk in which weights and constants are replaced by powers of their absolute values; the power 0
+counts paths. A number of paths soon exceeds any floating-point range, and so may the power of a weight. So values are in
+double precision, and each example has an exponent of its own.
 """
 
 import math
@@ -34,7 +34,7 @@ NOTHING = -(2**60)
 """Exponent of an example whose values are all 0: below every other, so that it never sets the scale of a sum."""
 
 LARGEST_POWER = 2**20
-"""Of a path norm: exponents are multiplied by it, and must stay far above ``NOTHING``."""
+"""Largest ``q`` of a path norm: exponents are multiplied by it, and must stay far above ``NOTHING``."""
 
 Values = Float[Tensor, "batch ..."]
 
@@ -63,9 +63,9 @@ class ScaledCounts:
 
     def plus(self, other: "ScaledCounts") -> "ScaledCounts":
         """The sum, at the larger of the two exponents."""
-        one, two = self.rescaled(), other.rescaled()
-        exponent = torch.maximum(one.exponent, two.exponent)
-        return ScaledCounts(one.at(exponent) + two.at(exponent), exponent)
+        left, right = self.rescaled(), other.rescaled()
+        exponent = torch.maximum(left.exponent, right.exponent)
+        return ScaledCounts(left.at(exponent) + right.at(exponent), exponent)
 
     def log(self) -> Float[Tensor, "batch *shape"]:
         """Natural logarithm of the values; minus infinity where there is nothing."""
@@ -94,10 +94,10 @@ def _power_of(values: Float[Tensor, "*shape"], power: float) -> tuple[Float[Tens
 
 
 class PathSums:
-    """Sum over the paths into each unit of |weights|^power * |constants|^power * |activity|.
+    """The reading that sums |weights|^power * |constants|^power * |activity| over the paths into each unit.
 
-    Activity is the product of the gates of ``gates``, and of ``second`` where given (paths active for both);
-    without gates all are open, and every path of a max pool's window counts.
+    Activity is the product of the gates in ``gates``, and of those in ``second`` where given (paths active for both).
+    Without gates all are open, and every path through the window of a max pool counts.
     """
 
     def __init__(
@@ -197,32 +197,48 @@ class PathSums:
 
 @torch.no_grad()
 def log_active_paths(
-    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], *, outputs: int | None = None
+    network: nn.Module | PathGraph,
+    x: Float[Tensor, "batch *shape"],
+    *,
+    outputs: int | None = None,
+    memory: int = CHUNK_BYTES,
 ) -> Float[Tensor, " batch"]:
     r"""Natural logarithm of the number of active paths of each example.
 
     .. math:: \log \sum_p A(x, p)
 
-    Symbols: :math:`A(x, p)` is the product of the gates on the path :math:`p`. For soft gates the sum of the
-    activities, for gates below 0 (a negative slope of PReLU) of their sizes, :math:`|A(x, p)|`. Paths that start at
-    a bias count. Minus infinity where no path is active.
-    Reference: P1 definition 2.1, P2 definition 3.2. Cost: one pass over the units, linear in the batch; no
-    overflow at any depth, since each example carries an exponent of its own.
-    Raises: ValueError if ``x`` does not fit, or if the outputs do not share their paths and ``outputs`` is not
-    given; TypeError for another dtype than the network's.
+    Symbols: :math:`A(x, p)` is the product of the gates on the path :math:`p`. For soft gates this is the sum of the
+    activities; for gates below 0 (a negative slope of PReLU) the sum of their sizes, :math:`|A(x, p)|`. Paths that start
+    at a bias count.
+
+    Args:
+        network: A module or its path graph.
+        x: The examples.
+        outputs: The index of the output unit whose paths count; ``None`` where all outputs share their paths.
+        memory: About how many bytes are held at once; examples are computed in chunks.
+
+    Returns:
+        One logarithm for each example; minus infinity where no path is active.
+
+    Raises:
+        ValueError: ``x`` does not fit the network, or the outputs do not share their paths and ``outputs`` is not given.
+        TypeError: ``x`` has another dtype than the network.
+
+    Reference: P1 definition 2.1, P2 definition 3.2. Cost: one pass over the units, linear in the batch; no overflow at
+    any depth, since each example has an exponent of its own.
 
     >>> import neuralpath as npath
     >>> graph = npath.trace(npath.nets.FC(3, width=8, depth=2), torch.ones(1, 3))
     >>> x = torch.randn(2, 3)
     >>> open_gates = graph.gates(x)[0].sum(1)
-    >>> bool(torch.allclose(npath.log_active_paths(graph, x).exp(), 3.0 * open_gates))
+    >>> bool(torch.allclose(npath.paths.log_active_paths(graph, x).exp(), 3.0 * open_gates))
     True
     """
     graph = as_graph(network, x)
     check_input("x", x, graph)
     unit = chosen_output(graph, outputs)
-    gates = graph.gates(x)
-    chunk = _at_once(graph, gates)
+    gates = graph.gates(x, memory=memory)
+    chunk = _chunk_size(graph, gates, memory)
     logs = [
         _count(graph, gates.batch(slice(start, start + chunk)), None, min(chunk, len(x) - start))
         for start in range(0, len(x), chunk)
@@ -237,19 +253,32 @@ def log_shared_paths(
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
     outputs: int | None = None,
+    memory: int = CHUNK_BYTES,
 ) -> Float[Tensor, "batch1 batch2"]:
     r"""Natural logarithm of the number of paths that are active for both inputs of each pair.
 
     .. math:: \log \sum_p A(x, p) A(x', p)
 
-    The diagonal for one batch is ``log_active_paths`` (for hard gates; the sizes of others count, as there). A path
+    The diagonal for one batch is ``log_active_paths`` (for hard gates; of other gates the sizes count, as there). A path
     through a max pool is shared where both inputs pick the same position.
-    Cost: one pass over the units for each pair. Raises: as ``log_active_paths``.
+
+    Args:
+        network: A module or its path graph.
+        x1: The examples of the rows.
+        x2: The examples of the columns; ``None`` means ``x1``.
+        outputs: The index of the output unit whose paths count; ``None`` where all outputs share their paths.
+        memory: About how many bytes are held at once; examples are computed in chunks.
+
+    Raises:
+        ValueError, TypeError: As ``log_active_paths``.
+
+    Cost: one pass over the units for each pair.
 
     >>> import neuralpath as npath
     >>> x = torch.randn(3, 2)
     >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=3), x[:1])
-    >>> bool(torch.allclose(npath.log_shared_paths(graph, x).diagonal(), npath.log_active_paths(graph, x)))
+    >>> shared = npath.paths.log_shared_paths(graph, x)
+    >>> bool(torch.allclose(shared.diagonal(), npath.paths.log_active_paths(graph, x)))
     True
     """
     graph = as_graph(network, x1, "x1")
@@ -262,7 +291,7 @@ def log_shared_paths(
         log = _count(graph, gates1, gates2, pairs)
         return log.flatten(1)[:, unit] if log.ndim > 1 else log
 
-    return _over_pairs(graph, x1, x2, count).to(x1.dtype)
+    return _over_pairs(graph, x1, x2, count, memory).to(x1.dtype)
 
 
 def path_overlap(
@@ -272,24 +301,35 @@ def path_overlap(
     *,
     per_input: bool = False,
     outputs: int | None = None,
+    memory: int = CHUNK_BYTES,
 ) -> Float[Tensor, "batch1 batch2 *input"]:
     r"""Number of paths from an input node that are active for both inputs of each pair.
 
     .. math:: \Lambda(i, x, x') = |\{p : p \text{ starts at } i,\ A(x, p) = A(x', p) = 1\}|
 
-    With ``per_input`` the result has an entry for each input node; without it, the mean over the input nodes,
-    which for a fully connected network is the common value :math:`\Lambda(x, x') = \prod_l \langle G_l, G_l'
-    \rangle`. Paths from biases are not counted; soft gates give the sum of the sizes of activities.
+    Paths from biases do not count; soft gates give the sum of the sizes of activities.
+
+    Args:
+        network: A module or its path graph.
+        x1: The examples of the rows.
+        x2: The examples of the columns; ``None`` means ``x1``.
+        per_input: Return an entry for each input node instead of the mean over them. For a fully connected network the
+            mean is the common value :math:`\Lambda(x, x') = \prod_l \langle G_l, G_l' \rangle`.
+        outputs: The index of the output unit whose paths count; ``None`` where all outputs share their paths.
+        memory: About how many bytes are held at once; examples are computed in chunks.
+
+    Raises:
+        OverflowError: A count exceeds the range of the dtype; ``log_shared_paths`` gives logarithms.
+        ValueError, TypeError: As ``log_active_paths``.
+
     Reference: P1 definition 2.2, P2 definition 4.2. Cost: one pass over the units for each pair, two with
     ``per_input``.
-    Raises: OverflowError if a count passes the range of the dtype (``log_shared_paths`` gives logarithms);
-    otherwise as ``log_active_paths``.
 
     >>> import neuralpath as npath
     >>> x = torch.randn(3, 2)
     >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=2), x[:1])
     >>> gates = graph.gates(x)[0].float()
-    >>> bool(torch.equal(npath.path_overlap(graph, x), gates @ gates.T))
+    >>> bool(torch.equal(npath.paths.path_overlap(graph, x), gates @ gates.T))
     True
     """
     graph = as_graph(network, x1, "x1")
@@ -310,10 +350,10 @@ def path_overlap(
 
     # The count by input node is a derivative, which an inference mode of the caller's would not allow.
     with torch.inference_mode(False), torch.set_grad_enabled(per_input):
-        overlap = _over_pairs(graph, x1, x2, count).to(x1.dtype)
+        overlap = _over_pairs(graph, x1, x2, count, memory).to(x1.dtype)
     if not bool(torch.isfinite(overlap).all()):
         raise OverflowError(
-            f"`path_overlap` passes the range of {str(x1.dtype).removeprefix('torch.')}: "
+            f"`path_overlap` exceeds the range of {str(x1.dtype).removeprefix('torch.')}: "
             "`log_shared_paths` gives the logarithm of the number of shared paths."
         )
     return overlap
@@ -324,19 +364,26 @@ def path_norm(graph: PathGraph, q: float = 1, *, log: bool = False) -> Float[Ten
 
     .. math:: \Big( \sum_k \sum_{p \to k} \prod_{w \in p} |w|^q \Big)^{1/q}
 
-    over all outputs k and the paths that end there, constants (pooling factors, scales) counted as weights, gates
-    open, and every path of a max pool's window counted; biases are first weights. Differentiable in the
-    parameters, so it can be a penalty. Works for tied weights too. ``log=True`` gives its natural logarithm, for
-    networks whose norm passes the range of the dtype.
-    At a norm of 0 its gradient is taken to be 0.
+    over all outputs k and the paths that end there. Constants (pooling factors, scales) count as weights, gates are
+    open, and every path through the window of a max pool counts; biases are first weights. Differentiable in the
+    parameters, so it can be a penalty; at a norm of 0 its gradient is 0. Works for tied weights too.
+
+    Args:
+        graph: The path graph, as ``trace`` returns it.
+        q: The power, a positive number.
+        log: Return the natural logarithm, for networks whose norm exceeds the range of the dtype.
+
+    Raises:
+        ValueError: ``q`` is not positive.
+        OverflowError: The norm exceeds the range of the dtype.
+
     Cost: one forward pass with |w|^q on one example, in double precision.
-    Raises: ValueError if ``q`` is not positive; OverflowError if the norm does not fit the dtype.
 
     >>> import neuralpath as npath
     >>> graph = npath.trace(npath.nets.FC(2, width=4, depth=2), torch.ones(1, 2))
     >>> first, second = graph.params.values()
     >>> by_hand = (second.abs() @ first.abs()).sum()
-    >>> bool(torch.allclose(npath.path_norm(graph), by_hand))
+    >>> bool(torch.allclose(npath.paths.path_norm(graph), by_hand))
     True
     """
     check_graph(graph)
@@ -356,7 +403,7 @@ def path_norm(graph: PathGraph, q: float = 1, *, log: bool = False) -> Float[Ten
     norm = _root(total, q).values()[0].to(like.dtype)
     if not bool(torch.isfinite(norm.detach())):
         raise OverflowError(
-            f"the path norm is e^{float(total.log().detach()) / q:.1f}, past the range of {like.dtype}: "
+            f"the path norm is e^{float(total.log().detach()) / q:.1f}, beyond the range of {like.dtype}: "
             "use `log=True` or a wider dtype."
         )
     return norm
@@ -374,10 +421,10 @@ def _count(graph: PathGraph, gates: Gates, second: Gates | None, pairs: int) -> 
     return walk(graph, PathSums(graph.state, ones, gates=gates, second=second)).log()
 
 
-def _at_once(graph: PathGraph, gates: Gates) -> int:
+def _chunk_size(graph: PathGraph, gates: Gates, memory: int) -> int:
     """Pairs of examples that are walked at once: copies of their gates, and the values of a node and the next."""
-    of_gates = 2 * sum(layer.element_size() * layer[0].numel() for layer in gates.layers.values())
-    return max(1, CHUNK_BYTES // (of_gates + 2 * 8 * graph.widest))
+    gate_bytes = 2 * sum(layer.element_size() * layer[0].numel() for layer in gates.layers.values())
+    return max(1, memory // (gate_bytes + 2 * 8 * graph.widest))
 
 
 def _device(graph: PathGraph, gates: Gates) -> torch.device:
@@ -390,19 +437,20 @@ def _over_pairs(
     x1: Float[Tensor, "batch1 *shape"],
     x2: Float[Tensor, "batch2 *shape"] | None,
     count: Callable[[Gates, Gates, int], Tensor],
+    memory: int,
 ) -> Tensor:
     """A quantity of pairs of gates for all pairs of two batches; for one batch each pair once."""
-    gates1 = graph.gates(x1)
-    gates2 = gates1 if x2 is None else graph.gates(x2)
+    gates1 = graph.gates(x1, memory=memory)
+    gates2 = gates1 if x2 is None else graph.gates(x2, memory=memory)
     n1, n2 = len(x1), len(x1 if x2 is None else x2)
     rows, columns = (
         torch.triu_indices(n1, n1) if x2 is None else torch.cartesian_prod(torch.arange(n1), torch.arange(n2)).T
     )
     parts = []
-    chunk = _at_once(graph, gates1)
+    chunk = _chunk_size(graph, gates1, memory)
     for start in range(0, len(rows), chunk):
-        one, two = rows[start : start + chunk], columns[start : start + chunk]
-        parts.append(count(gates1.batch(one), gates2.batch(two), len(one)))
+        part1, part2 = rows[start : start + chunk], columns[start : start + chunk]
+        parts.append(count(gates1.batch(part1), gates2.batch(part2), len(part1)))
     values = torch.cat(parts)
     result = values.new_empty(n1, n2, *values.shape[1:])
     result[rows, columns] = values

@@ -1,4 +1,4 @@
-"""Paths one by one: explicit path features and path values, for networks small enough to list them."""
+"""Explicit path features and path values, path by path, for networks small enough to list them."""
 
 from dataclasses import dataclass
 
@@ -27,7 +27,7 @@ PATH_LIMIT = 100_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PathTable:
-    """One row for each path so far: the unit it has come to, its weights, its value and its features."""
+    """One row for each partial path: the unit that it has reached, its weights, its value and its features."""
 
     unit: Int[Tensor, " path"]
     weights: Int[Tensor, "path step"]  # number of the weight at each step, -1 beyond the path's last
@@ -35,7 +35,7 @@ class PathTable:
     feature: Float[Tensor, "batch path"]
 
     def take(self, rows: Int[Tensor, " rows"], unit: Int[Tensor, " rows"]) -> "PathTable":
-        """Some of the paths, going on to other units."""
+        """A selection of the paths, continued to other units."""
         return PathTable(unit, self.weights[rows], self.value[rows], self.feature[:, rows])
 
     def times(self, factor: Float[Tensor, "#batch path"]) -> "PathTable":
@@ -149,7 +149,7 @@ def _weight_count(node: n.LinearNode | n.BiasNode) -> int:
 
 
 def _join(units: Int[Tensor, " path"], source: Int[Tensor, " edge"]) -> tuple[Tensor, Tensor]:
-    """Every pair of a path and an edge that starts where the path has come to, in the order of the paths."""
+    """Every pair of a path and an edge that starts where the path ends, in the order of the paths."""
     order = source.argsort(stable=True)
     size = int(torch.cat([units, source]).max()) + 1
     counts = torch.bincount(source, minlength=size)
@@ -205,20 +205,30 @@ def path_features(
     outputs: int | None = None,
     limit: int = PATH_LIMIT,
 ) -> Float[Tensor, "batch path"]:
-    r"""The neural path feature of each example, path by path.
+    r"""The neural path feature (NPF) of each example, path by path.
 
     .. math:: \phi_x(p) = x(\text{start of } p) \cdot A(x, p) \cdot \text{constants on } p
 
-    A path that starts at a bias has the signal 1. ``bundled`` sums the paths that use the same weights; then
-    inner products of features are the neural path kernel.
+    A path that starts at a bias has the signal 1.
+
+    Args:
+        network: A module or its path graph.
+        x: The examples.
+        gates: The gates to use instead of those that ``x`` opens.
+        bundled: Sum the paths that use the same weights. Then inner products of features are the neural path kernel.
+        outputs: The index of the output unit whose paths are listed; ``None`` where all outputs share their paths.
+        limit: The largest number of paths, times outputs, that is listed.
+
+    Raises:
+        ValueError: There are more paths than ``limit``, weights are tied, or the outputs do not share their paths and
+            ``outputs`` is not given.
+
     Reference: P1 definition 2.1, P2 definitions 3.3 and 3.6. Cost: the number of paths, times the batch.
-    Raises: ValueError past ``limit`` paths, for tied weights, and if the outputs do not share their paths and
-    ``outputs`` is not given.
 
     >>> import neuralpath as npath
     >>> x = torch.randn(5, 3, dtype=torch.float64)
     >>> graph = npath.trace(npath.nets.FC(3, width=4, depth=3).double(), x[:1])
-    >>> features = npath.path_features(graph, x)
+    >>> features = npath.paths.path_features(graph, x)
     >>> features.shape, bool(torch.allclose(features @ features.T, npath.path_kernel(graph, x)))
     (torch.Size([5, 48]), True)
     """
@@ -240,20 +250,28 @@ def path_features(
 def path_values(
     graph: PathGraph, *, bundled: bool = False, outputs: int | None = None, limit: int = PATH_LIMIT
 ) -> Float[Tensor, "path *outputs"]:
-    r"""The neural path value: the product of the weights on each path.
+    r"""The neural path value (NPV): the product of the weights on each path.
 
     .. math:: v(p) = \prod_{w \in p} w
 
-    For a network with several outputs a column for each, unless ``outputs`` picks one. Paths stand in the order of
-    ``path_features``, so that the network's output is ``path_features(graph, x) @ path_values(graph)``.
-    Differentiable in the model's parameters.
+    Paths have the order of ``path_features``, so the network's output is
+    ``path_features(graph, x) @ path_values(graph)``. Differentiable in the model's parameters.
+
+    Args:
+        graph: The path graph, as ``trace`` returns it.
+        bundled: One value for each set of paths that use the same weights, as in ``path_features``.
+        outputs: The index of one output unit; ``None`` gives a column for each where there are several.
+        limit: The largest number of paths, times outputs, that is listed.
+
+    Raises:
+        ValueError: As ``path_features``.
+
     Reference: P1 definition 2.1, P2 definition 3.5 (with the constants in the features, not here).
-    Raises: as ``path_features``.
 
     >>> import neuralpath as npath
     >>> model, x = npath.nets.FC(3, width=4, depth=3).double(), torch.randn(5, 3, dtype=torch.float64)
     >>> graph = npath.trace(model, x[:1])
-    >>> output = npath.path_features(graph, x) @ npath.path_values(graph)
+    >>> output = npath.paths.path_features(graph, x) @ npath.paths.path_values(graph)
     >>> bool(torch.allclose(output, model(x)[:, 0]))
     True
     """

@@ -1,7 +1,7 @@
-"""Statistics of gates, layer by layer.
+"""Statistics of gates, layer by layer: overlap, dead gates, distance between checkpoints.
 
-Gates are those of ``graph.gates``. A max pool has, for each output unit, the position that it was read from; two
-inputs share that gate where both picked the same position.
+A max pool has, for each output unit, the position that it was read from; two inputs share that gate where both picked
+the same position.
 """
 
 from dataclasses import dataclass
@@ -16,27 +16,42 @@ from neuralpath._loops import overlaps
 from neuralpath._precision import without_autocast
 from neuralpath.graph import GATES_CHUNK, Gates, PathGraph, as_graph, check_input, nodes as n
 
-COMPARED_AT_ONCE = 2**24  # positions of max pools that are compared at once, a byte each
-COUNTED_AT_ONCE = 2**24  # gates whose sum over examples is formed at once, eight bytes each
+COMPARED_BYTES = 2**24
+"""Positions of max pools that are compared at once, a byte each; of the gates summed at once, eight bytes each."""
 
 Layer = Shaped[Tensor, "batch ..."]
 
 
 @torch.no_grad()
 def base_kernels(
-    network: nn.Module | PathGraph, x1: Float[Tensor, "batch1 *shape"], x2: Float[Tensor, "batch2 *shape"] | None = None
+    network: nn.Module | PathGraph,
+    x1: Float[Tensor, "batch1 *shape"],
+    x2: Float[Tensor, "batch2 *shape"] | None = None,
+    *,
+    memory: int = COMPARED_BYTES,
 ) -> dict[str, Float[Tensor, "batch1 batch2"]]:
-    r"""The layer-wise base kernels: for each layer the fraction of its gates that both inputs open.
+    r"""The base kernel of each gate layer: the fraction of its gates that both inputs open.
 
     .. math:: \langle G_l(x), G_l(x') \rangle / w_l
 
-    Symbols: :math:`G_l` are the gates of a gate node and :math:`w_l` their number, channels times positions. By the
-    names of ``graph.gate_names``, in the order of the network. For a max pool: the fraction of its output units for
-    which both inputs picked the same position.
-    Reference: P2 definition 4.3 and section 7, item 1. For a bias-free fully connected network, their product times
-    the widths and the Gram matrix of the inputs is the path kernel.
+    Symbols: :math:`G_l` are the gates of a layer and :math:`w_l` their number, channels times positions. For a max
+    pool: the fraction of its output units for which both inputs picked the same position.
+
+    Args:
+        network: A module or its path graph.
+        x1: The examples of the rows.
+        x2: The examples of the columns; ``None`` means ``x1``.
+        memory: About how many bytes are used to compare positions of max pools.
+
+    Returns:
+        A kernel for each gate layer, by its name, in the order of the network.
+
+    Raises:
+        ValueError: ``x1`` or ``x2`` does not fit the network or is not finite.
+
+    Reference: P2 definition 4.3 and section 7, item 1. For a bias-free fully connected network, the product of the base
+    kernels times the widths and the Gram matrix of the inputs is the path kernel.
     Cost: O(batch1 * batch2 * gates); population counts of packed words for hard gates.
-    Raises: ValueError if ``x1`` or ``x2`` does not fit the network or is not finite.
 
     >>> import neuralpath as npath
     >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=3), torch.ones(1, 2))
@@ -46,11 +61,11 @@ def base_kernels(
     >>> tuple(kernels) == graph.gate_names, bool(torch.equal(kernels[graph.gate_names[0]], first @ first.T / 8))
     (True, True)
     """
-    graph, gates1, gates2 = _both(network, x1, x2)
+    graph, gates1, gates2 = _gates_of_both(network, x1, x2)
     kernels = {}
     for node in graph.gate_nodes:
-        one, two = (g[node.name].flatten(1) for g in (gates1, gates2))
-        kernel = _overlap(one, two, x1.dtype) / node.n_units
+        layer1, layer2 = (gates[node.name].flatten(1) for gates in (gates1, gates2))
+        kernel = _overlap(layer1, layer2, x1.dtype, memory) / node.n_units
         # A product of matrices is symmetric only up to rounding.
         kernels[node.name] = kernel if x2 is not None else kernel.triu() + kernel.triu(1).T
     return kernels
@@ -58,23 +73,24 @@ def base_kernels(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class OverlapProfile:
-    """How many gates inputs share, by depth: means of the base kernels, one for each gate node."""
+    """How many gates inputs share, by depth: means of the base kernels.
 
-    names: tuple[str, ...]
-    pairs: Float[Tensor, " layer"]
-    diagonal: Float[Tensor, " layer"]
+    Args:
+        pairs: For each gate layer the mean over pairs of distinct examples.
+        diagonal: For each gate layer the mean over the examples, each with itself.
+    """
 
-    def __post_init__(self) -> None:
-        if not len(self.names) == len(self.pairs) == len(self.diagonal):
-            raise ValueError(
-                f"`names`, `pairs` and `diagonal` must have one entry for each layer, got {len(self.names)}, "
-                f"{len(self.pairs)} and {len(self.diagonal)}."
-            )
+    pairs: dict[str, Float[Tensor, ""]]
+    diagonal: dict[str, Float[Tensor, ""]]
 
 
 @torch.no_grad()
 def overlap_profile(
-    network: nn.Module | PathGraph, x1: Float[Tensor, "batch1 *shape"], x2: Float[Tensor, "batch2 *shape"] | None = None
+    network: nn.Module | PathGraph,
+    x1: Float[Tensor, "batch1 *shape"],
+    x2: Float[Tensor, "batch2 *shape"] | None = None,
+    *,
+    memory: int = COMPARED_BYTES,
 ) -> OverlapProfile:
     r"""Mean of each base kernel over distinct pairs, and over the diagonal, by depth.
 
@@ -82,40 +98,44 @@ def overlap_profile(
         \mathrm{mean}_s \langle G_l(x_s), G_l(x_s) \rangle / w_l
 
     Symbols: as in ``base_kernels``. For hard gates ``diagonal`` is the fraction of gates that an input opens, for max
-    pools it is 1. With ``x2``, ``pairs`` is the mean over all pairs of an ``x1`` with an ``x2``, and ``diagonal`` that
-    over the examples of both.
+    pools it is 1.
+
+    Args:
+        network: A module or its path graph.
+        x1: The examples.
+        x2: A second batch. Then ``pairs`` is the mean over all pairs of an ``x1`` with an ``x2``, and ``diagonal`` the
+            mean over the examples of both.
+        memory: About how many bytes are used for sums over examples.
+
+    Raises:
+        ValueError: As ``base_kernels``; or there is one example and no ``x2``, so that there is no pair.
+
     Reference: P2 definition 4.3; section 7 conjectures that ``pairs`` of random gates tends to 1/2 with depth.
     Cost: linear in the batches, O((batch1 + batch2) * gates): the sum over pairs is an inner product of two sums.
-    Raises: as ``base_kernels``; ValueError for one example and no ``x2``, which has no pair.
 
     >>> import neuralpath as npath
     >>> graph = npath.trace(npath.nets.FC(2, width=64, depth=4), torch.ones(1, 2))
-    >>> x = torch.randn(8, 2)
-    >>> profile = overlap_profile(graph, x)
-    >>> bool((profile.pairs <= profile.diagonal).all()), profile.names == graph.gate_names
-    (True, True)
+    >>> profile = overlap_profile(graph, torch.randn(8, 2))
+    >>> all(profile.pairs[name] <= profile.diagonal[name] for name in graph.gate_names)
+    True
     """
-    graph, gates1, gates2 = _both(network, x1, x2)
+    graph, gates1, gates2 = _gates_of_both(network, x1, x2)
     if x2 is None and len(x1) == 1:
         raise ValueError("`x1` has one example and `x2` is not given, so there is no pair: give two examples or more.")
-    pairs, diagonal = [], []
+    pairs, diagonal = {}, {}
     for node in graph.gate_nodes:
-        one, two = gates1[node.name], gates2[node.name]
-        sums1, itself1 = _sums(node, one)
-        sums2, itself2 = (sums1, itself1) if x2 is None else _sums(node, two)
+        layer1, layer2 = gates1[node.name], gates2[node.name]
+        sums1, squares1 = _sums(node, layer1, memory)
+        sums2, squares2 = (sums1, squares1) if x2 is None else _sums(node, layer2, memory)
         if x2 is None:
-            n_pairs, total = len(one) * (len(one) - 1), sums1 @ sums1 - itself1
-            mean = itself1 / len(one)
+            n_pairs, total = len(layer1) * (len(layer1) - 1), sums1 @ sums1 - squares1
+            mean = squares1 / len(layer1)
         else:
-            n_pairs, total = len(one) * len(two), sums1 @ sums2
-            mean = (itself1 + itself2) / (len(one) + len(two))
-        pairs.append(float(total) / (n_pairs * node.n_units))
-        diagonal.append(float(mean) / node.n_units)
-    return OverlapProfile(
-        graph.gate_names,
-        torch.tensor(pairs, dtype=x1.dtype, device=x1.device),
-        torch.tensor(diagonal, dtype=x1.dtype, device=x1.device),
-    )
+            n_pairs, total = len(layer1) * len(layer2), sums1 @ sums2
+            mean = (squares1 + squares2) / (len(layer1) + len(layer2))
+        pairs[node.name] = (total / (n_pairs * node.n_units)).to(x1.dtype)
+        diagonal[node.name] = (mean / node.n_units).to(x1.dtype)
+    return OverlapProfile(pairs, diagonal)
 
 
 @torch.no_grad()
@@ -126,17 +146,27 @@ def open_counts(
 
     .. math:: |\{s : |G_l(x_s)| > t\}|
 
-    Symbols: :math:`t` is ``threshold``; at 0 a gate is open where it lets anything through. A leaky or soft gate
-    does so nearly always: choose a threshold between its closed and its open value for those. By the names of
-    ``graph.gate_names``. The gates of a max pool are those of its input units: open where some window picks the unit,
-    so a unit outside all windows is never open.
-    Cost: one forward pass, in chunks. Raises: ValueError if ``x`` does not fit the network or is not finite, or if
-    ``threshold`` is negative or not finite.
+    Symbols: :math:`t` is ``threshold``. The gates of a max pool are those of its input units: open where some window
+    picks the unit, so a unit outside all windows is never open.
+
+    Args:
+        network: A module or its path graph.
+        x: The examples.
+        threshold: A gate is open above this size. At 0 a gate is open where it passes anything. A leaky or soft gate
+            nearly always does: choose a threshold between its closed and its open value.
+
+    Returns:
+        The counts of each gate layer, by its name, with the shape of the layer.
+
+    Raises:
+        ValueError: ``x`` does not fit the network or is not finite, or ``threshold`` is negative or not finite.
+
+    Cost: one forward pass, in chunks.
 
     >>> import neuralpath as npath
     >>> model = torch.nn.Sequential(torch.nn.Linear(1, 2, bias=False), torch.nn.ReLU())
     >>> model[0].weight.data = torch.tensor([[1.0], [-1.0]])
-    >>> open_counts(npath.trace(model, torch.ones(1, 1)), torch.tensor([[1.0], [2.0], [-1.0]]))
+    >>> open_counts(model, torch.tensor([[1.0], [2.0], [-1.0]]))
     {'1': tensor([2, 1])}
     """
     graph = as_graph(network, x)
@@ -157,12 +187,21 @@ def dead_gates(
 ) -> dict[str, Bool[Tensor, "..."]]:
     """The gates that no example opens: no path through them is ever active on this batch.
 
-    What open means, and what the gates of a max pool are: see ``open_counts``. Cost, Raises: as there.
+    Args:
+        network: A module or its path graph.
+        x: The examples.
+        threshold: A gate is open above this size, as in ``open_counts``.
+
+    Returns:
+        For each gate layer, by its name, which gates are dead; for a max pool, which input units no window picks.
+
+    Raises:
+        ValueError: As ``open_counts``.
 
     >>> import neuralpath as npath
     >>> model = torch.nn.Sequential(torch.nn.Linear(1, 2, bias=False), torch.nn.ReLU())
     >>> model[0].weight.data = torch.tensor([[1.0], [-1.0]])
-    >>> dead_gates(npath.trace(model, torch.ones(1, 1)), torch.tensor([[1.0], [2.0]]))
+    >>> dead_gates(model, torch.tensor([[1.0], [2.0]]))
     {'1': tensor([False,  True])}
     """
     return {name: count == 0 for name, count in open_counts(network, x, threshold=threshold).items()}
@@ -171,69 +210,72 @@ def dead_gates(
 def always_open_gates(
     network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], *, threshold: float = 0.0
 ) -> dict[str, Bool[Tensor, "..."]]:
-    """The gates that every example opens: they do not tell examples of this batch apart.
+    """The gates that every example opens: they do not distinguish examples of this batch.
 
-    What open means, and what the gates of a max pool are: see ``open_counts``. Cost, Raises: as there.
+    Args:
+        network: A module or its path graph.
+        x: The examples.
+        threshold: A gate is open above this size, as in ``open_counts``.
+
+    Returns:
+        For each gate layer, by its name, which gates are always open; for a max pool, which input units are always
+        picked by some window.
+
+    Raises:
+        ValueError: As ``open_counts``.
 
     >>> import neuralpath as npath
     >>> model = torch.nn.Sequential(torch.nn.Linear(1, 2, bias=False), torch.nn.ReLU())
     >>> model[0].weight.data = torch.tensor([[1.0], [-1.0]])
-    >>> always_open_gates(npath.trace(model, torch.ones(1, 1)), torch.tensor([[1.0], [2.0]]))
+    >>> always_open_gates(model, torch.tensor([[1.0], [2.0]]))
     {'1': tensor([ True, False])}
     """
     return {name: count == len(x) for name, count in open_counts(network, x, threshold=threshold).items()}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class GateDistance:
-    """By how much gates differ: a fraction for each layer and example, in float64."""
-
-    names: tuple[str, ...]
-    per_example: Float[Tensor, "layer batch"]
-
-    def __post_init__(self) -> None:
-        if len(self.names) != len(self.per_example):
-            raise ValueError(f"`names` has {len(self.names)} entries but `per_example` has {len(self.per_example)}.")
-
-    @property
-    def mean(self) -> Float[Tensor, " layer"]:
-        """The mean over examples, for each layer."""
-        return self.per_example.mean(1)
-
-
 @torch.no_grad()
-def gate_distance(gates1: Gates, gates2: Gates) -> GateDistance:
-    r"""Distance between the gates of two checkpoints of a network on the same inputs, layer by layer.
+def gate_distance(gates1: Gates, gates2: Gates) -> dict[str, Float[Tensor, " batch"]]:
+    r"""Distance between the gates of two checkpoints of a network on the same inputs.
 
     .. math:: \|G_l(x; \Theta) - G_l(x; \Theta')\|_1 / w_l
 
-    Symbols: :math:`w_l` is the number of gates of the layer. For hard gates it is the fraction that differs (Hamming
-    distance); for other gates the mean absolute difference; for a max pool the fraction of output units that picked
-    another position.
-    Assumes: both were computed from the same inputs, in the same order. A graph reads its model's own weights, so
-    ``graph.gates(x)`` before and after a training step are the gates of two checkpoints.
+    Symbols: :math:`w_l` is the number of gates of the layer. For hard gates the distance is the fraction that differs
+    (Hamming distance); for other gates the mean absolute difference; for a max pool the fraction of output units that
+    picked another position.
+
+    Args:
+        gates1: The gates of the first checkpoint.
+        gates2: The gates of the second checkpoint, of the same inputs in the same order. A graph reads its model's own
+            weights, so ``graph.gates(x)`` before and after a training step are the gates of two checkpoints.
+
+    Returns:
+        For each gate layer, by its name, the distance of each example, in float64.
+
+    Raises:
+        ValueError: The gates have other layers, shapes or numbers of examples.
+        TypeError: One is not ``Gates``, or a layer is hard in one and soft in the other.
+
     Cost: linear in the gates.
-    Raises: ValueError if the gates are of other nodes, shapes, or numbers of examples; TypeError if they are not
-    ``Gates`` or of different kinds.
 
     >>> import neuralpath as npath
     >>> model, x = npath.nets.FC(3, width=16, depth=3), torch.randn(5, 3)
     >>> graph = npath.trace(model, x[:1])
     >>> before = graph.gates(x)
     >>> for weight in model.parameters(): _ = weight.data.neg_()
-    >>> gate_distance(before, graph.gates(x)).mean[0]  # every gate of the first layer has flipped
+    >>> gate_distance(before, graph.gates(x))["layers.relu1"].mean()  # every gate of the first layer has flipped
     tensor(1., dtype=torch.float64)
     """
     _check_pair(gates1, gates2)
-    distances = []
-    for one, two in zip(gates1.layers.values(), gates2.layers.values(), strict=True):
-        apart = one != two if one.dtype in (torch.bool, torch.int64) else (one.double() - two.double()).abs()
-        distances.append(apart.flatten(1).double().mean(1))
-    per_example = torch.stack(distances) if distances else torch.zeros(0, 0, dtype=torch.float64)
-    return GateDistance(gates1.names, per_example)
+    distances = {}
+    for name, layer1 in gates1.layers.items():
+        layer2 = gates2[name]
+        is_hard = layer1.dtype in (torch.bool, torch.int64)
+        apart = layer1 != layer2 if is_hard else (layer1.double() - layer2.double()).abs()
+        distances[name] = apart.flatten(1).double().mean(1)
+    return distances
 
 
-def _both(network: nn.Module | PathGraph, x1: Tensor, x2: Tensor | None) -> tuple[PathGraph, Gates, Gates]:
+def _gates_of_both(network: nn.Module | PathGraph, x1: Tensor, x2: Tensor | None) -> tuple[PathGraph, Gates, Gates]:
     """The graph, and the gates of two batches, once for one."""
     graph = as_graph(network, x1, "x1")
     check_input("x1", x1, graph)
@@ -245,33 +287,33 @@ def _both(network: nn.Module | PathGraph, x1: Tensor, x2: Tensor | None) -> tupl
 
 @without_autocast()
 def _overlap(
-    one: Shaped[Tensor, "batch1 unit"], two: Shaped[Tensor, "batch2 unit"], dtype: torch.dtype
+    layer1: Shaped[Tensor, "batch1 unit"], layer2: Shaped[Tensor, "batch2 unit"], dtype: torch.dtype, memory: int
 ) -> Float[Tensor, "batch1 batch2"]:
     """Inner products of gates; for a max pool, numbers of equal positions."""
     # Counts past 2048 are not exact in half precision.
     wide = dtype if dtype in (torch.float32, torch.float64) else torch.float32
-    if one.dtype == torch.bool:
-        return overlaps(one, two, wide).to(dtype)
-    if one.dtype == torch.int64:
-        rows = max(1, COMPARED_AT_ONCE // max(two.numel(), 1))
-        return torch.cat([(part[:, None] == two).sum(2).to(dtype) for part in one.split(rows)])
-    return (one.to(wide) @ two.to(wide).T).to(dtype)
+    if layer1.dtype == torch.bool:
+        return overlaps(layer1, layer2, wide).to(dtype)
+    if layer1.dtype == torch.int64:
+        rows = max(1, memory // max(layer2.numel(), 1))
+        return torch.cat([(part[:, None] == layer2).sum(2).to(dtype) for part in layer1.split(rows)])
+    return (layer1.to(wide) @ layer2.to(wide).T).to(dtype)
 
 
-def _sums(node: n.GateNode | n.MaxPoolNode, layer: Layer) -> tuple[Tensor, Tensor]:
+def _sums(node: n.GateNode | n.MaxPoolNode, layer: Layer, memory: int) -> tuple[Tensor, Tensor]:
     """The sum of a layer's gates over examples, as a vector, and the sum of their squares, in float64.
 
     A max pool's vector has an entry for each output unit and input position: how many examples picked it.
     """
     if isinstance(node, n.MaxPoolNode):
         positions = layer.flatten(1)
-        units, places = positions.shape[1], prod(node.in_space)
-        entry = positions + torch.arange(units, device=positions.device) * places
-        counts = torch.bincount(entry.flatten(), minlength=units * places).double()
+        units, n_positions = positions.shape[1], prod(node.in_space)
+        entry = positions + torch.arange(units, device=positions.device) * n_positions
+        counts = torch.bincount(entry.flatten(), minlength=units * n_positions).double()
         return counts, counts.sum()
     sums = torch.zeros(node.n_units, dtype=torch.float64, device=layer.device)
     squares = sums.new_zeros(())
-    for part in layer.flatten(1).split(max(1, COUNTED_AT_ONCE // max(node.n_units, 1))):
+    for part in layer.flatten(1).split(max(1, memory // max(node.n_units, 1))):
         values = part.double()
         sums += values.sum(0)
         squares += values.square().sum()
@@ -302,12 +344,12 @@ def _check_pair(gates1: Gates, gates2: Gates) -> None:
             f"`gates1` has {gates1.n_examples} examples but `gates2` has {gates2.n_examples}: "
             "they must be of the same inputs."
         )
-    for name, one in gates1.layers.items():
-        two = gates2[name]
-        if one.shape != two.shape:
+    for name, layer1 in gates1.layers.items():
+        layer2 = gates2[name]
+        if layer1.shape != layer2.shape:
             raise ValueError(
-                f"`gates1` and `gates2` differ in shape at {name!r}: {tuple(one.shape[1:])} and {tuple(two.shape[1:])} "
-                "for each example."
+                f"`gates1` and `gates2` differ in shape at {name!r}: {tuple(layer1.shape[1:])} and "
+                f"{tuple(layer2.shape[1:])} for each example."
             )
-        if one.is_floating_point() != two.is_floating_point():
-            raise TypeError(f"`gates1` at {name!r} is {describe(one)} but `gates2` is {describe(two)}.")
+        if layer1.is_floating_point() != layer2.is_floating_point():
+            raise TypeError(f"`gates1` at {name!r} is {describe(layer1)} but `gates2` is {describe(layer2)}.")

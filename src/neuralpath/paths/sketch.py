@@ -27,10 +27,10 @@ from neuralpath.graph import (
 from neuralpath.kernels import FanVariance, weight_variances
 
 CHUNK_BYTES = 2**27
-"""Hidden values that are held at once, over draws and examples: a few times a second-level cache."""
+"""Bytes of hidden values that are held at once, over draws and examples: a few times a second-level cache."""
 
 DRAWS = 16
-"""Draws that are walked together, where memory allows: the same for every number of examples."""
+"""Draws that are computed together, where memory allows: the same for every number of examples."""
 
 
 class _WithWeights(Forward):
@@ -59,27 +59,39 @@ def path_sketch(
     generator: torch.Generator,
     gates: Gates | None = None,
     normalize: bool = False,
+    memory: int = CHUNK_BYTES,
 ) -> Float[Tensor, "batch feature"]:
-    r"""Features whose inner products estimate the neural path kernel without bias, for any graph.
+    r"""Random-sign features whose inner products estimate the neural path kernel (NPK), for any graph.
 
     .. math:: f_k(x) = \hat y_{\epsilon_k}(x) / \sqrt{m}, \qquad E \sum_k f_k(x) f_k(x') = H(x, x')
 
-    with :math:`\epsilon_1 \dots \epsilon_m` independent draws of random signs for all weights and biases, gates held
-    fixed. The variance of an entry is about :math:`(H_{xx} H_{x'x'} + H_{xx'}^2) / m`: an absolute error, of no use
-    for entries far below the diagonal, as deep networks have; ``sketched_kernel`` reports it.
-    ``normalize`` divides every linear node by its fan-in, as in ``path_kernel``. The features of an example depend
-    neither on the other examples nor on how the work is cut into chunks, so a data set may be sketched in parts with
-    generators of one seed.
+    with :math:`\epsilon_1 \dots \epsilon_m` independent draws of random signs for all weights and biases, and fixed
+    gates. The estimate is unbiased. The variance of an entry is about :math:`(H_{xx} H_{x'x'} + H_{xx'}^2) / m`: an
+    absolute error, useless for entries far below the diagonal, as deep networks have; ``sketched_kernel`` reports it.
+    The features of an example depend neither on the other examples nor on the chunks, so a data set may be sketched in
+    parts with generators of one seed.
 
-    Cost: ``n_features`` forward passes; memory for a chunk of them, and for the gates of ``x``. Raises: ValueError for
-    inputs or gates that do not fit, tied weights and activations that are not gates; TypeError for what is no number of
-    features or no generator; OverflowError past the range of the dtype.
+    Args:
+        network: A module or its path graph.
+        x: The examples.
+        n_features: The number of features, :math:`m`.
+        generator: The source of the random signs.
+        gates: The gates to use instead of those that ``x`` opens.
+        normalize: Divide every linear node by its fan-in, as in ``path_kernel``.
+        memory: About how many bytes of hidden values are held at once.
+
+    Raises:
+        ValueError: ``x`` or ``gates`` does not fit, weights are tied, or an activation is not a gate.
+        TypeError: ``n_features`` is not an integer, or ``generator`` is not a generator.
+        OverflowError: A feature exceeds the range of the dtype.
+
+    Cost: ``n_features`` forward passes; memory for a chunk of them, and for the gates of ``x``.
 
     >>> import neuralpath as npath
     >>> x = torch.randn(3, 4, dtype=torch.float64)
     >>> graph = npath.trace(npath.nets.FC(4, width=8, depth=3).double(), x[:1])
-    >>> features = npath.path_sketch(graph, x, 2000, generator=torch.Generator().manual_seed(0))
-    >>> sketched = npath.sketched_kernel(features)
+    >>> features = npath.paths.path_sketch(graph, x, 2000, generator=torch.Generator().manual_seed(0))
+    >>> sketched = npath.paths.sketched_kernel(features)
     >>> exact = npath.path_kernel(graph, x)
     >>> bool(((sketched.kernel - exact).abs() <= 5 * sketched.standard_error).all())
     True
@@ -101,7 +113,7 @@ def path_sketch(
     variances = weight_variances(graph, FanVariance(1.0) if normalize else 1.0)
     gates = graph.gates(x) if gates is None else gates
     features = x.new_empty(len(x), n_features)
-    rows, draws = _chunks(graph, x, n_features)
+    rows, draws = _chunks(graph, x, n_features, memory)
     for start in range(0, n_features, draws):
         count = min(draws, n_features - start)
         weights, output = _draw(graph, count, variances, x, generator)
@@ -110,16 +122,16 @@ def path_sketch(
             features[part, start : start + count] = _outputs(graph, x[part], gates.batch(part), weights, output).T
     features /= n_features**0.5
     if not bool(torch.isfinite(features).all()):
-        raise OverflowError("the path sketch passes the range of its dtype: use `normalize=True`, or float64 inputs.")
+        raise OverflowError("the path sketch exceeds the range of its dtype: use `normalize=True`, or float64 inputs.")
     return features
 
 
-def _chunks(graph: PathGraph, x: Tensor, n_features: int) -> tuple[int, int]:
+def _chunks(graph: PathGraph, x: Tensor, n_features: int, memory: int) -> tuple[int, int]:
     """Examples and draws that are walked at once."""
-    widest = 3 * max(node.n_units for node in graph.nodes) * x.element_size()
+    widest = 3 * graph.widest * x.element_size()
     weights = x.element_size() * sum(_size(node) for node in graph.weights())
-    rows = max(1, min(len(x), CHUNK_BYTES // (DRAWS * widest)))
-    draws = max(1, min(n_features, CHUNK_BYTES // (rows * widest), 4 * CHUNK_BYTES // max(weights, 1)))
+    rows = max(1, min(len(x), memory // (DRAWS * widest)))
+    draws = max(1, min(n_features, memory // (rows * widest), 4 * memory // max(weights, 1)))
     return rows, draws
 
 
@@ -134,7 +146,7 @@ def _shape(node: n.LinearNode | n.BiasNode) -> n.Shape:
 def _draw(
     graph: PathGraph, count: int, variances: Mapping[str, float], x: Tensor, generator: torch.Generator
 ) -> tuple[dict[str, Float[Tensor, "draw ..."]], Int[Tensor, " draw"]]:
-    """Weights for some draws, one draw after the other, so that chunks do not change them; and an output for each."""
+    """Weights of each draw, one draw after the other, so that chunks do not change them; and an output for each."""
     nodes = list(graph.weights())
     drawn: dict[str, list[Tensor]] = {node.name: [] for node in nodes}
     outputs = []
@@ -160,16 +172,21 @@ def _outputs(
     """For each draw one of the outputs; where all of them share their paths it does not matter which."""
     share = outputs_share_paths(graph)
 
-    def one(drawn: dict[str, Tensor], unit: Int[Tensor, ""]) -> Float[Tensor, " batch"]:
+    def output_of(drawn: dict[str, Tensor], unit: Int[Tensor, ""]) -> Float[Tensor, " batch"]:
         y = walk(graph, _WithWeights(x, graph, gates, drawn)).reshape(len(x), -1)
         return y[:, 0] if share else y.index_select(1, unit[None])[:, 0]
 
-    return torch.func.vmap(one)(weights, output)
+    return torch.func.vmap(output_of)(weights, output)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class SketchedKernel:
-    """An estimate of a kernel and the standard error of each entry."""
+    """An estimate of a kernel and the standard error of each entry.
+
+    Args:
+        kernel: The estimate.
+        standard_error: The standard error of each entry.
+    """
 
     kernel: Float[Tensor, "batch1 batch2"]
     standard_error: Float[Tensor, "batch1 batch2"]
@@ -179,9 +196,14 @@ class SketchedKernel:
 def sketched_kernel(
     features1: Float[Tensor, "batch1 feature"], features2: Float[Tensor, "batch2 feature"] | None = None
 ) -> SketchedKernel:
-    """The kernel that sketched features estimate, with error bars from the spread over the draws.
+    """The kernel that sketched features estimate, with standard errors from the spread over the draws.
 
-    Raises: ValueError if the features are fewer than two, or not of the same draws.
+    Args:
+        features1: The features of the rows, as ``path_sketch`` returns them.
+        features2: The features of the columns, from the same draws; ``None`` means ``features1``.
+
+    Raises:
+        ValueError: There are fewer than two features, or the batches have different numbers of them.
 
     >>> sketched = sketched_kernel(torch.ones(3, 16) / 4)
     >>> float(sketched.kernel[0, 1]), float(sketched.standard_error[0, 1])

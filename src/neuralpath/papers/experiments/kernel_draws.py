@@ -195,15 +195,15 @@ def _trained(model: "nn.Module", graph: "PathGraph", x: "Tensor", y: "Tensor", n
     from neuralpath.paths import SwitchRecorder
 
     recorder = SwitchRecorder()
-    recorder.feed(graph.gates(x))
+    recorder.update(graph.gates(x))
     first, kernel = model(x).detach(), value_kernel(graph, x)
     dynamics = KernelDynamics(kernel)
     rate = RATE * dynamics.largest_rate
     _descend(model, x, y, n_steps, rate)
-    recorder.feed(graph.gates(x))
+    recorder.update(graph.gates(x))
     last, predicted = model(x).detach(), dynamics.train(y, GradientSteps(n_steps, rate), initial=first)
     return {
-        "flips": float(recorder.switches().fraction.mean()),
+        "flips": float(recorder.switches().mean_fraction.mean()),
         "kernel": float((value_kernel(graph, x) - kernel).norm() / kernel.norm()),
         "prediction": float((predicted - last).norm() / (y - first).norm()),
         "loss": float((last - y).square().sum() / (first - y).square().sum()),
