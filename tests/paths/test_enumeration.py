@@ -462,23 +462,17 @@ def test_overlap_by_input_in_inference_mode():
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_chunks_of_pairs_agree_with_the_whole(case, monkeypatch):
+def test_chunks_of_pairs_agree_with_the_whole(case):
     model, x, _ = CASES[case]()
     graph = npath.trace(model, x[:1])
-    whole = (npath.log_active_paths(graph, x), npath.log_shared_paths(graph, x), npath.path_overlap(graph, x))
-    monkeypatch.setattr("neuralpath.paths.counts.CHUNK_BYTES", 1)
-    monkeypatch.setattr("neuralpath.graph.path_graph.CHUNK_BYTES", 1)
-    for part, total in zip(
-        (npath.log_active_paths(graph, x), npath.log_shared_paths(graph, x), npath.path_overlap(graph, x)),
-        whole,
-        strict=True,
-    ):
-        torch.testing.assert_close(part, total, rtol=1e-14, atol=0)
+    for quantity in (npath.paths.log_active_paths, npath.paths.log_shared_paths, npath.paths.path_overlap):
+        torch.testing.assert_close(quantity(graph, x, memory=1), quantity(graph, x), rtol=1e-14, atol=0)
 
 
 def test_few_pairs_of_a_wide_network_are_walked_at_once():
     model = nn.Sequential(nn.Conv2d(3, 64, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(64 * 64 * 64, 1))
     wide = npath.trace(model, torch.zeros(1, 3, 64, 64))
     gates = wide.gates(torch.zeros(1, 3, 64, 64))
-    assert counts._at_once(wide, gates) * 16 * wide.widest <= counts.CHUNK_BYTES
-    assert counts._at_once(wide, gates) < 64
+    size = counts._chunk_size(wide, gates, counts.CHUNK_BYTES)
+    assert size * 16 * wide.widest <= counts.CHUNK_BYTES
+    assert size < 64

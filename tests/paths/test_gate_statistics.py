@@ -142,7 +142,7 @@ def test_profile_is_the_means_of_the_base_kernels(name):
 
 def test_a_profile_needs_a_pair():
     graph, x = _traced("fc")
-    with pytest.raises(ValueError, match="`x1`.*one example.*`x2`"):
+    with pytest.raises(ValueError, match=r"`x1`.*one example.*`x2`"):
         overlap_profile(graph, x[:1])
     assert tuple(overlap_profile(graph, x[:1], x[1:2]).pairs) == graph.gate_names
 
@@ -444,5 +444,5 @@ def test_sums_without_a_skip_are_refused():
         residual_adds(graph)
     assert len(subnetwork(graph, {"add": 1}).gate_names) == 0
     three = tuple(replace(node, inputs=("input", *node.inputs)) if node.name == "add" else node for node in graph.nodes)
-    with pytest.raises(ValueError, match="the sum 'add' has 3 branches, so it does not say which one is the skip"):
+    with pytest.raises(ValueError, match="the sum 'add' has 3 branches"):
         residual_adds(replace(graph, nodes=three))

@@ -7,7 +7,6 @@ from torch import nn
 
 import neuralpath as npath
 from neuralpath import nets
-from neuralpath.paths import neighbors as module
 from neuralpath.paths.neighbors import nearest
 
 MODELS = {
@@ -49,23 +48,24 @@ def whole(graph, query, train, by):
 
 @pytest.mark.parametrize("by", ["kernel", "gates", "paths", "input"])
 @pytest.mark.parametrize("pairs", [16, 2**20])
-def test_nearest_is_a_sort_of_the_whole_matrix(case, by, pairs, monkeypatch):
+def test_nearest_is_a_sort_of_the_whole_matrix(case, by, pairs):
     graph, query, train = case
-    monkeypatch.setattr(module, "PAIRS", pairs)
     scores = whole(graph, query, train, by)
-    found = nearest(graph, query, train, 7, by=by)
+    found = nearest(graph, query, train, 7, by=by, tile_pairs=pairs)
     expected = scores.sort(dim=1, descending=True, stable=True).values[:, :7]
     torch.testing.assert_close(found.values, -expected if by == "input" else expected, rtol=1e-9, atol=1e-9)
     torch.testing.assert_close(scores.gather(1, found.indices), expected, rtol=1e-9, atol=1e-9)
-    assert nearest(graph, query, train, 23, by=by).indices.sort(1).values.tolist() == [list(range(23))] * 4
+    assert (
+        nearest(graph, query, train, 23, by=by, tile_pairs=pairs).indices.sort(1).values.tolist()
+        == [list(range(23))] * 4
+    )
 
 
 @pytest.mark.parametrize("by", ["gates", "paths", "input"])  # cosines of equal inputs are equal to rounding only
-def test_of_equally_near_ones_the_first_comes_first(case, by, monkeypatch):
+def test_of_equally_near_ones_the_first_comes_first(case, by):
     graph, _, train = case
-    monkeypatch.setattr(module, "PAIRS", 9)
     copies = train[[3, 8, 3, 3, 8, 8, 3, 8, 3, 3, 8]]
-    found = nearest(graph, train[[3]], copies, 11, by=by).indices[0].tolist()
+    found = nearest(graph, train[[3]], copies, 11, by=by, tile_pairs=9).indices[0].tolist()
     threes, eights = [0, 2, 3, 6, 8, 9], [1, 4, 5, 7, 10]
     assert found in (threes + eights, eights + threes, list(range(11)))
 

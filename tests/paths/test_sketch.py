@@ -41,14 +41,14 @@ def test_error_falls_as_the_root_of_the_number_of_features_and_is_what_is_report
     assert errors[64] / errors[1024] == pytest.approx(4.0, rel=0.35)
 
 
-def test_features_do_not_depend_on_chunks_or_on_other_examples(monkeypatch):
+def test_features_do_not_depend_on_chunks_or_on_other_examples():
     model, x = zoo.build("vgg", dtype=F64)
     graph = npath.trace(model, x[:1])
     whole = npath.path_sketch(graph, x, 7, generator=_generator(3))
     parts = [npath.path_sketch(graph, x[rows], 7, generator=_generator(3)) for rows in (slice(0, 2), slice(2, 5))]
     torch.testing.assert_close(torch.cat(parts), whole, rtol=1e-10, atol=0)
-    monkeypatch.setattr("neuralpath.paths.sketch.CHUNK_BYTES", 2**16)
-    torch.testing.assert_close(npath.path_sketch(graph, x, 7, generator=_generator(3)), whole, rtol=1e-10, atol=0)
+    in_chunks = npath.path_sketch(graph, x, 7, generator=_generator(3), memory=2**16)
+    torch.testing.assert_close(in_chunks, whole, rtol=1e-10, atol=0)
 
 
 def test_a_network_without_weights_can_be_sketched():

@@ -14,6 +14,7 @@ stride 2 and one zero before and after, on 5 input positions::
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import Any, ClassVar
@@ -263,3 +264,14 @@ def operands_of(node: Node) -> tuple[Operand, ...]:
             return (slope,)
         case _:
             return ()
+
+
+def needed_nodes(nodes: Sequence[Node], output_name: str) -> tuple[Node, ...]:
+    """The nodes that the output depends on, in order; the input stays even where nothing reads it."""
+    names = {output_name}
+    needed = []
+    for node in reversed(nodes):
+        if node.name in names or isinstance(node, InputNode):
+            names.update(node.inputs)
+            needed.append(node)
+    return tuple(reversed(needed))

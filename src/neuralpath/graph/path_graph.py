@@ -15,7 +15,7 @@ from neuralpath._checks import check_batch, describe
 from neuralpath.graph import nodes as n
 from neuralpath.graph.forward import FiniteForward, Gates, check_tensors
 from neuralpath.graph.free_weights import own_names, tied_parameter
-from neuralpath.graph.given_gates import check_layer
+from neuralpath.graph.gate_checks import check_layer
 from neuralpath.graph.reports import graph_table
 from neuralpath.graph.walking import walk
 

@@ -210,7 +210,7 @@ def _translate(
     result = next((value for value in returned if isinstance(value, Signal)), None)
     if result is None:
         raise ValueError("`model` returns something that does not depend on its input.")
-    return PathGraph(tuple(_needed(build.nodes, result.name)), result.name, model), unsupported
+    return PathGraph(n.needed_nodes(build.nodes, result.name), result.name, model), unsupported
 
 
 def _returned(program: torch.export.ExportedProgram, fx_node: torch.fx.Node) -> list[Any]:
@@ -321,14 +321,3 @@ def _source_line(fx_node: torch.fx.Node) -> str:
     torch_home = os.path.dirname(torch.__file__)
     own = [(path, line) for path, line in frames if not path.startswith(torch_home)]
     return f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""
-
-
-def _needed(nodes: list[n.Node], output: str) -> list[n.Node]:
-    """The nodes that the output depends on, in order; the input stays even where nothing reads it."""
-    needed = {output}
-    kept = []
-    for node in reversed(nodes):
-        if node.name in needed or isinstance(node, n.InputNode):
-            needed.update(node.inputs)
-            kept.append(node)
-    return kept[::-1]

@@ -47,9 +47,9 @@ def eigenvalue_bound(
         K^V = \Phi^\top \nabla v \nabla v^\top \Phi, \quad H = \Phi^\top \Phi
 
     Symbols: :math:`\Phi` are the path features and :math:`\nabla v` the derivatives of the path values by the weights,
-    both by bundles of paths with the same weights. The bound holds for every eigenvalue, counted from the largest, since
-    :math:`u^\top K^V u \le \rho_{max} \, u^\top H u` for every :math:`u`. So near-duplicate inputs, which make :math:`H`
-    ill-conditioned, leave a direction that no training learns quickly.
+    both by bundles of paths with the same weights. The bound holds for every eigenvalue, counted from the largest,
+    since :math:`u^\top K^V u \le \rho_{max} \, u^\top H u` for every :math:`u`. So near-duplicate inputs, which make
+    :math:`H` ill-conditioned, leave a direction that no training learns quickly.
 
     Args:
         network: A module or its path graph.
@@ -58,8 +58,8 @@ def eigenvalue_bound(
         limit: The largest number of paths, times outputs, that is listed.
 
     Raises:
-        ValueError: There are more paths than ``limit``, weights are tied, ``x`` does not fit, or the outputs do not share
-            their paths and ``outputs`` is not given.
+        ValueError: There are more paths than ``limit``, weights are tied, ``x`` does not fit, or the outputs do not
+            share their paths and ``outputs`` is not given.
 
     Reference: P1 proposition 3.3. Cost: all paths are listed, times the weights: for small networks only.
 

@@ -1,8 +1,8 @@
 """Sums over paths without cancellation: active paths, shared paths, overlap, path norms.
 
 All of them are one walk in which weights and constants are replaced by powers of their absolute values; the power 0
-counts paths. A number of paths soon exceeds any floating-point range, and so may the power of a weight. So values are in
-double precision, and each example has an exponent of its own.
+counts paths. A number of paths soon exceeds any floating-point range, and so may the power of a weight. So values are
+in double precision, and each example has an exponent of its own.
 """
 
 import math
@@ -208,8 +208,8 @@ def log_active_paths(
     .. math:: \log \sum_p A(x, p)
 
     Symbols: :math:`A(x, p)` is the product of the gates on the path :math:`p`. For soft gates this is the sum of the
-    activities; for gates below 0 (a negative slope of PReLU) the sum of their sizes, :math:`|A(x, p)|`. Paths that start
-    at a bias count.
+    activities; for gates below 0 (a negative slope of PReLU) the sum of their sizes, :math:`|A(x, p)|`. Paths that
+    start at a bias count.
 
     Args:
         network: A module or its path graph.
@@ -221,7 +221,8 @@ def log_active_paths(
         One logarithm for each example; minus infinity where no path is active.
 
     Raises:
-        ValueError: ``x`` does not fit the network, or the outputs do not share their paths and ``outputs`` is not given.
+        ValueError: ``x`` does not fit the network, or the outputs do not share their paths and ``outputs`` is not
+            given.
         TypeError: ``x`` has another dtype than the network.
 
     Reference: P1 definition 2.1, P2 definition 3.2. Cost: one pass over the units, linear in the batch; no overflow at
@@ -259,8 +260,8 @@ def log_shared_paths(
 
     .. math:: \log \sum_p A(x, p) A(x', p)
 
-    The diagonal for one batch is ``log_active_paths`` (for hard gates; of other gates the sizes count, as there). A path
-    through a max pool is shared where both inputs pick the same position.
+    The diagonal for one batch is ``log_active_paths`` (for hard gates; of other gates the sizes count, as there). A
+    path through a max pool is shared where both inputs pick the same position.
 
     Args:
         network: A module or its path graph.

@@ -1,4 +1,4 @@
-"""The training examples that a network sees as most alike to others."""
+"""The training examples that a network treats as most similar to others."""
 
 import math
 from collections.abc import Iterator
@@ -22,16 +22,19 @@ By = Literal["kernel", "gates", "paths", "input"]
 SELF_BLOCK = 4
 """Examples whose counts with themselves are computed together."""
 
-PAIRS = 2**20
-"""Pairs of a tile, at most."""
+TILE_PAIRS = 2**20
+"""Pairs that are compared at once, at most."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Neighbors:
     """The nearest examples of each query, the nearest first.
 
-    ``values`` are the cosine of the path features, the normalized number of shared active paths, its logarithm as it
-    is (minus infinity where none is shared), or the Euclidean distance.
+    Args:
+        by: The measure.
+        indices: The indices of the nearest training examples.
+        values: Their measures: the cosine of the path features, the normalized number of shared active paths, the
+            logarithm of that number (minus infinity where no path is shared), or the Euclidean distance.
     """
 
     by: str
@@ -50,33 +53,45 @@ def nearest(
     outputs: int | None = None,
     normalize: bool = False,
     memory: int | None = None,
+    tile_pairs: int = TILE_PAIRS,
 ) -> Neighbors:
-    r"""The training examples that the network sees as most alike to each query.
+    r"""The training examples that a network treats as most similar to each query.
 
     .. math:: \frac{H(x, x')}{\sqrt{H(x, x) H(x', x')}}, \qquad \frac{s(x, x')}{\sqrt{s(x, x) s(x', x')}}, \qquad
         \log s(x, x'), \qquad \|x - x'\|, \qquad s(x, x') = \sum_p A(x, p) A(x', p)
 
     are the measures ``"kernel"``, the cosine of the path features; ``"gates"``, the number of paths that are active for
-    both, normalized; ``"paths"``, that number itself; and ``"input"``, the distance of the inputs, which knows nothing
-    of the network. Path features are inputs times activities, so that ``"kernel"`` compares pixels as well as gates:
-    for a fully connected network without biases it is the cosine of the inputs times ``"gates"``. ``"paths"`` favors
-    examples that open many gates. The first two are 0 for an example without an active path.
+    both, normalized; ``"paths"``, the logarithm of that number; and ``"input"``, the distance of the inputs, which does
+    not depend on the network. Path features are inputs times activities, so ``"kernel"`` compares pixels as well as
+    gates: for a fully connected network without biases it is the cosine of the inputs times ``"gates"``. ``"paths"``
+    favors examples that open many gates. The first two are 0 for an example without an active path. Of equally near
+    examples the one with the smaller index comes first.
 
-    ``outputs`` says whose paths are counted where the outputs have paths of their own, as in ``log_shared_paths``.
-    Of equally near examples the one that comes first is taken first. ``normalize`` is that of ``path_kernel``, for
-    networks whose kernel passes the range of its dtype; numbers of paths are kept as logarithms and need none.
-    ``memory`` is a budget in bytes.
+    Args:
+        network: A module or its path graph.
+        x_query: The queries.
+        x_train: The examples to search.
+        k: The number of nearest examples of each query.
+        by: The measure: ``"kernel"``, ``"gates"``, ``"paths"`` or ``"input"``.
+        outputs: The index of the output unit whose paths count, by ``"gates"`` or ``"paths"``; ``None`` where all
+            outputs share their paths.
+        normalize: Divide every linear node of the path kernel by its fan-in, for networks whose kernel exceeds the
+            range of its dtype. Numbers of paths are logarithms and do not need it.
+        memory: A budget in bytes; ``None`` takes a part of the free memory.
+        tile_pairs: The largest number of pairs that are compared at once.
+
+    Raises:
+        ValueError: The inputs do not fit, ``k`` is not from 1 to the number of training examples, or the measure is
+            unknown.
+        OverflowError: As ``path_kernel``.
 
     Cost: for ``"kernel"`` the path kernel of all pairs, tile by tile, and of each example with itself; for ``"gates"``
     and ``"paths"`` a population count of each pair's gates for a bias-free fully connected network, otherwise a pass
-    over the units for each pair. The k nearest so far are all that is kept.
-    Raises: ValueError if the inputs do not fit, for a number ``k`` that is not from 1 to that of the examples, or an
-    unknown measure; OverflowError as ``path_kernel``.
+    over the units for each pair. Only the k nearest so far are stored.
 
     >>> import neuralpath as npath
     >>> x = torch.tensor([[1.0, 0.0], [0.9, 0.1], [-1.0, 0.5]])
-    >>> graph = npath.trace(npath.nets.FC(2, width=8, depth=2), x[:1])
-    >>> nearest(graph, x[:1], x, 2, by="input").indices
+    >>> nearest(npath.nets.FC(2, width=8, depth=2), x[:1], x, 2, by="input").indices
     tensor([[0, 1]])
     """
     graph = as_graph(network, x_query, "x_query")
@@ -90,9 +105,12 @@ def nearest(
     if by == "kernel":
         tiles = _cosines(graph, x_query, x_train, normalize, budget)
     elif by in ("gates", "paths"):
-        tiles = _shared(graph, x_query, x_train, by == "gates", chosen_output(graph, outputs), budget)
+        gates = sum(node.n_units for node in graph.gate_nodes)
+        plan = make_plan(len(x_query), len(x_train), Cost(32, 2 * gates, tile_pairs), budget, symmetric=False)
+        tiles = _shared(graph, x_query, x_train, by == "gates", chosen_output(graph, outputs), plan)
     elif by == "input":
-        tiles = _distances(x_query, x_train, budget)
+        plan = make_plan(len(x_query), len(x_train), Cost(32, 0, tile_pairs), budget, symmetric=False)
+        tiles = _distances(x_query, x_train, plan)
     else:
         near = get_close_matches(str(by), get_args(By), n=1)
         hint = f" Did you mean {near[0]!r}?" if near else ""
@@ -105,18 +123,18 @@ Scores = Iterator[tuple[Tile, Float[Tensor, "_rows _columns"]]]
 
 
 def _largest(tiles: Scores, n_queries: int, k: int) -> tuple[Int64[Tensor, "query k"], Float[Tensor, "query k"]]:
-    """The k largest scores of each row, with tiles of a row coming from left to right."""
+    """The k largest scores of each row; tiles of a row come from left to right."""
     values, indices = torch.empty(n_queries, k, dtype=torch.float64), torch.empty(n_queries, k, dtype=torch.int64)
-    seen: dict[int, int] = {}
+    seen: dict[int, int] = {}  # by the first row of a tile, the columns that have been compared
     for tile, scores in tiles:
         rows, n_before = tile.rows, min(seen.get(tile.rows.start, 0), k)
         columns = torch.arange(tile.columns.start, tile.columns.stop).expand(len(scores), -1)
         all_values = torch.cat([values[rows, :n_before], scores.cpu().double()], 1)
         all_indices = torch.cat([indices[rows, :n_before], columns], 1)
-        # A stable sort: of equal scores the one before stays before, and that has the smaller index.
+        # A stable sort keeps equal scores in their order, the smaller index first.
         order = torch.sort(all_values, dim=1, descending=True, stable=True).indices[:, :k]
-        kept = order.shape[1]
-        values[rows, :kept], indices[rows, :kept] = all_values.gather(1, order), all_indices.gather(1, order)
+        size = order.shape[1]
+        values[rows, :size], indices[rows, :size] = all_values.gather(1, order), all_indices.gather(1, order)
         seen[rows.start] = tile.columns.stop
     return indices, values
 
@@ -126,24 +144,21 @@ def _cosines(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalize: bool
     lengths1, lengths2 = (kernel.diagonal(x, memory=budget).clamp(min=0).sqrt() for x in (x_query, x_train))
     for tile, values in kernel.tiles(x_query, x_train, memory=budget):
         refuse_overflow(values, "path kernel", "use `normalize=True`, or give the inputs in float64")
-        # One after the other: a product of lengths may pass the range of the dtype.
+        # One after the other: a product of lengths may exceed the range of the dtype.
         scores = values / lengths1[tile.rows, None] / lengths2[None, tile.columns]
         yield tile, torch.nan_to_num(scores, nan=0.0, posinf=0.0, neginf=0.0)
 
 
-def _shared(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalized: bool, output: int, budget: int) -> Scores:
+def _shared(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalized: bool, output: int, plan: Plan) -> Scores:
     """Logarithms of the numbers of shared paths, or these numbers over the geometric mean of those with themselves."""
     layers = graph.gates(x_query[:1]).layers.values()
     is_chain = dense_chain(graph) is not None and all(layer.dtype == torch.bool for layer in layers)
     is_hard = not any(layer.dtype.is_floating_point for layer in layers)
-    gates = sum(node.n_units for node in graph.gate_nodes)
-    for tile in _plan(len(x_query), len(x_train), 32, 2 * gates, budget).tiles():
-        one, two = x_query[tile.rows], x_train[tile.columns]
-        logs = (
-            _chain_counts(graph, one, two) if is_chain else log_shared_paths(graph, one, two, outputs=output)
-        ).double()
+    for tile in plan.tiles():
+        x1, x2 = x_query[tile.rows], x_train[tile.columns]
+        logs = _chain_counts(graph, x1, x2) if is_chain else log_shared_paths(graph, x1, x2, outputs=output).double()
         if normalized:
-            own1, own2 = (_own_counts(graph, x, output, is_chain, is_hard) for x in (one, two))
+            own1, own2 = (_own_counts(graph, x, output, is_chain, is_hard) for x in (x1, x2))
             # Without an active path both logarithms are minus infinity, and their difference is no number.
             logs = torch.nan_to_num((logs - 0.5 * (own1[:, None] + own2[None])).exp(), nan=0.0)
         yield tile, logs
@@ -174,14 +189,10 @@ def _chain_counts(
     return total
 
 
-def _distances(x_query: Tensor, x_train: Tensor, budget: int) -> Scores:
+def _distances(x_query: Tensor, x_train: Tensor, plan: Plan) -> Scores:
     """Minus the distance, so that the nearest is the largest."""
     wide = torch.promote_types(x_query.dtype, torch.float32)  # torch has no distances in half precision
-    one, two = x_query.flatten(1).to(wide), x_train.flatten(1).to(wide)
-    for tile in _plan(len(one), len(two), 32, 0, budget).tiles():
-        # By differences: the fast way by inner products loses what matters between near ones.
-        yield tile, -torch.cdist(one[tile.rows], two[tile.columns], compute_mode="donot_use_mm_for_euclid_dist")
-
-
-def _plan(n1: int, n2: int, pair_bytes: int, example_bytes: int, budget: int) -> Plan:
-    return make_plan(n1, n2, Cost(pair_bytes, example_bytes, PAIRS), budget, symmetric=False)
+    x1, x2 = x_query.flatten(1).to(wide), x_train.flatten(1).to(wide)
+    for tile in plan.tiles():
+        # By differences: inner products are faster, but lose the digits that matter between near examples.
+        yield tile, -torch.cdist(x1[tile.rows], x2[tile.columns], compute_mode="donot_use_mm_for_euclid_dist")

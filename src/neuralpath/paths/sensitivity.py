@@ -175,7 +175,8 @@ def sensitive_gates(
     Args:
         network: A module or its path graph.
         x: The examples.
-        margin: A pre-activation is sensitive within this distance of 0: a number, or one for each gate layer by its name.
+        margin: A pre-activation is sensitive within this distance of 0: a number, or one for each gate layer by its
+            name.
         memory: About how many bytes are held at once; examples are computed in chunks.
 
     Returns:
@@ -228,7 +229,8 @@ def log_sensitive_paths(
     Args:
         network: A module or its path graph.
         x: The examples.
-        margin: A pre-activation is sensitive within this distance of 0: a number, or one for each gate layer by its name.
+        margin: A pre-activation is sensitive within this distance of 0: a number, or one for each gate layer by its
+            name.
         outputs: The index of the output unit whose paths count; ``None`` where all outputs share their paths.
         memory: About how many bytes are held at once; examples are computed in chunks.
 

@@ -14,17 +14,24 @@ from neuralpath.kernels import path_kernel
 def subnetwork(graph: PathGraph, branches: Mapping[str, int]) -> PathGraph:
     """The network in which some sums are replaced by one of their branches.
 
-    ``branches`` gives, by the name of an add node, the index of the branch that is kept; what nothing reads any more
-    is dropped. It reads the same model. Its own gates, ``gates(x)``, are those of the smaller network; for the
-    sub-network as it stands inside the whole one, take the gates of ``graph``, as ``subnetwork_kernel`` does.
-    Reference: P2 definition 2.3 and figure 1. Cost: none to speak of.
-    Raises: ValueError for a name that is no add node of the graph, or an index out of range.
+    The sub-network reads the same model. Its own gates, ``gates(x)``, are those of the smaller network; for the
+    sub-network inside the whole network use the gates of ``graph``, as ``subnetwork_kernel`` does.
+
+    Args:
+        graph: The path graph, as ``trace`` returns it.
+        branches: By the name of a sum, the index of the branch to keep. Nodes that nothing reads any more are dropped.
+
+    Raises:
+        ValueError: A name is not a sum of the graph, or an index is out of range.
+
+    Reference: P2 definition 2.3 and figure 1. Cost: negligible.
 
     >>> import torch, neuralpath as npath
     >>> graph = npath.trace(npath.nets.ResidualFC(2, 3, n_skips=1, block_depth=1), torch.ones(1, 2))
     >>> subnetwork(graph, {"add": 0}).gate_names, subnetwork(graph, {"add": 1}).gate_names
     (('first.relu1',), ('first.relu1', 'skipped.0.relu1'))
     """
+    check_graph(graph)
     adds = {node.name: node for node in graph.nodes if isinstance(node, n.AddNode)}
     for name, index in branches.items():
         if name not in adds:
@@ -33,25 +40,32 @@ def subnetwork(graph: PathGraph, branches: Mapping[str, int]) -> PathGraph:
             raise ValueError(
                 f"`branches` must give an index from 0 to {len(adds[name].inputs) - 1} for {name!r}, got {index}."
             )
-    stands_for: dict[str, str] = {}
+    replacement: dict[str, str] = {}  # of a sum, the branch that is kept
     kept: list[n.Node] = []
     for node in graph.nodes:
-        inputs = tuple(stands_for.get(name, name) for name in node.inputs)
+        inputs = tuple(replacement.get(name, name) for name in node.inputs)
         if node.name in branches:
-            stands_for[node.name] = inputs[branches[node.name]]
+            replacement[node.name] = inputs[branches[node.name]]
         else:
             kept.append(node if inputs == node.inputs else replace(node, inputs=inputs))
-    output_name = stands_for.get(graph.output_name, graph.output_name)
-    return replace(graph, nodes=_read(kept, output_name), output_name=output_name)
+    output_name = replacement.get(graph.output_name, graph.output_name)
+    return replace(graph, nodes=n.needed_nodes(kept, output_name), output_name=output_name)
 
 
 def residual_adds(graph: PathGraph) -> tuple[str, ...]:
     """Names of the sums in which a skip meets the block that it skips, in the order of the network.
 
-    The block is the branch with more linear nodes on its way from the input, at most; the skip is the other one, with
-    or without a projection. Sums with a constant are none of them.
-    Reference: P2 figure 1. Raises: ValueError for a sum of more than two branches, or of two with equally many linear
-    nodes, where neither is the skip.
+    The block is the branch with more linear nodes between the input and the sum; the skip is the other branch, with or
+    without a projection. Sums with a constant are not residual sums.
+
+    Args:
+        graph: The path graph, as ``trace`` returns it.
+
+    Raises:
+        ValueError: A sum has more than two branches, or two with equally many linear nodes, so that neither is the
+            skip.
+
+    Reference: P2 figure 1.
 
     >>> import torch, neuralpath as npath
     >>> graph = npath.trace(npath.nets.ResidualFC(2, 3, n_skips=2, block_depth=1), torch.ones(1, 2))
@@ -64,9 +78,16 @@ def residual_adds(graph: PathGraph) -> tuple[str, ...]:
 def residual_subnetwork(graph: PathGraph, kept: Collection[str]) -> PathGraph:
     """The sub-network of a residual network that goes through some blocks and skips the others.
 
-    ``kept`` are the names of ``residual_adds`` whose blocks are kept, and whose skips are removed (the set J); at all
-    others the block is removed and the skip is kept. See ``subnetwork`` for its gates.
-    Reference: P2 definition 2.3. Raises: ValueError for names that are not of ``residual_adds``, or as there.
+    Args:
+        graph: The path graph, as ``trace`` returns it.
+        kept: Names of ``residual_adds`` whose blocks are kept and whose skips are removed (the set J). At all others
+            the block is removed and the skip is kept.
+
+    Raises:
+        ValueError: A name is not one of ``residual_adds``; or as there.
+        TypeError: ``kept`` is one name.
+
+    Reference: P2 definition 2.3. See ``subnetwork`` for its gates.
 
     >>> import torch, neuralpath as npath
     >>> graph = npath.trace(npath.nets.ResidualFC(2, 3, n_skips=2, block_depth=1), torch.ones(1, 2))
@@ -100,14 +121,25 @@ def subnetwork_kernel(
 
     .. math:: H^J, \qquad H = \sum_J H^J
 
-    Symbols: :math:`J` is ``kept``, names of ``residual_adds``: paths go through the blocks in J and through the skips
-    over all others. All scales are 1, as in ``path_kernel`` with ``unit_scales``; ``normalize``, ``gates1`` and
-    ``gates2`` (gates of the whole network) are as there. For other scales: ``path_kernel`` of ``residual_subnetwork``.
+    Symbols: :math:`J` is ``kept``: paths go through the blocks in J and through the skips over all others. All scales
+    are 1, as in ``path_kernel`` with ``unit_scales``. For other scales use ``path_kernel`` of ``residual_subnetwork``.
+
+    Args:
+        network: A module or its path graph.
+        x1: The examples of the rows.
+        x2: The examples of the columns; ``None`` means ``x1``.
+        kept: Names of ``residual_adds`` whose blocks are kept.
+        gates1: The gates of the whole network to use instead of those that ``x1`` opens.
+        gates2: The same for ``x2``.
+        normalize: Divide every linear node by its fan-in.
+
+    Raises:
+        ValueError, TypeError: As ``residual_subnetwork`` and ``path_kernel``.
+
     Reference: P2 definition 2.3 and lemma 4.2.
-    Assumes: for the sum over all J to be :math:`H`, no biases and no added constants (their paths start behind some of
+    Assumes: for the sum over all J to be :math:`H`, no biases and no added constants (their paths start after some of
     the choices, and would count more than once), no block inside another, and a weight in each block.
     Cost: that of ``path_kernel`` of a smaller network.
-    Raises: as ``residual_subnetwork`` and ``path_kernel``.
 
     >>> import torch, neuralpath as npath
     >>> graph = npath.trace(npath.nets.ResidualFC(2, 3, n_skips=1, block_depth=1), torch.ones(1, 2))
@@ -125,46 +157,37 @@ def subnetwork_kernel(
             raise ValueError("`gates1` and `gates2` replace the gates of `x1` and `x2`: give both or neither.")
     elif gates2 is not None:
         raise ValueError("`gates2` are the gates of `x2`, which is not given.")
-    inside1 = _inside(part, graph, x1, "gates1", gates1)
-    inside2 = None if x2 is None else _inside(part, graph, x2, "gates2", gates2)
+    inside1 = _restricted(part, graph, x1, "gates1", gates1)
+    inside2 = None if x2 is None else _restricted(part, graph, x2, "gates2", gates2)
     return path_kernel(part, x1, x2, gates1=inside1, gates2=inside2, normalize=normalize, unit_scales=True)
 
 
-def _inside(part: PathGraph, whole: PathGraph, x: Tensor, name: str, gates: Gates | None) -> Gates:
-    """The gates that a sub-network has inside the whole one."""
+def _restricted(part: PathGraph, whole: PathGraph, x: Tensor, name: str, gates: Gates | None) -> Gates:
+    """The gates of the whole network at the gate layers of a sub-network."""
     if gates is None:
         gates = whole.gates(x)
     check_gates(name, gates, whole, len(x))
     return Gates({name: gates[name] for name in part.gate_names})
 
 
-def _read(nodes: list[n.Node], output_name: str) -> tuple[n.Node, ...]:
-    """The nodes that the output reads, and the input, which says what an example is."""
-    needed = {output_name}
-    for node in reversed(nodes):
-        if node.name in needed:
-            needed.update(node.inputs)
-    return tuple(node for node in nodes if node.name in needed or isinstance(node, n.InputNode))
-
-
 def _block_branches(graph: PathGraph) -> dict[str, int]:
     """For each residual sum the index of the branch that is its block."""
     check_graph(graph)
-    depths: dict[str, int] = {}  # most linear_nodes on a way from the input; no entry where there is none
+    depths: dict[str, int] = {}  # most linear nodes between the input and a node; no entry where no path leads there
     blocks: dict[str, int] = {}
     for node in graph.nodes:
-        ways = [depths[name] for name in node.inputs if name in depths]
-        if isinstance(node, n.InputNode) or ways:
-            depths[node.name] = max(ways, default=0) + isinstance(node, n.LinearNode)
-        if not isinstance(node, n.AddNode) or len(ways) < 2:
+        branches = [depths[name] for name in node.inputs if name in depths]
+        if isinstance(node, n.InputNode) or branches:
+            depths[node.name] = max(branches, default=0) + isinstance(node, n.LinearNode)
+        if not isinstance(node, n.AddNode) or len(branches) < 2:
             continue
-        if len(ways) > 2 or ways[0] == ways[1]:
-            problem = f"has {len(ways)} branches" if len(ways) > 2 else "has as many linear nodes on either branch"
+        if len(branches) > 2 or branches[0] == branches[1]:
+            is_long = len(branches) > 2
+            problem = f"has {len(branches)} branches" if is_long else "has as many linear nodes on either branch"
             raise ValueError(
-                f"the sum {node.name!r} {problem}, so it does not say which one is the skip: "
-                "choose branches by hand with `subnetwork`."
+                f"the sum {node.name!r} {problem}, so neither is the skip: choose branches by hand with `subnetwork`."
             )
-        blocks[node.name] = int(ways[1] > ways[0])
+        blocks[node.name] = int(branches[1] > branches[0])
     return blocks
 
 

@@ -7,7 +7,6 @@ from hypothesis import given, settings
 from torch import nn
 
 import neuralpath as npath
-from neuralpath.graph import given_gates
 from neuralpath.graph.linear_maps import window_positions
 from neuralpath.graph.path_graph import check_gates
 
@@ -141,17 +140,16 @@ def test_positions_are_int64(dtype):
         npath.output(graph, x, gates=npath.Gates({gates.names[0]: gates[0].to(dtype)}))
 
 
-@pytest.mark.parametrize("at_once", [1, 17, 64])
-def test_every_part_of_a_batch_is_looked_at(at_once, monkeypatch):
-    monkeypatch.setattr(given_gates, "AT_ONCE", at_once)
+@pytest.mark.parametrize("chunk_positions", [1, 17, 64])
+def test_every_part_of_a_batch_is_checked(chunk_positions):
     graph, x = _graph(nn.MaxPool2d(2), shape=(2, 4, 4))
-    gates = graph.gates(x)
-    check_gates("gates", gates, graph, 3)
+    (node,), positions = graph.gate_nodes, graph.gates(x)[0]
+    check_layer("gates", node, positions, chunk_positions=chunk_positions)
     for example in range(3):
-        wrong = gates[0].clone()
+        wrong = positions.clone()
         wrong[example, 0, 1, 1] = 9
-        with pytest.raises(ValueError, match=rf"example {example} has 9 at unit \(0, 1, 1\), whose window reads 10,"):
-            check_gates("gates", npath.Gates({gates.names[0]: wrong}), graph)
+        with pytest.raises(ValueError, match=rf"`gates`.* {example} .* 9 .*\(0, 1, 1\).* 10,"):
+            check_layer("gates", node, wrong, chunk_positions=chunk_positions)
 
 
 @settings(max_examples=60)
@@ -173,9 +171,9 @@ def test_drawn_windows(size, window, stride, dilation, padding, ceil, draw):
     windows = window_positions(tables, spaces)
     chosen = [draw.choice([p for p in row if p >= 0]) for row in windows.tolist()]
     right = torch.tensor(chosen).reshape(1, *node.shape)
-    given_gates.check_layer("gates", node, right)
+    check_layer("gates", node, right)
     unit = draw.randrange(len(chosen))
     others = sorted(set(range(-2, size * 4 + 2)) - set(windows[unit].tolist()))
     right.view(-1)[unit] = draw.choice([p for p in others if p != -1] + [-1])
     with pytest.raises(ValueError, match="`gates` at 'pool' must be positions"):
-        given_gates.check_layer("gates", node, right)
+        check_layer("gates", node, right)
