@@ -1,4 +1,4 @@
-"""Checks of arguments at the public boundary, with messages that say what to do."""
+"""Checks of arguments of public functions, with messages that say what to do."""
 
 import math
 from numbers import Real
@@ -9,7 +9,7 @@ from torch import Tensor
 
 
 def describe(x: object) -> str:
-    """A value in a few words for a message: type, shape and dtype, never its contents."""
+    """A short description of a value for a message: type, shape and dtype, never its contents."""
     if isinstance(x, Tensor):
         return f"a {str(x.dtype).removeprefix('torch.')} tensor of shape {tuple(x.shape)}"
     return f"a {type(x).__name__}"
@@ -42,14 +42,14 @@ def check_finite(name: str, x: Shaped[Tensor, "batch ..."]) -> None:
     if is_finite(x):
         return
     values = torch.func.debug_unwrap(x)
-    if values.shape != x.shape:  # of a batch of batches, inside of `vmap`
-        raise ValueError(f"`{name}` has NaN or infinity; remove or mend them.")
+    if values.shape != x.shape:  # a batch of batches, inside `vmap`
+        raise ValueError(f"`{name}` has NaN or infinity; remove or replace them.")
     finite = torch.isfinite(values).reshape(len(values), -1).all(1)
     index = int(torch.nonzero(~finite)[0, 0])
     count = int((~finite).sum())
     raise ValueError(
         f"`{name}` has NaN or infinity in {count} of {x.shape[0]} examples, the first at index {index}; "
-        "remove or mend them."
+        "remove or replace them."
     )
 
 
@@ -57,8 +57,8 @@ def is_finite(x: Shaped[Tensor, "..."]) -> bool:
     """Whether a tensor has neither NaN nor infinity, in one pass without a copy."""
     if not x.is_floating_point() or not x.numel():
         return bool(torch.isfinite(x).all())
-    # The least and the largest value are NaN where any is. Inside of `torch.func` transforms no value can be looked
-    # at, so the tensor behind is taken, which has the values of all examples.
+    # The smallest and the largest value are NaN where any value is. Inside `torch.func` transforms no value can be
+    # read, so the wrapped tensor is checked, which has the values of all examples.
     return all(math.isfinite(end) for end in torch.func.debug_unwrap(x).detach().aminmax())
 
 

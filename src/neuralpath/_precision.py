@@ -10,9 +10,9 @@ _DEVICES = ("cpu", "cuda")
 
 @contextmanager
 def without_autocast() -> Iterator[None]:
-    """Compute in the precision of the tensors, also where the caller is under torch's autocast.
+    """Compute in the precision of the tensors, even under torch's autocast. A context manager and a decorator.
 
-    That would round products to a few digits, and results would still have the dtype of exact ones. A decorator too.
+    Autocast would round products to a few digits, and results would still have the dtype of exact ones.
 
     >>> with torch.autocast("cpu", torch.bfloat16), without_autocast():
     ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype

@@ -1,8 +1,8 @@
-"""What a gate is: the factor that an activation multiplies its pre-activation with.
+"""Gates: the factor that an activation multiplies its pre-activation with.
 
-An activation of the form ``chi(q) = q * gamma(q)`` is a gate ``gamma`` on the signal ``q``. ReLU is the hard
-gate, leaky ReLU, SiLU and GELU are gates with other values. The tables at the end of this module are the only
-place where a torch operation is said to be a gate.
+An activation of the form ``chi(q) = q * gamma(q)`` is a gate ``gamma`` on the signal ``q``. ReLU is the hard gate;
+leaky ReLU, SiLU and GELU are gates with other values. Only the tables at the end of this module say which torch
+operations are gates.
 """
 
 import math
@@ -50,8 +50,12 @@ class HardGate:
 class SoftGate:
     """Soft gate ``factor * sigmoid(beta * q)``; SiLU is the one with ``beta = 1``.
 
-    Its derivative is ``beta * gamma(q) * (1 - gamma(q) / factor)``. The papers take ``beta`` 8 or 10 and
-    ``factor`` 1, their notebooks ``1.1 * sigmoid(4 q)``.
+    Its derivative is ``beta * gamma(q) * (1 - gamma(q) / factor)``. The papers use ``beta`` 8 or 10 and ``factor`` 1,
+    their notebooks ``1.1 * sigmoid(4 q)``.
+
+    Args:
+        beta: The steepness, positive.
+        factor: The value of the open gate, positive.
 
     >>> SoftGate(beta=8.0)(torch.tensor([-1.0, 0.0, 1.0]))
     tensor([3.3535e-04, 5.0000e-01, 9.9966e-01])
@@ -74,6 +78,9 @@ class SoftGate:
 @dataclass(frozen=True)
 class LeakyGate:
     """Leaky ReLU: 1 where q > 0, else ``slope``.
+
+    Args:
+        slope: The value of the closed gate.
 
     >>> LeakyGate(0.25)(torch.tensor([-1.0, 2.0]))
     tensor([0.2500, 1.0000])
@@ -101,19 +108,27 @@ class LinearGate:
 
 @dataclass(frozen=True)
 class ClippedGate:
-    """ReLU6 and its kin, ``min(max(q, 0), upper) / q``: 1 between 0 and ``upper``, ``upper / q`` above it."""
+    """ReLU6 and its variants, ``min(max(q, 0), upper) / q``: 1 between 0 and ``upper``, ``upper / q`` above it.
+
+    Args:
+        upper: The largest value of the activation.
+    """
 
     upper: float = 6.0
 
     def __call__(self, q: Float[Tensor, "*shape"]) -> Float[Tensor, "*shape"]:
         """Gate values of the pre-activations ``q``."""
-        # The denominator is kept away from 0 so that the unused branch has no infinite gradient.
+        # The denominator stays away from 0 so that the unused branch has no infinite gradient.
         return torch.where(q > 0, self.upper / q.clamp(min=self.upper), torch.zeros_like(q))
 
 
 @dataclass(frozen=True)
 class GeluGate:
-    """GELU: the normal distribution function of q, exactly or by torch's tanh approximation."""
+    """GELU: the normal distribution function of q.
+
+    Args:
+        approximate: ``"none"`` for the exact function, ``"tanh"`` for torch's approximation.
+    """
 
     approximate: str = "none"
 
@@ -150,7 +165,10 @@ def apply_gate(
 ) -> Float[Tensor, "*shape"]:
     """The activation ``q * gate``; a closed hard gate gives 0 even where ``q`` is infinite, as ReLU does.
 
-    With ``in_place`` it is written into ``q``, as ``torch.relu_`` does.
+    Args:
+        q: The pre-activations.
+        gate: The gate values, boolean for hard gates.
+        in_place: Write the result into ``q``, as ``torch.relu_`` does.
 
     >>> apply_gate(torch.tensor([-2.0, 3.0]), HardGate()(torch.tensor([-2.0, 3.0])))
     tensor([0., 3.])
@@ -199,9 +217,9 @@ GATE_OPERATIONS: dict[Any, Callable[..., Gate | None]] = {
 }
 """From a torch operation to the gate it applies, given the operation's arguments after the first.
 
-``None`` means that these arguments make it something else (``clamp(min=1)``). An in-place spelling stands
-for its functional one. The next two tables need the model's tensors and are resolved by their readers: the
-tracer by operation, gate swapping by every name that an operation has in Python (``gating/spellings.py``).
+``None`` means that these arguments make it something else (``clamp(min=1)``). In-place operations count as their
+functional versions. The next two tables need the model's tensors, so their users resolve them: ``trace`` by operation,
+``gating`` by every name that an operation has in Python (``gating/spellings.py``).
 """
 
 GATING_MAXIMUM = frozenset(

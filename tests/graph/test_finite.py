@@ -101,9 +101,7 @@ def test_a_function_of_finite_tensors_that_is_nan():
     for name, parameter in model[0].named_parameters():
         if name.endswith("original1"):
             nn.init.zeros_(parameter)  # a direction of length 0
-    message = (
-        r"NaN or infinity in weight_norm\(.*\), made of '0\.para.*original1', '0\.para.*original0', in 6 of 6 entries"
-    )
+    message = r"NaN or infinity in weight_norm\(.*\).*'0\.para.*original1', '0\.para.*original0', in 6 of 6 entries"
     with pytest.raises(ValueError, match=message):
         graph.gates(torch.randn(2, 3))
     with pytest.raises(ValueError, match=message):
@@ -118,7 +116,7 @@ def test_values_beyond_the_range_give_no_gates(kind):
     graph = npath.trace(model, torch.zeros(1, 1, 6))
     x = torch.tensor([1.0, -1.0, 1.0, -1.0, 1.0, -1.0]).reshape(1, 1, 6)
     assert graph.gates(x / 1e30).n_examples == 1
-    message = r"the gates of '2' would be made of NaN: values on the way there pass the range of float32; scale the"
+    message = r"the gates of '2' .*NaN.* float32"
     with pytest.raises(ValueError, match=message):
         graph.gates(torch.cat([x / 1e30, x * 1e10]))
 

@@ -64,19 +64,19 @@ FREE = {
     "soft-max": behind(lambda p: p.w.softmax(1), w=(3, 2)),
 }  # fmt: skip
 BOUND = {
-    "mask": (behind(lambda p: p.w * p.mask, w=(3, 2)), "'linear'.*held to 0, as by a mask"),
+    "mask": (behind(lambda p: p.w * p.mask, w=(3, 2)), "'linear'.*fixed to 0"),
     "pruned": (
         lambda: nn.Sequential(prune.random_unstructured(dense(2, 3), "weight", amount=0.5), nn.ReLU(), dense(3, 1)),
-        "'0'.*held to 0",
+        "'0'.*fixed to 0",
     ),
     "symmetric": (
         lambda: Net(lambda m, x: m.o(F.relu(x @ (m.p.w + m.p.w.T))), p=Weights(w=(2, 2)), o=dense(2, 1)),
-        "held to the size of others",
+        "size of others",
     ),
-    "repeated": (lambda: Net(halves, p=Weights(w=(3, 2)), o=dense(3, 1)), "held to the size of others"),
+    "repeated": (lambda: Net(halves, p=Weights(w=(3, 2)), o=dense(3, 1)), "size of others"),
     "factors": (behind(lambda p: p.w * p.mask.add(1), w=(3, 2)), "sums or multiples of parameters"),
     "difference": (behind(lambda p: p.w - p.v, w=(3, 2), v=(3, 2)), "sums or multiples"),
-    "bias-repeated": (behind(lambda p: p.w, lambda p: p.b.expand(3), w=(3, 2), b=(1,)), "held to the size of others"),
+    "bias-repeated": (behind(lambda p: p.w, lambda p: p.b.expand(3), w=(3, 2), b=(1,)), "size of others"),
     "bias-doubled": (behind(lambda p: p.w, lambda p: 2 * p.b, w=(3, 2), b=(3,)), "'bias'.*sums or multiples"),
 }
 

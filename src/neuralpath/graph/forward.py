@@ -77,7 +77,10 @@ class Gates:
 
 
 class Forward:
-    """Values of a batch. Gates come from ``gates`` where given, else from the values themselves."""
+    """The reading that computes the values of a batch; gates come from ``gates``, or else from the values themselves.
+
+    ``record`` is called with the name and the gates of each gate layer.
+    """
 
     def __init__(
         self,
@@ -153,7 +156,7 @@ def gate_of(node: n.GateNode, q: Values, state: State) -> Shaped[Tensor, "batch 
 def check_tensors(nodes: Iterable[n.Node], state: State) -> None:
     """Refuse a model's tensors that are not finite, by name.
 
-    Cost: one pass over them. What a function makes of finite tensors is not looked at; ``check_operands`` does that.
+    Cost: one pass over the tensors. Functions of finite tensors are not checked; ``check_operands`` checks them.
     Raises: ValueError.
     """
     if not all(is_finite(tensor) for tensor in state.values()):
@@ -161,11 +164,11 @@ def check_tensors(nodes: Iterable[n.Node], state: State) -> None:
 
 
 def check_operands(nodes: Iterable[n.Node], state: State) -> None:
-    """Refuse what is not finite where nodes read it, by the names of the node and of the model's tensors.
+    """Refuse operands that are not finite, by the names of the node and of the model's tensors.
 
-    A tensor that is not finite may be read through a function that makes it so, such as a bound of infinity; and a
-    function of finite tensors may give NaN, such as a weight of length 0 that is normalized. Constants that are written
-    in the model's code are left alone.
+    A tensor that is not finite may be read through a function whose value is finite, such as a bound of infinity; and a
+    function of finite tensors may give NaN, such as the normalization of a weight of length 0. Constants that are
+    written in the model's code are not checked.
 
     Raises: ValueError.
     """
@@ -181,7 +184,7 @@ def _reason(node: n.Node, operand: Operand, value: Tensor, tensors: State) -> st
     if broken:
         what, bad = repr(broken[0]), ~torch.isfinite(tensors[broken[0]])
     else:
-        what, bad = f"{operand}, made of {', '.join(map(repr, tensors))}", ~torch.isfinite(value)
+        what, bad = f"{operand}, computed from {', '.join(map(repr, tensors))}", ~torch.isfinite(value)
     return (
         f"`model` has NaN or infinity in {what}, in {int(bad.sum())} of {bad.numel()} entries; the node {node.name!r} "
         "reads it. Such a network has no gates: look for training that has diverged, or weights that were never set."
@@ -189,10 +192,10 @@ def _reason(node: n.Node, operand: Operand, value: Tensor, tensors: State) -> st
 
 
 class FiniteForward(Forward):
-    """The forward pass that refuses NaN where a gate would be made of it, naming the node.
+    """The forward pass that refuses NaN at a gate, naming the node.
 
-    Finite numbers give NaN where they pass the range of the dtype: infinity less infinity. Infinity alone is let
-    through, since the gate of it is known. Cost: one pass over the values at each gate.
+    Finite numbers give NaN where they exceed the range of the dtype: infinity minus infinity. Infinity alone is
+    allowed, since its gate is known. Cost: one pass over the values at each gate.
     """
 
     def __init__(
@@ -206,19 +209,17 @@ class FiniteForward(Forward):
         self._nodes = nodes
 
     def gate(self, node: n.GateNode, q: Values) -> Values:
-        """Values after a gate of numbers."""
         self._refuse_nan(node, q)
         return super().gate(node, q)
 
     def max_pool(self, node: n.MaxPoolNode, z: Values) -> Values:
-        """Values after a max pool of numbers."""
         self._refuse_nan(node, z)
         return super().max_pool(node, z)
 
     def _refuse_nan(self, node: n.Node, values: Values) -> None:
         if values.numel() and bool(values.amax().isnan()):
-            check_operands(self._nodes, self._state)  # which knows better where NaN came in
+            check_operands(self._nodes, self._state)  # names the tensor where NaN came in, if it was a tensor
             raise ValueError(
-                f"the gates of {node.name!r} would be made of NaN: values on the way there pass the range of "
+                f"the gates of {node.name!r} would be computed from NaN: earlier values exceed the range of "
                 f"{str(values.dtype).removeprefix('torch.')}; scale the inputs or the weights, or use a wider dtype."
             )

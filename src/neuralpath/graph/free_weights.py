@@ -28,15 +28,15 @@ from neuralpath.graph.operands import (
 
 _VIEWS = (per_channel, transposed, as_row)
 _ROUNDING = 1e-9
-"""Relative error allowed in double precision between two ways to add."""
+"""Relative error allowed in double precision between two orders of summation."""
 
 
 def bound_weight(nodes: Sequence[n.Node], state: Mapping[str, Tensor]) -> tuple[str, str] | None:
-    """A node whose weights are not free, and what binds them; ``None`` if there is none."""
+    """A node whose computed weights are not free, and why; ``None`` if there is none."""
     for node in nodes:
         if isinstance(node, n.LinearNode | n.BiasNode):
             operand = node.weight if isinstance(node, n.LinearNode) else node.value
-            if not _is_plain(operand) and (reason := _bond(operand, node.parameters, state)) is not None:
+            if not _is_plain(operand) and (reason := _binding(operand, node.parameters, state)) is not None:
                 return node.name, reason
     return None
 
@@ -54,7 +54,8 @@ def _is_plain(operand: Operand) -> bool:
             return False
 
 
-def _bond(operand: Operand, parameters: Sequence[str], state: Mapping[str, Tensor]) -> str | None:
+def _binding(operand: Operand, parameters: Sequence[str], state: Mapping[str, Tensor]) -> str | None:
+    """Why weights are bound, found by computing them from random parameters; ``None`` if they are free."""
     real = {name: tensor.detach().double() if tensor.is_floating_point() else tensor for name, tensor in state.items()}
     generator = torch.Generator().manual_seed(0)
     draws = [
@@ -67,9 +68,9 @@ def _bond(operand: Operand, parameters: Sequence[str], state: Mapping[str, Tenso
     if _are_selected(first, torch.cat([drawn.flatten() for drawn in draws[0].values()])):
         return None
     if bool(((first == 0) & (second == 0)).any()):
-        return "some of its weights are held to 0, as by a mask"
+        return "some of its weights are fixed to 0, as by a mask"
     if _has_equal(first) and _has_equal(second):
-        return "some of its weights are held to the size of others"
+        return "some of its weights are fixed to the size of others"
     if bool(((first + second - both).abs() <= _ROUNDING * (first.abs() + second.abs())).all()):
         return "its weights are sums or multiples of parameters"
     return None
@@ -82,8 +83,8 @@ def _sizes(weight: Float[Tensor, "..."]) -> Float64[Tensor, " weight"]:
 def _are_selected(weights: Float64[Tensor, " weight"], drawn: Float64[Tensor, " drawn"]) -> bool:
     """Whether every weight is one of the numbers drawn, or its negative, and none is taken twice."""
     ordered = drawn.abs().sort().values
-    place = torch.searchsorted(ordered, weights.abs()).clamp(max=len(ordered) - 1)
-    return bool((ordered[place] == weights.abs()).all()) and len(place.unique()) == len(place)
+    index = torch.searchsorted(ordered, weights.abs()).clamp(max=len(ordered) - 1)
+    return bool((ordered[index] == weights.abs()).all()) and len(index.unique()) == len(index)
 
 
 def _has_equal(weights: Float64[Tensor, " weight"]) -> bool:
@@ -110,16 +111,16 @@ def tensor_places(model: nn.Module) -> Iterator[str]:
 def tied_parameter(nodes: Sequence[n.Node], params: Mapping[str, Tensor]) -> tuple[str, str, str] | None:
     """A parameter that is a weight at one node and used at another too, with both nodes' names.
 
-    Used as constants alone (scales, slopes, gains of batch norm) a parameter may repeat. Two names are one
+    A parameter that is only used as a constant (scale, slope, gain of batch norm) may repeat. Two names are one
     parameter where their memory overlaps.
     """
     memory = _memory(params)
     seen: dict[int, tuple[str, bool]] = {}
     for node in nodes:
         for name, is_weight in _uses(node):
-            place, was_weight = seen.setdefault(memory[name], (node.name, is_weight))
-            if place != node.name and (is_weight or was_weight):
-                return name, place, node.name
+            first, was_weight = seen.setdefault(memory[name], (node.name, is_weight))
+            if first != node.name and (is_weight or was_weight):
+                return name, first, node.name
     return None
 
 

@@ -1,4 +1,4 @@
-"""The linear steps of a network as tensor functions, shared by the readings that carry one value per unit."""
+"""The linear nodes of a network as tensor functions, for the readings that have one value for each unit."""
 
 import torch
 import torch.nn.functional as F

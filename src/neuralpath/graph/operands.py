@@ -1,8 +1,7 @@
 """Tensors that a network does not compute from its input: parameters, buffers and functions of them.
 
-A path graph never copies a weight. It holds operands, and an operand is evaluated from the model's current
-tensors each time the graph is read, so a graph follows the model as it trains, and gradients flow into
-whatever tensors are given in their place.
+A path graph never copies a weight. It has operands, and each walk evaluates them from the model's current tensors. So a
+graph follows the model as it trains, and gradients flow into any tensors that replace the model's own.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -81,7 +80,7 @@ class ComputedOperand:
         names = tuple(dict.fromkeys(leaf.name for leaf in self.leaves()))
         modules = {leaf.rpartition(".")[0] for leaf in names}
         if len(names) > 1 and len(modules) == 1 and modules != {""}:
-            names = tuple(modules)  # several tensors of one module, such as a batch norm: its name says enough
+            names = tuple(modules)  # several tensors of one module, such as a batch norm: the name of the module
         return f"{name}({', '.join(names)})" if names else name
 
 
@@ -110,7 +109,7 @@ def _leaves(arg: Any) -> Iterator[Leaf]:
 
 
 def batch_norm_scale(weight: Tensor | None, variance: Tensor, eps: float, n_space: int) -> Tensor:
-    """What evaluation-mode batch norm multiplies a channel with, shaped to broadcast over space."""
+    """The factor of evaluation-mode batch norm for each channel, shaped to broadcast over space."""
     scale = torch.rsqrt(variance + eps)
     if weight is not None:
         scale = scale * weight
@@ -120,7 +119,7 @@ def batch_norm_scale(weight: Tensor | None, variance: Tensor, eps: float, n_spac
 def batch_norm_shift(
     weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor, eps: float, n_space: int
 ) -> Tensor:
-    """What evaluation-mode batch norm adds to a channel after the scale, shaped to broadcast over space."""
+    """The shift of evaluation-mode batch norm for each channel, after the scale, shaped to broadcast over space."""
     shift = -mean.reshape(-1, *(1,) * n_space) * batch_norm_scale(weight, variance, eps, n_space)
     return shift if bias is None else shift + bias.reshape(-1, *(1,) * n_space)
 
@@ -146,7 +145,7 @@ def number_of(tensor: Tensor) -> Tensor:
 
 
 def floating(tensor: Tensor) -> Tensor:
-    """Integers as float64, which rounds none of them; torch would round what is made of them to float32."""
+    """Integers as float64, which is exact; torch would compute with them in float32."""
     return tensor if tensor.is_floating_point() else tensor.double()
 
 

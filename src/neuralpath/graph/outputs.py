@@ -15,7 +15,7 @@ from neuralpath.graph.walking import walk
 
 
 def chosen_output(graph: PathGraph, outputs: int | None) -> int:
-    """Index of the output unit that a quantity is about; ``None`` stands for all where they share their paths.
+    """Index of the output unit that a quantity is about; ``None`` means all of them where they share their paths.
 
     Raises: TypeError if it is no index; ValueError if it is out of range, or if none is given and the outputs differ.
     """
@@ -65,12 +65,12 @@ def refuse_repeated(graph: PathGraph, quantity: str) -> None:
         name, first, second = tied
         raise ValueError(
             f"{quantity} is not defined for tied weights: the parameter {name!r} is used at {first!r} and at "
-            f"{second!r}, so it stands twice on a path; untie it, or use the tangent kernel, which handles tying."
+            f"{second!r}, so a path may contain it twice; untie it, or use the tangent kernel, which handles tying."
         )
 
 
 def refuse_tied(graph: PathGraph, quantity: str) -> None:
-    """Refuse weights that cannot be drawn one by one: repeated at another node, or bound where they are computed."""
+    """Refuse weights that cannot be drawn independently: shared between nodes, or bound by how they are computed."""
     refuse_repeated(graph, quantity)
     if (bound := bound_weight(graph.nodes, graph.state)) is not None:
         name, reason = bound
@@ -89,12 +89,18 @@ def output(
     params: Mapping[str, Tensor] | None = None,
     gates: Gates | None = None,
 ) -> Float[Tensor, "batch *out"]:
-    """The network's output with given weights and given gates, differentiable in all of them.
+    """The output of a network with given weights and given gates, differentiable in all of them.
 
-    ``params`` replaces some or all of ``graph.params`` by name; ``gates`` replaces the gates that ``x`` opens
-    itself (all of them). With neither, it is the model's own forward pass in evaluation mode.
+    With neither weights nor gates it is the model's own forward pass in evaluation mode.
 
-    Raises: ValueError or TypeError if ``x``, ``gates`` or ``params`` do not fit the graph.
+    Args:
+        network: A module or its path graph.
+        x: The examples.
+        params: Tensors that replace some or all of ``graph.params``, by name.
+        gates: Gates that replace all those that ``x`` opens.
+
+    Raises:
+        ValueError, TypeError: ``x``, ``params`` or ``gates`` do not fit the network.
 
     >>> import torch, neuralpath as npath
     >>> model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.ReLU(), torch.nn.Linear(3, 1))
@@ -104,31 +110,31 @@ def output(
     True
     """
     graph = as_graph(network, x)
-    given = _replacements(graph, params or {})
-    check_batch("x", x, graph.input_shape, dtype=common_dtype({**graph.params, **given}.values()))
+    replaced = _replacements(graph, params or {})
+    check_batch("x", x, graph.input_shape, dtype=common_dtype({**graph.params, **replaced}.values()))
     if gates is not None:
         check_gates("gates", gates, graph, x.shape[0])
-    return walk(graph, Forward(x, {**graph.state, **given}, gates))
+    return walk(graph, Forward(x, {**graph.state, **replaced}, gates))
 
 
 def _replacements(graph: PathGraph, params: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Given tensors by the names that the graph reads, checked against the model's own."""
+    """The tensors of ``params`` by the names that the graph reads, checked against the model's own."""
     state, aliases = graph.state, graph.aliases
     unknown = sorted(set(params) - set(state) - set(aliases))
     if unknown:
         raise ValueError(f"`params` has names that the graph does not read: {', '.join(unknown)}.")
-    given: dict[str, Tensor] = {}
+    replaced: dict[str, Tensor] = {}
     for name, tensor in params.items():
         own = state[aliases.get(name, name)]
         if not isinstance(tensor, Tensor) or tensor.shape != own.shape:
-            kind = ValueError if isinstance(tensor, Tensor) else TypeError
-            raise kind(f"`params[{name!r}]` must be a tensor of shape {tuple(own.shape)}, got {describe(tensor)}.")
-        if given.setdefault(aliases.get(name, name), tensor) is not tensor:
+            error = ValueError if isinstance(tensor, Tensor) else TypeError
+            raise error(f"`params[{name!r}]` must be a tensor of shape {tuple(own.shape)}, got {describe(tensor)}.")
+        if replaced.setdefault(aliases.get(name, name), tensor) is not tensor:
             raise ValueError(
                 f"`params` has two tensors for one parameter, {name!r} and {aliases.get(name, name)!r}: the model's "
                 "modules share it, so give one tensor."
             )
-    dtypes = {str(tensor.dtype) for name, tensor in {**graph.params, **given}.items() if tensor.is_floating_point()}
+    dtypes = {str(tensor.dtype) for name, tensor in {**graph.params, **replaced}.items() if tensor.is_floating_point()}
     if len(dtypes) > 1 and graph.dtype is not None:
         raise TypeError(f"`params` must leave the network in one dtype, got {', '.join(sorted(dtypes))}; replace all.")
-    return given
+    return replaced

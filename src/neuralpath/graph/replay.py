@@ -15,7 +15,7 @@ from neuralpath.graph.reports import ReplayMismatch
 from neuralpath.graph.walking import walk
 
 BATCH_SIZES = (1, 2, 5)
-"""Sizes at which a graph is replayed: a size that the model has baked in shows at one of them."""
+"""Batch sizes of the replay: a size that is fixed in the model shows at one of them."""
 
 
 def run(model: nn.Module, x: Float[Tensor, "batch ..."], tensors: Mapping[str, Tensor] | None = None) -> Any:
@@ -23,27 +23,28 @@ def run(model: nn.Module, x: Float[Tensor, "batch ..."], tensors: Mapping[str, T
 
     The model gets copies of its input and of its buffers, so that one that changes them leaves both alone.
     """
-    changed = dict(tensors or {})
+    replaced = dict(tensors or {})
     for name, buffer in model.named_buffers():
         if not is_lazy(buffer):
-            changed[name] = changed.get(name, buffer).clone()
+            replaced[name] = replaced.get(name, buffer).clone()
     names = own_names(model)
-    given = {place: changed[names[place]] for place in tensor_places(model) if names[place] in changed}
+    attributes = {name: replaced[names[name]] for name in tensor_places(model) if names[name] in replaced}
     with torch.no_grad():
-        # Ties are in `given`: torch's own handling of them does not give a module that is used under two names its
-        # tensors back.
-        return torch.func.functional_call(model, given, (x.clone(),), tie_weights=False)
+        # Ties are in `attributes`: torch's own handling of them does not restore the tensors of a module that is used
+        # under two names.
+        return torch.func.functional_call(model, attributes, (x.clone(),), tie_weights=False)
 
 
 @torch.no_grad()
 def check_replay(graph: PathGraph, model: nn.Module, example: Float[Tensor, "batch ..."]) -> None:
     """Refuse a graph that does not compute what the model computes.
 
-    Once as given, and once more, where a wrong graph cannot hide behind zeros, rounding or one batch size: in
-    double precision, with parameters and input drawn at random, at several batch sizes.
+    The graph and the model are compared on the example, and again where zeros, rounding or one batch size cannot hide
+    an error: in double precision, with random parameters and inputs, at several batch sizes.
 
-    Raises: ValueError for a model without outputs, or whose tensors are not finite, with which nothing can be compared;
-    ReplayMismatch.
+    Raises:
+        ValueError: The model has no outputs, or its tensors are not finite.
+        ReplayMismatch: The outputs differ.
     """
     if graph.n_outputs == 0:
         raise ValueError(
@@ -68,7 +69,7 @@ def _mismatch(model: nn.Module, difference: float, size: float, where: str) -> R
 
 
 def _as_given(graph: PathGraph, model: nn.Module, example: Tensor) -> tuple[float, float]:
-    """Difference and size of the outputs on the example; a doubtful case is decided in double precision."""
+    """Difference and size of the outputs on the example; an inconclusive case is repeated in double precision."""
     tensors = _tensors(model, example.dtype)
     if (y := _attempt(model, example, tensors)) is None:
         return 0.0, 1.0  # a model that squeezes may fail for one example; other sizes follow
@@ -89,13 +90,13 @@ def _at_random(graph: PathGraph, model: nn.Module, example: Tensor) -> list[tupl
     generator = torch.Generator().manual_seed(0)
     for dtype in dict.fromkeys((torch.float64, example.dtype)):  # a model may insist on its own dtype
         tensors = _tensors(model, dtype, generator)
-        found = []
+        comparisons = []
         for n_rows in BATCH_SIZES:
             x = _redrawn(example[torch.arange(n_rows) % len(example)].to(dtype), generator)
             if (y := _attempt(model, x, tensors)) is not None:
-                found.append((n_rows, *_compared(graph, x, tensors, y)))
-        if found:
-            return found
+                comparisons.append((n_rows, *_compared(graph, x, tensors, y)))
+        if comparisons:
+            return comparisons
     return []
 
 

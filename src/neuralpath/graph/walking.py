@@ -85,12 +85,15 @@ class Walkable(Protocol):
 def walk(graph: Walkable, reading: Reading[Any], given: Mapping[str, Any] | None = None) -> Any:
     """Fold a graph with a reading, and return the state at its output.
 
-    ``given`` holds states of nodes that are known already; what only leads up to them is not read.
+    Readings compute in the precision of their tensors, under torch's autocast too.
 
-    Under torch's autocast too, readings compute in the precision of their tensors.
+    Args:
+        graph: The path graph.
+        reading: What each kind of node means.
+        given: States of nodes that are known already; nodes that only lead to these are skipped.
 
-    Cost: one call of the reading for each node. A state is let go after its last use, so that memory stays that of a
-    layer or two.
+    Cost: one call of the reading for each node. A state is freed after its last use, so memory stays that of a layer or
+    two.
     """
     states: dict[str, Any] = dict(given or {})
     nodes = _needed(graph, states)
