@@ -190,5 +190,5 @@ def test_refusals():
     with pytest.raises(ValueError, match="network without gates"):
         recorder.update(Gates({}))
     recorder.update(graph.gates(x))
-    with pytest.raises(ValueError, match=r"`gates`.*\(4, 3\).*\(2, 3\)"):
+    with pytest.raises(ValueError, match=r"`gates`.*\(3, 3\).*\(2, 3\)"):
         recorder.update(graph.gates(x[:2]))
