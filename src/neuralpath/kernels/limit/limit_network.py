@@ -41,7 +41,7 @@ OutputVariance = float | Literal["equal", "half"]
 
 
 @dataclass(frozen=True, slots=True)
-class Distribution:
+class NodeDistribution:
     """The distribution of a node's values over random weights, as far as the recursion needs it."""
 
     fixed: bool  # a function of the input alone
@@ -61,7 +61,7 @@ class LimitNetwork:
     """
 
     graph: PathGraph
-    distributions: Mapping[str, Distribution]
+    distributions: Mapping[str, NodeDistribution]
     activations: Mapping[str, Activation]
     variances: Mapping[str, float]  # of weights, times fan-in
     own_variances: Mapping[str, float]
@@ -228,33 +228,33 @@ class _DistributionReading:
         self._state = graph.state
         self._activations = activations
         self._linear_features = linear_features
-        self.distributions: dict[str, Distribution] = {}
+        self.distributions: dict[str, NodeDistribution] = {}
         self.refusals: dict[str, str] = {}
 
-    def _set(self, node: n.Node, distribution: Distribution) -> Distribution:
+    def _set(self, node: n.Node, distribution: NodeDistribution) -> NodeDistribution:
         self.distributions[node.name] = distribution
         return distribution
 
-    def _refuse(self, node: n.Node, reason: str, like: Distribution | None = None) -> Distribution:
+    def _refuse(self, node: n.Node, reason: str, like: NodeDistribution | None = None) -> NodeDistribution:
         """Note a refusal and continue as after a linear node, so that one cause gives one line."""
         self.refusals[node.name] = reason
         flat, shape = (False, node.shape) if like is None else (like.flat, like.shape)
-        return self._set(node, Distribution(False, True, frozenset([node.name]), flat, shape))
+        return self._set(node, NodeDistribution(False, True, frozenset([node.name]), flat, shape))
 
-    def input(self, node: n.InputNode) -> Distribution:
-        return self._set(node, Distribution(True, shape=node.shape))
+    def input(self, node: n.InputNode) -> NodeDistribution:
+        return self._set(node, NodeDistribution(True, shape=node.shape))
 
-    def constant(self, node: n.ConstantNode) -> Distribution:
-        return self._set(node, Distribution(True, shape=node.shape))
+    def constant(self, node: n.ConstantNode) -> NodeDistribution:
+        return self._set(node, NodeDistribution(True, shape=node.shape))
 
-    def linear(self, node: n.LinearNode, values: Distribution) -> Distribution:
+    def linear(self, node: n.LinearNode, values: NodeDistribution) -> NodeDistribution:
         if node.groups > 1:
             return self._refuse(node, "a convolution in groups: its limit depends on the widths of the groups")
         if node.windows and values.flat:
             return self._refuse(node, "a convolution over flattened values")
-        return self._set(node, Distribution(False, True, frozenset([node.name]), False, node.shape))
+        return self._set(node, NodeDistribution(False, True, frozenset([node.name]), False, node.shape))
 
-    def bias(self, node: n.BiasNode, values: Distribution) -> Distribution:
+    def bias(self, node: n.BiasNode, values: NodeDistribution) -> NodeDistribution:
         if _calls(node.value, batch_norm_shift):
             return self._set(node, values)  # its scale has been refused
         if values.fixed:
@@ -265,12 +265,12 @@ class _DistributionReading:
             return self._refuse(node, "a bias that all channels share: they are then not independent", values)
         return self._set(node, values)
 
-    def gate(self, node: n.GateNode, values: Distribution) -> Distribution:
+    def gate(self, node: n.GateNode, values: NodeDistribution) -> NodeDistribution:
         if node.slope is not None and not _uniform(by_position(node.slope, node, values.shape or (1,), self._state)):
             return self._refuse(node, "slopes that differ from channel to channel", values)
         return self.activation(node, values)
 
-    def activation(self, node: n.GateNode | n.ActivationNode, values: Distribution) -> Distribution:
+    def activation(self, node: n.GateNode | n.ActivationNode, values: NodeDistribution) -> NodeDistribution:
         if values.fixed or isinstance(self._activations[node.name], Identity):
             return self._set(node, values)
         if not values.normal:
@@ -278,7 +278,7 @@ class _DistributionReading:
             return self._refuse(node, reason, values)
         return self._set(node, replace(values, normal=self._linear_features))
 
-    def scale(self, node: n.ScaleNode, values: Distribution) -> Distribution:
+    def scale(self, node: n.ScaleNode, values: NodeDistribution) -> NodeDistribution:
         if _calls(node.factor, batch_norm_scale):
             reason = "batch norm: its statistics belong to one network of finite width, there is no such limit"
             return self._refuse(node, reason, values)
@@ -286,7 +286,7 @@ class _DistributionReading:
             return self._refuse(node, "a scale that differs from channel to channel: they are then not alike", values)
         return self._set(node, values)
 
-    def add(self, node: n.AddNode, *branches: Distribution) -> Distribution:
+    def add(self, node: n.AddNode, *branches: NodeDistribution) -> NodeDistribution:
         random = [branch for branch in branches if not branch.fixed]
         if not random:
             return self._set(node, branches[0])
@@ -305,28 +305,28 @@ class _DistributionReading:
         normal = all(branch.normal for branch in branches)
         return self._set(node, replace(random[0], normal=normal, sources=frozenset(sources)))
 
-    def concat(self, node: n.ConcatNode, *branches: Distribution) -> Distribution:
+    def concat(self, node: n.ConcatNode, *branches: NodeDistribution) -> NodeDistribution:
         if all(branch.fixed for branch in branches):
-            return self._set(node, Distribution(True, shape=node.shape))
+            return self._set(node, NodeDistribution(True, shape=node.shape))
         return self._refuse(node, "a concatenation: the limit depends on the ratio of the widths")
 
-    def select(self, node: n.SelectNode, values: Distribution) -> Distribution:
+    def select(self, node: n.SelectNode, values: NodeDistribution) -> NodeDistribution:
         if not values.fixed and (values.flat or node.indices[0] is not None):
             return self._refuse(node, "picks, repeats or reorders channels, which have no names in the limit")
         return self._set(node, replace(values, shape=node.shape))
 
-    def average_pool(self, node: n.AveragePoolNode, values: Distribution) -> Distribution:
+    def average_pool(self, node: n.AveragePoolNode, values: NodeDistribution) -> NodeDistribution:
         return self._set(node, replace(values, shape=node.shape))
 
-    def max_pool(self, node: n.MaxPoolNode, values: Distribution) -> Distribution:
+    def max_pool(self, node: n.MaxPoolNode, values: NodeDistribution) -> NodeDistribution:
         if values.fixed:
-            return self._set(node, Distribution(True, shape=node.shape))
+            return self._set(node, NodeDistribution(True, shape=node.shape))
         return self._refuse(node, "max pooling: the largest of several normal variables has no such closed limit")
 
-    def reshape(self, node: n.ReshapeNode, values: Distribution) -> Distribution:
+    def reshape(self, node: n.ReshapeNode, values: NodeDistribution) -> NodeDistribution:
         shape = node.shape or (1,)
         if values.fixed:
-            return self._set(node, Distribution(True, shape=node.shape))
+            return self._set(node, NodeDistribution(True, shape=node.shape))
         if values.flat and len(shape) > 1:
             return self._refuse(node, "gives flattened positions a new shape")
         if values.flat or len(values.shape) == 1 == len(shape):

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from neuralpath.graph import Forward, PathGraph, nodes as n, walk
 from neuralpath.kernels.limit.activations import Identity, Pair
-from neuralpath.kernels.limit.limit_network import Distribution, LimitNetwork, by_position
+from neuralpath.kernels.limit.limit_network import LimitNetwork, NodeDistribution, by_position
 from neuralpath.kernels.limit.pair_values import Fixed, Pairing, PairValues, Random, State, of_examples
 from neuralpath.kernels.tiling.plan import Cost, Plan, Tile, make_plan
 
@@ -37,7 +37,7 @@ class Need(IntEnum):
 
 
 def needed_pairs(
-    graph: PathGraph, distributions: Mapping[str, Distribution], demands: Mapping[str, Need]
+    graph: PathGraph, distributions: Mapping[str, NodeDistribution], demands: Mapping[str, Need]
 ) -> dict[str, Need]:
     """The needs of all nodes, propagated backwards from those in ``demands``.
 
