@@ -42,31 +42,29 @@ config = npath.training.TrainingConfig(epochs=2 if SMALL else 80, batch_size=10,
 trained = npath.training.train(trained_network, train, test, config)
 network_accuracy = trained.last.test.accuracy
 
-# %% Each kernel is a name and a model. `KernelClassifier` computes it, fits by ridge regression on the classes, and
-# `ridge_path` has the leave-one-out error of many ridges from one eigendecomposition, so that no data is set aside.
+# %% Each kernel is an object. `KernelClassifier` computes it and fits by ridge regression on the classes; `ridge_path`
+# has the leave-one-out error of many ridges from one eigendecomposition, so no data is set aside. With unit weights a
+# path kernel is huge: `normalize` divides each layer by its fan-in.
 kernels = {
-    "pixels": ("linear", None),
-    "NPK, random gates": ("path", random_network),
-    "NPK, trained gates": ("path", trained_network),
-    "NTK, random network": ("tangent", random_network),
-    "NTK, trained network": ("tangent", trained_network),
-    "CNTK, infinite width": ("limit-tangent", random_network),
+    "pixels": npath.LinearKernel(),
+    "NPK, random gates": npath.PathKernel(random_network, normalize=True),
+    "NPK, trained gates": npath.PathKernel(trained_network, normalize=True),
+    "NTK, random network": npath.TangentKernel(random_network),
+    "NTK, trained network": npath.TangentKernel(trained_network),
+    "CNTK, infinite width": npath.LimitKernel(random_network),
 }
-x_train, x_test = train.images.flatten(1).numpy(), test.images.flatten(1).numpy()
 same_class = (train.labels[:, None] == train.labels[None, :]).float()
 matrices: dict[str, Tensor] = {}
 accuracies: dict[str, float] = {}
 print(f"{'kernel':22} alignment  ridge    test accuracy")
-for label, (name, model) in kernels.items():
-    # With unit weights a path kernel is huge: `normalize` divides each layer by its fan-in.
-    normalize = name == "path"
-    machine = npath.KernelClassifier(name, model=model, input_shape=(1, 8, 8), normalize=normalize)
-    matrices[label] = npath.named_tiles(name, model, train.images, normalize=normalize).filled()
+for label, kernel in kernels.items():
+    matrices[label] = kernel(train.images)
     scale = float(matrices[label].diagonal().mean())
     ridges = scale * np.logspace(-5, 0, 11)
-    best = machine.set_params(ridge=ridges[-1]).fit(x_train, train.labels.numpy()).ridge_path(ridges).best_ridge
-    machine.set_params(ridge=best).fit(x_train, train.labels.numpy())
-    accuracies[label] = float(machine.score(x_test, test.labels.numpy()))
+    classifier = npath.KernelClassifier(kernel, ridge=ridges[-1]).fit(train.images, train.labels)
+    best = classifier.ridge_path(ridges).best_ridge
+    classifier.set_params(ridge=best).fit(train.images, train.labels)
+    accuracies[label] = float(classifier.score(test.images, test.labels))
     alignment = float(npath.centered_alignment(matrices[label], same_class))
     print(f"{label:22} {alignment:9.3f}  {best / scale:7.0e}  {accuracies[label]:.1%}")
 print(f"{'the trained network':22} {'':9}  {'':7}  {network_accuracy:.1%}")
@@ -75,8 +73,8 @@ print(f"{'the trained network':22} {'':9}  {'':7}  {network_accuracy:.1%}")
 # and the rest is scaled to ones on the diagonal.
 centering = torch.eye(len(train)) - 1 / len(train)
 figure, axes = plt.subplots(2, 3, figsize=(9.5, 6.6), layout="constrained")
-for axis, (label, kernel) in zip(axes.flat, matrices.items(), strict=True):
-    centered = centering @ kernel @ centering
+for axis, (label, matrix) in zip(axes.flat, matrices.items(), strict=True):
+    centered = centering @ matrix @ centering
     lengths = centered.diagonal().sqrt()
     image = axis.imshow((centered / lengths / lengths[:, None]).numpy(), vmin=-1, vmax=1, cmap="RdBu_r")
     axis.set(title=f"{label}: {accuracies[label]:.1%}", xticks=[], yticks=[])

@@ -26,7 +26,7 @@ N_CHOICE = 200 if SMALL else 3000  # examples on which the ridge is chosen
 
 dataset = npath.data.load("digits" if SMALL else "mnist")
 shape = tuple(dataset.train.images.shape[1:])
-x_test, y_test = dataset.test.images.flatten(1), dataset.test.labels.numpy()
+x_test, y_test = dataset.test.images, dataset.test.labels.numpy()
 
 
 def make_network(width: int = 128, depth: int = 6) -> nn.Module:
@@ -45,15 +45,14 @@ def learned_network(n_train: int, width: int = 128, depth: int = 6) -> nn.Module
     return network
 
 
-def make_classifier(kernel: str, model: nn.Module | None, ridge: float, **settings: object) -> npath.KernelClassifier:
-    """Path kernels of deep networks are scaled by the fan-in of each layer; other kernels have a scale of their own."""
-    where = {} if model is None else {"model": model, "input_shape": shape, "normalize": kernel == "path"}
-    return npath.KernelClassifier(kernel, ridge, memory=16 << 30, **where, **settings)
+def make_classifier(kernel: npath.Kernel, ridge: float, **settings: object) -> npath.KernelClassifier:
+    """Kernel classification with a budget of 16 GiB."""
+    return npath.KernelClassifier(kernel, ridge, memory=16 << 30, **settings)
 
 
-def choose_ridge(kernel: str, model: nn.Module | None, x: torch.Tensor, y: object, largest: bool = False) -> float:
+def choose_ridge(kernel: npath.Kernel, x: torch.Tensor, y: object, largest: bool = False) -> float:
     """The best ridge by leave-one-out, or the largest within a standard error, which conjugate gradients solve fast."""
-    classifier = make_classifier(kernel, model, 1e-3).fit(x[:N_CHOICE].double(), y[:N_CHOICE])
+    classifier = make_classifier(kernel, 1e-3).fit(x[:N_CHOICE].double(), y[:N_CHOICE])
     scale = float(classifier.factor_.kernel().diagonal().mean())
     path = classifier.ridge_path([share * scale for share in RIDGES])
     if not largest:
@@ -68,25 +67,26 @@ if "table" in PARTS:
     n_train = 400 if SMALL else 10_000
     learned, random = learned_network(n_train), make_network()
     # In double precision, since a ridge of a millionth of the diagonal is below single precision.
-    x, y = dataset.train.images[:n_train].flatten(1).double(), dataset.train.labels[:n_train].numpy()
+    x, y = dataset.train.images[:n_train].double(), dataset.train.labels[:n_train].numpy()
     kernels = {
-        "linear": ("linear", None),
-        "limit NTK": ("limit-tangent", random),
-        "NPK of random gates": ("path", random),
-        "NPK of learned gates": ("path", learned),
+        "linear": npath.LinearKernel(),
+        "limit NTK": npath.LimitKernel(random),
+        "NPK of random gates": npath.PathKernel(random, normalize=True),
+        "NPK of learned gates": npath.PathKernel(learned, normalize=True),
     }
-    for name, (kernel, model) in kernels.items():
+    for name, kernel in kernels.items():
         start = time.perf_counter()
-        classifier = make_classifier(kernel, model, choose_ridge(kernel, model, x, y)).fit(x, y)
+        classifier = make_classifier(kernel, choose_ridge(kernel, x, y)).fit(x, y)
         accuracies[name] = float(classifier.score(x_test.double(), y_test))
         print(f"{name:22} {accuracies[name]:.2%}  {time.perf_counter() - start:.0f} s", flush=True)
 
 if "all" in PARTS:
     learned = learned_network(len(dataset.train))
-    x, y = dataset.train.images.flatten(1), dataset.train.labels.numpy()
-    ridge = choose_ridge("path", learned, x, y, largest=True)
+    x, y = dataset.train.images, dataset.train.labels.numpy()
+    kernel = npath.PathKernel(learned, normalize=True)
+    ridge = choose_ridge(kernel, x, y, largest=True)
     start = time.perf_counter()
-    classifier = make_classifier("path", learned, ridge, solver="cg", tol=1e-3, max_iter=100).fit(x, y)
+    classifier = make_classifier(kernel, ridge, solver="cg", tol=1e-3, max_iter=100).fit(x, y)
     seconds = time.perf_counter() - start
     accuracies["all"] = float(classifier.score(x_test, y_test))
     print(classifier.report_)
@@ -96,10 +96,10 @@ if "million" in PARTS:
     n_examples, n_features = (3000, 32) if SMALL else (1_000_000, 256)
     # A small network, since each feature of each example is a pass through it.
     learned = learned_network(len(dataset.train), width=32, depth=4)
-    sketch = npath.SketchClassifier(learned, n_features, 1.0, input_shape=shape, normalize=True)
+    sketch = npath.SketchClassifier(learned, n_features, 1.0, normalize=True)
     start = time.perf_counter()
     copies = npath.data.shifted_copies(dataset.train, n_examples)
-    sketch.fit_batches(((images.flatten(1), labels.numpy()) for images, labels in copies), classes=range(10))
+    sketch.fit_batches(((images, labels.numpy()) for images, labels in copies), classes=range(10))
     seconds = time.perf_counter() - start
     accuracies["million"] = float(sketch.score(x_test, y_test))
     print(f"{n_examples:,} examples, {n_features} features: {accuracies['million']:.2%}, {seconds:.0f} s", flush=True)

@@ -41,6 +41,10 @@ def graph(seed=0):
     return npath.trace(network(seed), torch.zeros(1, 5, dtype=F64))
 
 
+def path_kernel():
+    return npath.PathKernel(graph())
+
+
 def tiled(matrix, side, *, symmetric, dtype=F64):
     """A matrix as a kernel that is computed in tiles."""
     values = torch.as_tensor(matrix).to(dtype)

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
 
-from estimators.random_data import exponential, graph, kernels, network, rows, tiled
+import neuralpath as npath
+from estimators.random_data import exponential, kernels, network, path_kernel, rows, tiled
+from neuralpath import nets
 from neuralpath.estimators.classifier import KernelClassifier
 from neuralpath.estimators.regressor import KernelRegressor
 
@@ -69,13 +71,7 @@ def test_labels_of_one_class(targets):
     [
         ({"ridge": -1.0}, "`ridge` .*got -1.0"),
         ({"ridge": "big"}, "`ridge` .*got 'big'"),
-        (
-            {"kernel": "paths"},
-            "`kernel`: no kernel is called 'paths'.*Did you mean 'path'.*'precomputed' and a function",
-        ),
-        ({"kernel": 3}, "`kernel`: no kernel is called 3"),
-        ({"kernel": "path"}, "the kernel 'path' is that of a network: give `model`"),
-        ({"kernel": "linear", "normalize": True}, "normalizing is for the kernel 'path'"),
+        ({"kernel": "path"}, r"`kernel` .*PathKernel\(model\).*'precomputed'; got 'path'"),
         ({"solver": "lu"}, "`solver` .*'auto', 'cholesky', 'cg', got 'lu'"),
         ({"tol": 0.0}, "`tol` .*between 0 and 1, got 0.0"),
         ({"tol": "a"}, "`tol` .*between 0 and 1, got 'a'"),
@@ -100,6 +96,19 @@ def test_wrong_parameters_are_refused_when_fitting(params, message):
 
 
 @pytest.mark.usefixtures("without_type_checks")
+@pytest.mark.parametrize("kernel", [3, None, npath.PathKernel])
+def test_other_kernels_are_refused(kernel):
+    with pytest.raises(TypeError, match=r"`kernel` .*got (a int|a NoneType|<class .*PathKernel)"):
+        KernelRegressor(kernel).fit(X, Y)
+
+
+def test_a_kernel_with_several_rows_per_example_is_refused():
+    kernel = npath.TangentKernel(nets.FC(5, width=4, depth=2, n_outputs=3), outputs="full")
+    with pytest.raises(ValueError, match=r"`kernel` .*36 rows for 12 examples.*outputs='mean'"):
+        KernelRegressor(kernel).fit(X, Y)
+
+
+@pytest.mark.usefixtures("without_type_checks")
 def test_numbers_of_numpy_are_numbers():
     params = {"tol": np.float32(1e-5), "max_iter": np.int64(50), "rank": np.int32(4), "memory": 1e9, "solver": "cg"}
     estimator = KernelRegressor(random_state=np.int64(3), **params).fit(X, Y)
@@ -107,7 +116,7 @@ def test_numbers_of_numpy_are_numbers():
 
 
 def test_a_fit_that_fails_leaves_no_coefficients_of_another():
-    estimator = KernelRegressor("linear", ridge=0.1).fit(X, Y)
+    estimator = KernelRegressor(ridge=0.1).fit(X, Y)
     with pytest.raises(ValueError, match="`ridge`=0 is singular"):
         estimator.set_params(ridge=0.0).fit(np.ones((12, 5)), Y)
     for use in (lambda: estimator.predict(X), estimator.leave_one_out):
@@ -126,12 +135,10 @@ def test_a_kernel_function_must_return_a_symmetric_matrix_of_its_shape():
 
 def test_rows_must_fit_the_model():
     with pytest.raises(ValueError, match=r"\(5,\), 5 numbers.* 4"):
-        KernelRegressor("path", model=graph()).fit(X[:, :4], Y)
+        KernelRegressor(path_kernel()).fit(X[:, :4], Y)
     with pytest.raises(ValueError, match=r"\(2, 3\), 6 numbers.* 5"):
-        KernelRegressor("tangent", model=network(), input_shape=(2, 3)).fit(X, Y)
-    with pytest.raises(TypeError, match="'tangent' differentiates a model"):
-        KernelRegressor("tangent", model=graph()).fit(X, Y)
-    estimator = KernelRegressor("path", model=graph()).fit(X, Y)
+        KernelRegressor(npath.TangentKernel(network()), input_shape=(2, 3)).fit(X, Y)
+    estimator = KernelRegressor(path_kernel()).fit(X, Y)
     with pytest.raises(ValueError, match="X has 4 features, but KernelRegressor is expecting 5"):
         estimator.predict(X[:, :4])
 
@@ -170,4 +177,4 @@ def test_an_estimator_that_is_not_fitted():
 
 def test_an_overflowing_kernel_is_refused_with_a_hint():
     with pytest.raises(ValueError, match=r"NaN or infinity.*normalized"):
-        KernelRegressor("path", model=graph()).fit(1e200 * X, Y)
+        KernelRegressor(path_kernel()).fit(1e200 * X, Y)

@@ -9,6 +9,7 @@ from estimators.random_data import exponential, rows
 from neuralpath.estimators.checks import check_probe
 from neuralpath.estimators.classifier import KernelClassifier
 from neuralpath.estimators.regressor import KernelRegressor
+from neuralpath.kernels import PathKernel, TangentKernel
 
 X, X_TEST = rows(20), rows(6, seed=1)
 Y = rows(20, 2, seed=2)
@@ -34,7 +35,7 @@ class Scaled(nn.Module):
 @pytest.mark.parametrize("solver", ["cholesky", "cg"])
 def test_an_attribute_that_changes_a_tangent_kernel(dtype, solver):
     model = Scaled(dtype=dtype)
-    estimator = KernelRegressor("tangent", 0.1, model=model, solver=solver).fit(X, Y)
+    estimator = KernelRegressor(TangentKernel(model), 0.1, solver=solver).fit(X, Y)
     predicted = estimator.predict(X_TEST)
     model.gain = 1.01
     with pytest.raises(ValueError, match=CHANGED):
@@ -47,13 +48,13 @@ def test_an_attribute_that_changes_a_tangent_kernel(dtype, solver):
     model.gain = 1.0
     np.testing.assert_array_equal(estimator.predict(X_TEST), predicted)
     model.gain = 2.0
-    fresh = KernelRegressor("tangent", 0.1, model=Scaled(2.0, dtype), solver=solver).fit(X, Y)
+    fresh = KernelRegressor(TangentKernel(Scaled(2.0, dtype)), 0.1, solver=solver).fit(X, Y)
     np.testing.assert_allclose(estimator.fit(X, Y).predict(X_TEST), fresh.predict(X_TEST), rtol=1e-5)
 
 
 def test_a_classifier_notices_too():
     model = Scaled()
-    estimator = KernelClassifier("tangent", model=model).fit(X, np.arange(20) % 3)
+    estimator = KernelClassifier(TangentKernel(model)).fit(X, np.arange(20) % 3)
     model.gain = 3.0
     for use in (estimator.predict, estimator.decision_function):
         with pytest.raises(ValueError, match=CHANGED):
@@ -62,17 +63,17 @@ def test_a_classifier_notices_too():
 
 def test_kernels_of_a_graph_are_those_of_the_fit():
     model = Scaled()
-    estimator = KernelRegressor("path", model=model).fit(X, Y)
+    estimator = KernelRegressor(PathKernel(model)).fit(X, Y)
     predicted = estimator.predict(X_TEST)
     model.gain = 3.0
     np.testing.assert_array_equal(estimator.predict(X_TEST), predicted)
 
 
 def test_only_the_tangent_kernel_needs_a_probe():
-    assert KernelRegressor("path", model=Scaled()).fit(X, Y).probe_ is None
+    assert KernelRegressor(PathKernel(Scaled())).fit(X, Y).probe_ is None
     assert KernelRegressor(exponential).fit(X, Y).probe_ is None
     assert KernelRegressor("precomputed").fit(exponential(X, X), Y).probe_ is None
-    assert KernelRegressor("tangent", model=Scaled()).fit(X, Y).probe_.shape == (3, 3)
+    assert KernelRegressor(TangentKernel(Scaled())).fit(X, Y).probe_.shape == (3, 3)
 
 
 @pytest.mark.parametrize(

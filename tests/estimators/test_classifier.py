@@ -6,6 +6,7 @@ import torch
 from sklearn.datasets import load_digits
 from sklearn.kernel_ridge import KernelRidge
 
+import neuralpath as npath
 from estimators.random_data import exponential, graph, kernels, rows
 from neuralpath.estimators.classifier import KernelClassifier
 
@@ -94,7 +95,7 @@ def test_digits_are_recognized_and_both_solvers_agree():
 
 def test_a_network_s_own_kernel_classifies():
     x, labels = _three_classes(80)
-    estimator = KernelClassifier("path", 0.1, model=graph(), normalize=True).fit(x, labels)
+    estimator = KernelClassifier(npath.PathKernel(graph(), normalize=True), 0.1).fit(x, labels)
     assert estimator.score(x, labels) > 0.6
     left_out = estimator.leave_one_out()
     assert left_out.error_rate < 0.6

@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.calibration import CalibratedClassifierCV
-from sklearn.model_selection import GridSearchCV, cross_val_predict
+from sklearn.model_selection import GridSearchCV, cross_val_predict, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
-from estimators.random_data import exponential, graph, kernels, network, rows
+import neuralpath as npath
+from estimators.random_data import exponential, kernels, network, path_kernel, rows
 from neuralpath.estimators.classifier import KernelClassifier
 from neuralpath.estimators.regressor import KernelRegressor
 from neuralpath.estimators.sketch import SketchClassifier, SketchRegressor
@@ -65,8 +66,8 @@ def test_estimators_on_precomputed_kernels_pass_the_checks_that_apply():
 
 def test_a_clone_has_the_same_parameters_and_predicts_the_same():
     x, y = rows(20), rows(20, 1, seed=1)[:, 0]
-    for kernel, model in (("tangent", network()), ("path", graph())):
-        estimator = KernelRegressor(kernel, ridge=0.1, model=model)
+    for kernel in (npath.TangentKernel(network()), path_kernel(), npath.PathKernel(network())):
+        estimator = KernelRegressor(kernel, ridge=0.1)
         copy = clone(estimator)
         assert set(copy.get_params()) == set(estimator.get_params())
         np.testing.assert_array_equal(copy.fit(x, y).predict(x), estimator.fit(x, y).predict(x))
@@ -81,9 +82,9 @@ def test_a_fitted_estimator_survives_pickle():
 
 def test_in_a_pipeline_it_sees_what_comes_out_of_the_step_before():
     x, y = 7 + 3 * rows(25), rows(25, 1, seed=1)[:, 0]
-    pipeline = make_pipeline(StandardScaler(), KernelRegressor("path", ridge=0.3, model=graph())).fit(x, y)
+    pipeline = make_pipeline(StandardScaler(), KernelRegressor(path_kernel(), ridge=0.3)).fit(x, y)
     scaled = StandardScaler().fit_transform(x)
-    direct = KernelRegressor("path", ridge=0.3, model=graph()).fit(scaled, y)
+    direct = KernelRegressor(path_kernel(), ridge=0.3).fit(scaled, y)
     np.testing.assert_array_equal(pipeline.predict(x), direct.predict(scaled))
 
 
@@ -107,6 +108,24 @@ def test_a_search_over_ridges_finds_the_best_by_hand(precomputed):
         errors.append(np.mean(parts))
     np.testing.assert_allclose(-search.cv_results_["mean_test_score"], errors, rtol=1e-9)
     assert search.best_params_["ridge"] == ridges[int(np.argmin(errors))]
+
+
+def test_a_search_over_kernels_finds_the_best_by_hand():
+    x = rows(24)
+    y = exponential(x, x[:3]).sum(1)
+    options = [npath.LinearKernel(), npath.PathKernel(network(), normalize=True), exponential]
+    pipeline = make_pipeline(StandardScaler(), KernelRegressor(ridge=1e-3))
+    search = GridSearchCV(pipeline, {"kernelregressor__kernel": options}, cv=3, scoring="neg_mean_squared_error")
+    search.fit(x, y)
+    scores = [
+        cross_val_score(
+            make_pipeline(StandardScaler(), KernelRegressor(kernel, 1e-3)), x, y, cv=3, scoring="neg_mean_squared_error"
+        ).mean()
+        for kernel in options
+    ]
+    np.testing.assert_allclose(search.cv_results_["mean_test_score"], scores, rtol=1e-12)
+    assert search.best_params_["kernelregressor__kernel"] is options[int(np.argmax(scores))]
+    assert len(set(scores)) == 3
 
 
 def test_cross_validation_of_a_precomputed_kernel_of_classes():

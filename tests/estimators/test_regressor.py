@@ -17,7 +17,6 @@ from neuralpath.estimators.classifier import KernelClassifier
 from neuralpath.estimators.regressor import KernelRegressor
 from neuralpath.estimators.sketch import SketchRegressor
 from neuralpath.kernels.dynamics import KernelDynamics
-from neuralpath.kernels.named_kernels import KERNEL_NAMES, named_tiles
 from reference.cases import CASES
 
 REGRESSION = Path(__file__).parents[1] / "reference" / "regression.npz"
@@ -36,19 +35,28 @@ def test_predictions_equal_those_of_scikit_learn(ridge, columns):
     np.testing.assert_allclose(estimator.dual_coef_, peer.dual_coef_, rtol=1e-8, atol=1e-10)
 
 
-@pytest.mark.parametrize("name", KERNEL_NAMES)
-def test_every_named_kernel_equals_scikit_learn_on_its_matrix(name):
+KERNELS = {
+    "linear": lambda network: npath.LinearKernel(),
+    "path": npath.PathKernel,
+    "expected tangent": npath.ExpectedTangentKernel,
+    "tangent": npath.TangentKernel,
+    "limit": npath.LimitKernel,
+    "limit path": lambda network: npath.LimitKernel(network, kind="path"),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_kernel_equals_scikit_learn_on_its_matrix(name):
     x, x_test, y = rows(14), rows(6, seed=1), rows(14, 1, seed=2)[:, 0]
-    model = {"linear": None, "tangent": network()}.get(name, graph())
-    first, second = torch.from_numpy(x), torch.from_numpy(x_test)
-    kernel = named_tiles(name, model, first).filled().numpy()
-    cross = named_tiles(name, model, second, first).filled().numpy()
-    peer = KernelRidge(alpha=0.7, kernel="precomputed").fit(kernel, y)
-    estimator = KernelRegressor(name, 0.7, model=model).fit(x, y)
-    np.testing.assert_allclose(estimator.predict(x_test), peer.predict(cross), rtol=1e-8, atol=1e-10)
-    if name == "path":
-        of_module = KernelRegressor(name, 0.7, model=network()).fit(x, y)
-        np.testing.assert_array_equal(of_module.predict(x_test), estimator.predict(x_test))
+    kernel = KERNELS[name](graph())
+    train, test = torch.from_numpy(x), torch.from_numpy(x_test)
+    peer = KernelRidge(alpha=0.7, kernel="precomputed").fit(kernel(train).numpy(), y)
+    estimator = KernelRegressor(kernel, 0.7).fit(x, y)
+    np.testing.assert_allclose(
+        estimator.predict(x_test), peer.predict(kernel(test, train).numpy()), rtol=1e-8, atol=1e-10
+    )
+    of_module = KernelRegressor(KERNELS[name](network()), 0.7).fit(x, y)
+    np.testing.assert_array_equal(of_module.predict(x_test), estimator.predict(x_test))
 
 
 def test_rows_are_flattened_images_and_images_may_be_given_too():
@@ -63,9 +71,9 @@ def test_rows_are_flattened_images_and_images_may_be_given_too():
     peer = KernelRidge(alpha=2.0, kernel="precomputed").fit(expected, y).predict(expected)
     flat = images.flatten(1).numpy()
     for estimator, x in (
-        (KernelRegressor("path", 2.0, model=model, input_shape=(2, 4, 4)), flat),
-        (KernelRegressor("path", 2.0, model=graph), flat.astype(np.float64)),  # computed in the model's float32
-        (KernelRegressor("path", 2.0, model=graph), images),
+        (KernelRegressor(npath.PathKernel(model), 2.0, input_shape=(2, 4, 4)), flat),
+        (KernelRegressor(npath.PathKernel(graph), 2.0), flat.astype(np.float64)),  # computed in the model's float32
+        (KernelRegressor(npath.PathKernel(graph), 2.0), images),
     ):
         np.testing.assert_allclose(estimator.fit(x, torch.from_numpy(y)).predict(x), peer, rtol=1e-6)
 
@@ -100,7 +108,7 @@ def test_infinite_width_equals_gradient_descent_of_neural_tangents(name):
     model = torch_network(case.layers, train.shape[1], train.shape[-1] if train.ndim == 4 else 1).double()
     graph = npath.trace(model, torch.from_numpy(train[:1]))
     for key, chosen in (("outputs", 0.0), ("ridged", ridge)):
-        estimator = KernelRegressor("limit-tangent", chosen, model=graph).fit(train, y)
+        estimator = KernelRegressor(npath.LimitKernel(graph), chosen).fit(train, y)
         np.testing.assert_allclose(estimator.predict(test), values[key], rtol=1e-9, atol=1e-10)
     dynamics = KernelDynamics(npath.limit_tangent_kernel(graph, torch.from_numpy(train)))
     cross = npath.limit_tangent_kernel(graph, torch.from_numpy(test), torch.from_numpy(train))
@@ -118,15 +126,16 @@ def test_standard_deviations_equal_the_formula(ridge):
     np.testing.assert_allclose(mean, estimator.predict(cross), rtol=1e-12)
 
 
-@pytest.mark.parametrize("kernel", [exponential, "path"])
+@pytest.mark.parametrize("kernel", [exponential, npath.PathKernel])
 def test_standard_deviations_of_a_computed_kernel_need_no_diagonal(kernel):
     x, x_test, y = rows(40), rows(37, seed=1), rows(40, 1, seed=2)[:, 0]
-    model = graph() if kernel == "path" else None
-    estimator = KernelRegressor(kernel, 0.2, model=model).fit(x, y)
-    if kernel == "path":
-        full = named_tiles("path", model, torch.from_numpy(np.concatenate([x, x_test]))).filled().numpy()
+    both = np.concatenate([x, x_test])
+    if kernel is exponential:
+        full = exponential(both, both)
     else:
-        full = exponential(*[np.concatenate([x, x_test])] * 2)
+        kernel = kernel(graph())
+        full = kernel(torch.from_numpy(both)).numpy()
+    estimator = KernelRegressor(kernel, 0.2).fit(x, y)
     cross, inverse = full[40:, :40], np.linalg.inv(full[:40, :40] + 0.2 * np.eye(40))
     variance = np.diagonal(full)[40:] - np.einsum("ij,jk,ik->i", cross, inverse, cross)
     mean, std = estimator.predict(x_test, return_std=True)
@@ -150,11 +159,11 @@ def test_a_model_that_continues_to_train_is_noticed():
     model = copy.deepcopy(network())
     traced = npath.trace(model, torch.from_numpy(x[:1]))
     estimators = [
-        KernelRegressor("tangent", model=model).fit(x, y),
-        KernelRegressor("path", model=traced).fit(x, y),
+        KernelRegressor(npath.TangentKernel(model)).fit(x, y),
+        KernelRegressor(npath.PathKernel(traced)).fit(x, y),
         SketchRegressor(traced, 16).fit(x, y),
     ]
-    limit = KernelRegressor("limit-tangent", model=traced).fit(x, y)
+    limit = KernelRegressor(npath.LimitKernel(traced)).fit(x, y)
     before = limit.predict(x)
     with torch.no_grad():
         next(model.parameters()).add_(0.01)
@@ -186,9 +195,9 @@ def test_tensors_go_in_and_arrays_come_out():
 @pytest.mark.parametrize(
     "make",
     [
-        lambda model: KernelRegressor("path", 0.1, model=model),
-        lambda model: KernelRegressor("tangent", 0.1, model=model),
-        lambda model: KernelClassifier("path", 0.1, model=model),
+        lambda model: KernelRegressor(npath.PathKernel(model), 0.1),
+        lambda model: KernelRegressor(npath.TangentKernel(model), 0.1),
+        lambda model: KernelClassifier(npath.PathKernel(model), 0.1),
         lambda model: SketchRegressor(model, n_features=16),
     ],
 )

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, strategies as st
 from sklearn.exceptions import ConvergenceWarning
 
-from estimators.random_data import F64, exponential, graph, kernels, rows, tiled
+from estimators.random_data import F64, exponential, kernels, path_kernel, rows, tiled
 from neuralpath.estimators.cholesky import SingularKernel, factorize
 from neuralpath.estimators.conjugate_gradients import nystrom
 from neuralpath.estimators.regressor import KernelRegressor
@@ -84,7 +84,8 @@ def test_a_kernel_that_is_negative_somewhere_is_refused_with_a_ridge_that_lifts_
 
 
 SOURCES = {
-    "array": lambda kernel: as_kernel_matrix(kernel, array_tile=100),
+    "array": as_kernel_matrix,
+    "array in parts": lambda kernel: as_kernel_matrix(kernel, array_tile=100),
     "read-only array": lambda kernel: as_kernel_matrix(_read_only(kernel), array_tile=100),
     "half in tiles": lambda kernel: as_kernel_matrix(tiled(kernel, 9, symmetric=True)),
     "all tiles": lambda kernel: as_kernel_matrix(tiled(kernel, 9, symmetric=False)),
@@ -128,8 +129,8 @@ def test_float32_tiles_are_summed_in_float64():
     np.testing.assert_allclose(kernel_times(tiles, np.ones((50, 1))), exact, rtol=1e-14)
 
 
-@pytest.mark.parametrize("rank", [0, 5, 40, None])
-@pytest.mark.parametrize("source", ["array", "half in tiles", "all tiles"])
+@pytest.mark.parametrize("rank", [0, 40, None])
+@pytest.mark.parametrize("source", ["array", "half in tiles"])
 def test_conjugate_gradients_equal_cholesky_to_their_tolerance(source, rank):
     x = rows(120, 3)
     kernel, y = exponential(x, x), np.column_stack([rows(120, 3, seed=1), np.zeros(120)])
@@ -172,14 +173,14 @@ def test_a_nystrom_approximation_of_full_rank_is_the_kernel():
 
 def test_a_small_budget_takes_conjugate_gradients_and_says_why():
     x, y = rows(400), rows(400, 2, seed=1)
-    estimator = KernelRegressor("path", 1.0, model=graph(), tol=1e-10)
+    estimator = KernelRegressor(path_kernel(), 1.0, tol=1e-10)
     exact = estimator.fit(x, y)
     assert exact.report_.solver == "cholesky"
     assert "budget" in exact.report_.reason
     expected = exact.predict(x)
     # The matrix takes 8 * 400 * 400 bytes, half of it in float64 tiles about half of that.
     for memory, origin in ((1_250_000, "kept in memory"), (900_000, "computed in each pass")):
-        small = KernelRegressor("path", 1.0, model=graph(), tol=1e-10, memory=memory, rank=8).fit(x, y)
+        small = KernelRegressor(path_kernel(), 1.0, tol=1e-10, memory=memory, rank=8).fit(x, y)
         assert small.report_.solver == "cg"
         assert origin in small.report_.kernel
         assert small.factor_ is None

@@ -9,13 +9,12 @@ from jaxtyping import Float, Float64
 from sklearn.base import BaseEstimator
 from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
-from torch import nn
 
 from neuralpath.estimators.checks import (
-    Digests,
+    Settings,
     as_numpy,
-    check_digests,
     check_probe,
+    check_unchanged,
     checked_budget,
     checked_cross_kernel,
     checked_diagonal,
@@ -24,18 +23,16 @@ from neuralpath.estimators.checks import (
     checked_rows,
     checked_seed,
     checked_training_kernel,
-    model_digests,
     shape_of_inputs,
 )
 from neuralpath.estimators.cholesky import Factor
 from neuralpath.estimators.evaluation import (
     PRECOMPUTED,
-    KernelChoice,
     KernelFunction,
-    computed_kernel,
-    kernel_diagonal,
-    training_kernel,
-    with_graph,
+    as_kernel,
+    kernel_settings,
+    kernel_tiles,
+    training_tiles,
 )
 from neuralpath.estimators.leave_one_out import (
     Inverse,
@@ -48,7 +45,7 @@ from neuralpath.estimators.leave_one_out import (
 )
 from neuralpath.estimators.solving import SolverOptions, solve
 from neuralpath.estimators.tiles import KernelMatrix, as_kernel_matrix, dense_kernel, kernel_times
-from neuralpath.graph import PathGraph
+from neuralpath.kernels import Kernel, LinearKernel, TangentKernel
 
 PROBED_ROWS = 3
 """Training rows whose kernel a fit remembers, if the kernel runs the module again in each prediction."""
@@ -61,18 +58,16 @@ class KernelEstimator(BaseEstimator):
 
     # All None for a precomputed kernel.
     X_fit_: Float[np.ndarray, "n d"] | None
-    choice_: KernelChoice | None
-    digests_: Digests
-    probe_: Float[np.ndarray, "probed probed"] | None  # None for kernels of a graph too: the graph is that of the fit
+    kernel_: Kernel | None
+    settings_: Settings | None
+    probe_: Float[np.ndarray, "probed probed"] | None  # only for the tangent kernel: others keep the graph of the fit
 
     def __init__(
         self,
-        kernel: str | KernelFunction = "linear",
+        kernel: Kernel | KernelFunction | str = LinearKernel(),  # noqa: B008 (a frozen value)
         ridge: float = 1.0,
         *,
-        model: nn.Module | PathGraph | None = None,
         input_shape: Sequence[int] | None = None,
-        normalize: bool = False,
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 500,
@@ -82,9 +77,7 @@ class KernelEstimator(BaseEstimator):
     ) -> None:
         self.kernel = kernel
         self.ridge = ridge
-        self.model = model
         self.input_shape = input_shape
-        self.normalize = normalize
         self.solver = solver
         self.tol = tol
         self.max_iter = max_iter
@@ -109,33 +102,26 @@ class KernelEstimator(BaseEstimator):
         # If this fit fails, no coefficients of an earlier one remain.
         self.__dict__.pop("dual_coef_", None)
         if self._precomputed:
-            kernel = checked_training_kernel(self, X)
-            self.X_fit_ = self.choice_ = self.digests_ = self.probe_ = None
-            return kernel, checked_labels(self, y, kernel.shape[0])
+            matrix = checked_training_kernel(self, X)
+            self.X_fit_ = self.kernel_ = self.settings_ = self.probe_ = None
+            return matrix, checked_labels(self, y, matrix.shape[0])
+        kernel = as_kernel(self.kernel)
         rows = checked_rows(self, X, reset=True)
-        choice = KernelChoice(self.kernel, self.model, shape_of_inputs(self), self.normalize)
+        shape = shape_of_inputs(self)
         labels = checked_labels(self, y, len(rows))
         # A copy: the estimator must not change with the user's array.
-        self.X_fit_, self.choice_ = rows.copy(), with_graph(choice, rows)
-        self.digests_, self.probe_ = self._digests(), self._probe()
-        return as_kernel_matrix(training_kernel(self.choice_, rows, checked_budget(self.memory))), labels
-
-    def _digests(self) -> Digests:
-        """Digests of the model; None for kernels that do not depend on weights, such as those of infinite width."""
-        assert self.choice_ is not None
-        kernel = self.choice_.kernel
-        return (
-            None if callable(kernel) or kernel.startswith(("limit-", "linear")) else model_digests(self.choice_.model)
-        )
+        self.X_fit_, self.kernel_ = rows.copy(), kernel
+        matrix = as_kernel_matrix(training_tiles(kernel, rows, shape, checked_budget(self.memory)))
+        self.settings_, self.probe_ = kernel_settings(kernel), self._probe()
+        return matrix, labels
 
     def _probe(self) -> Float[np.ndarray, "probed probed"] | None:
         """A few entries of the training kernel, if the kernel runs the module again in each prediction."""
-        assert self.choice_ is not None
-        assert self.X_fit_ is not None
-        if self.choice_.kernel != "tangent":
+        if not isinstance(self.kernel_, TangentKernel):
             return None
+        assert self.X_fit_ is not None
         rows = self.X_fit_[:: -(-len(self.X_fit_) // PROBED_ROWS)]
-        tiles = computed_kernel(self.choice_, rows, None, checked_budget(self.memory))
+        tiles = kernel_tiles(self.kernel_, rows, None, shape_of_inputs(self), checked_budget(self.memory))
         return tiles.filled(progress=False).cpu().numpy()
 
     def _fit_targets(self, kernel: KernelMatrix, targets: Float64[np.ndarray, "n k"]) -> Float64[np.ndarray, "n k"]:
@@ -156,14 +142,17 @@ class KernelEstimator(BaseEstimator):
         return self._computed_cross_kernel(self._test_rows(X))
 
     def _computed_cross_kernel(self, rows: Float[np.ndarray, "m d"]) -> KernelMatrix:
-        assert self.choice_ is not None
-        return as_kernel_matrix(computed_kernel(self.choice_, rows, self.X_fit_, checked_budget(self.memory)))
+        assert self.kernel_ is not None
+        budget = checked_budget(self.memory)
+        return as_kernel_matrix(kernel_tiles(self.kernel_, rows, self.X_fit_, shape_of_inputs(self), budget))
 
     def _test_rows(self, X: Any) -> Float[np.ndarray, "m d"]:
         """Test rows in the dtype of the training rows; refuses a model that has changed since the fit."""
         assert self.X_fit_ is not None
+        assert self.kernel_ is not None
+        assert self.settings_ is not None
         rows = checked_rows(self, X, reset=False).astype(self.X_fit_.dtype, copy=False)
-        check_digests(self.digests_, self._digests())
+        check_unchanged(self.settings_, kernel_settings(self.kernel_))
         if self.probe_ is not None and (probe := self._probe()) is not None:
             check_probe(self.probe_, probe)
         return rows
@@ -185,12 +174,13 @@ class KernelEstimator(BaseEstimator):
         if diagonal is not None:
             raise ValueError("`diagonal` is for a precomputed kernel; this estimator computes k(x, x) itself.")
         rows, budget = self._test_rows(X), checked_budget(self.memory)
-        assert self.choice_ is not None
+        assert self.kernel_ is not None
         step = max(1, min(len(rows), budget // (32 * len(self.dual_coef_))))
         results = []
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
-            prior = kernel_diagonal(self.choice_, part, budget)
+            tiles = kernel_tiles(self.kernel_, part, None, shape_of_inputs(self), budget)
+            prior = tiles.diagonal().double().cpu().numpy()
             results.append(self._posterior(self._computed_cross_kernel(part), factor, prior))
         return np.concatenate([outputs for outputs, _ in results]), np.concatenate([std for _, std in results])
 

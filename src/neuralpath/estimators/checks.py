@@ -19,8 +19,8 @@ from neuralpath.kernels import differences
 
 LARGEST_SEED = 2**63 - 1  # torch accepts no larger one
 
-Digests = Mapping[str, str] | None
-"""A digest of each tensor of a model by name; None without a model."""
+Settings = Mapping[str, str | Mapping[str, str]]
+"""Everything that a kernel or sketch depends on, as text and digests by name."""
 
 
 def as_numpy(x: Any) -> Any:
@@ -161,23 +161,23 @@ def shape_of_inputs(estimator: Any) -> tuple[int, ...] | None:
     return tuple(int(size) for size in shape)
 
 
-def model_digests(model: nn.Module | PathGraph | None) -> Digests:
+def model_weights(model: nn.Module | PathGraph | None) -> Settings:
     """A digest of each parameter and buffer of a model, by name.
 
     Cost: one pass over the weights, about a second for a billion bytes.
     """
     if model is None:
-        return None
+        return {}
     module = model.model if isinstance(model, PathGraph) else model
-    return {name: tensor_digest(tensor) for name, tensor in module.state_dict().items()}
+    return {"weights": {name: tensor_digest(tensor) for name, tensor in module.state_dict().items()}}
 
 
-def check_digests(at_fit: Digests, now: Digests) -> None:
-    """Refuse a model whose weights have changed since the fit: its kernel no longer belongs to the coefficients.
+def check_unchanged(at_fit: Settings, now: Settings) -> None:
+    """Refuse a model that has changed since the fit: its kernel no longer belongs to the coefficients.
 
     Raises: ValueError that names the weights.
     """
-    changed = differences({"weights": at_fit or {}}, {"weights": now or {}})
+    changed = differences(at_fit, now)
     if changed:
         raise ValueError(
             f"the model has changed since the fit, in its {', '.join(changed)}: its kernel no longer belongs to the "

@@ -8,11 +8,10 @@ from jaxtyping import Float64, Int
 from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import column_or_1d
-from torch import nn
 
 from neuralpath.estimators.base import KernelEstimator
 from neuralpath.estimators.evaluation import KernelFunction
-from neuralpath.graph import PathGraph
+from neuralpath.kernels import Kernel, LinearKernel
 
 TARGETS = ("centered", "arora")
 
@@ -30,15 +29,13 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
     Cost and errors are those of ``KernelRegressor``.
 
     Args:
-        kernel: A kernel name, a function of two arrays, or ``precomputed``; see ``KernelRegressor``.
+        kernel: A ``Kernel``, a function of two arrays, or ``"precomputed"``; see ``KernelRegressor``.
         ridge: Added to the diagonal of the kernel.
         targets: ``centered``: one-hot columns minus the frequencies of the classes in the training set, which are added
             to the scores again. Then scores sum to 1, and far from all training examples, where the kernel vanishes,
             they are the frequencies. ``arora``: 0.9 for the true class and -0.1 for the others, as in Arora et al.
             2019; the scores are the outputs themselves.
-        model: A module or its ``PathGraph``.
-        input_shape: Shape of one input, if rows of X are flattened and the model is a module.
-        normalize: As for ``path_kernel``.
+        input_shape: Shape of one input, if rows of X are flattened and the kernel's network is a module.
         solver: ``auto``, ``cholesky`` or ``cg``.
         tol: Relative residual at which ``cg`` stops.
         max_iter: Largest number of iterations of ``cg``.
@@ -63,13 +60,11 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
     def __init__(
         self,
-        kernel: str | KernelFunction = "linear",
+        kernel: Kernel | KernelFunction | str = LinearKernel(),  # noqa: B008 (a frozen value)
         ridge: float = 1.0,
         *,
         targets: str = "centered",
-        model: nn.Module | PathGraph | None = None,
         input_shape: Sequence[int] | None = None,
-        normalize: bool = False,
         solver: str = "auto",
         tol: float = 1e-6,
         max_iter: int = 500,
@@ -80,9 +75,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         super().__init__(
             kernel,
             ridge,
-            model=model,
             input_shape=input_shape,
-            normalize=normalize,
             solver=solver,
             tol=tol,
             max_iter=max_iter,

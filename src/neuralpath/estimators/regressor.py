@@ -19,24 +19,21 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     :math:`\lambda` is ``ridge``. Targets are not centered. With ``ridge=0``, f is the limit of gradient flow on the
     squared loss with this kernel, starting from 0 (``KernelDynamics`` at ``math.inf``).
 
-    The estimator does not copy the model. A prediction is refused if the model's weights have changed since the fit;
-    the tangent kernel, which runs the module again, also notices changes of its code or plain attributes.
+    The estimator does not copy the kernel's network. A prediction is refused if its weights have changed since the fit.
+    The tangent kernel, which runs the module again, also notices changes of its code or plain attributes.
 
     Cost: ``cholesky`` computes the kernel once, then n^3 / 3 and 8 n^2 bytes, which the estimator keeps for
     ``return_std``, ``leave_one_out`` and ``ridge_path``. ``cg`` needs a pass over the kernel for each iteration, and
     memory for a few tiles and for 3 * ``rank`` + 6 * columns vectors.
 
     Args:
-        kernel: A name (``linear``, and with ``model`` ``path``, ``expected-tangent``, ``tangent``, ``limit-tangent``,
-            ``limit-output``, ``limit-path``), a function of two arrays of rows that returns their matrix, or
-            ``precomputed``: then X is the kernel itself, an array, a ``TiledKernel`` or a ``StoredKernel``, square in
-            ``fit``, and in ``predict`` with a column for each training example. (Cross-validation splits arrays only.)
+        kernel: A ``Kernel`` such as ``PathKernel(model)``, a function of two arrays of rows that returns their matrix,
+            or ``"precomputed"``: then X is the kernel itself, an array, a ``TiledKernel`` or a ``StoredKernel``, square
+            in ``fit``, and in ``predict`` with a column for each training example. (Cross-validation splits arrays.)
         ridge: Added to the diagonal of K, on the kernel's own scale and not divided by n, like ``alpha`` of
             scikit-learn's ``KernelRidge`` and the noise variance of a Gaussian process.
-        model: A module or its ``PathGraph``; the kernel is computed in its dtype.
-        input_shape: Shape of one input, if rows of X are flattened inputs and the model is a module (a graph knows its
-            own shape). X may also have the model's shape.
-        normalize: As for ``path_kernel``.
+        input_shape: Shape of one input, if rows of X are flattened and the kernel's network is a module (a graph knows
+            its own shape). X may also have the shape of the network's inputs. Rows are converted to its dtype.
         solver: ``cholesky`` is exact, in float64, with the whole matrix in memory. ``cg`` runs preconditioned conjugate
             gradients on tiles, which are kept in memory if they fit ``memory`` and else computed or read again in each
             pass. ``auto`` takes ``cholesky`` if the matrix fits the budget.
@@ -64,6 +61,10 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         >>> regressor = KernelRegressor(ridge=1e-9).fit(X, [1.0, 3.0, 5.0])
         >>> regressor.predict([[3.0, 1.0]]).round(6)
         array([7.])
+        >>> import neuralpath as npath
+        >>> kernel = npath.PathKernel(npath.nets.FC(2, width=8, depth=3), normalize=True)
+        >>> KernelRegressor(kernel, ridge=0.1).fit(X, [1.0, 3.0, 5.0]).predict(X).shape
+        (3,)
 
     """
 

@@ -13,14 +13,14 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import nn
 
 from neuralpath.estimators.checks import (
-    Digests,
-    check_digests,
+    Settings,
+    check_unchanged,
     checked_count,
     checked_labels,
     checked_ridge,
     checked_rows,
     checked_seed,
-    model_digests,
+    model_weights,
     shape_of_inputs,
 )
 from neuralpath.estimators.cholesky import SingularKernel
@@ -35,7 +35,7 @@ class SketchEstimator(BaseEstimator):
     """The common part of `SketchRegressor` and `SketchClassifier`, which define the targets."""
 
     graph_: PathGraph | None  # None without a model
-    digests_: Digests
+    weights_: Settings
 
     def __init__(
         self,
@@ -84,8 +84,8 @@ class SketchEstimator(BaseEstimator):
             graph = self.model
             if isinstance(graph, nn.Module):  # a graph follows its model's weights
                 graph = trace(graph, model_inputs(rows[:1], graph, shape_of_inputs(self)))
-            self.graph_, self.digests_ = graph, model_digests(graph)
-        check_digests(self.digests_, model_digests(self.graph_))
+            self.graph_, self.weights_ = graph, model_weights(graph)
+        check_unchanged(self.weights_, model_weights(self.graph_))
         targets = self._targets_of(labels)
         for part in self._parts(rows):
             features = self._features(rows[part])
@@ -139,7 +139,7 @@ class SketchEstimator(BaseEstimator):
     def _outputs(self, X: Any) -> Float64[np.ndarray, "n k"]:
         check_is_fitted(self)
         rows = checked_rows(self, X, reset=False)
-        check_digests(self.digests_, model_digests(self.graph_))
+        check_unchanged(self.weights_, model_weights(self.graph_))
         return np.concatenate([self._features(rows[part]) @ self.coef_ + self.intercept_ for part in self._parts(rows)])
 
     @abstractmethod

@@ -3,7 +3,7 @@
 A symmetric kernel in tiles yields only the tiles on and above the diagonal:
 
     +----+----+----+
-    | 11 | 12 | 13 |      tile 12 stands for itself and for its transpose in the place of tile 21,
+    | 11 | 12 | 13 |      tile 12 stands for itself and for tile 21, its transpose,
     +----+----+----+      so a product with vectors adds both.
          | 22 | 23 |
          +----+----+

@@ -1,4 +1,4 @@
-"""Which gate of the feature network each gate of the value network takes, and how masks change on the way."""
+"""Which gate of the feature network each gate of the value network takes, and how masks are transformed."""
 
 import operator
 from collections.abc import Callable, Mapping, Sequence

@@ -25,7 +25,7 @@ _CALLER = "neuralpath.gating.swapping"
 """The module that runs networks under a mode."""
 
 
-class Places:
+class ModuleStack:
     """Follows the calls of a module's parts, to name operations by where they run, as ``trace`` does."""
 
     def __init__(self) -> None:
@@ -37,8 +37,8 @@ class Places:
         """Follow a module's calls inside this context."""
         hooks = []
         for path, part in module.named_modules():
-            place = (path, _is_torch_layer(part))
-            hooks.append(part.register_forward_pre_hook(self._entering(place)))
+            entry = (path, _is_torch_layer(part))
+            hooks.append(part.register_forward_pre_hook(self._entering(entry)))
             hooks.append(part.register_forward_hook(self._leaving, always_call=True))
         try:
             yield
@@ -46,8 +46,8 @@ class Places:
             for hook in hooks:
                 hook.remove()
 
-    def _entering(self, place: tuple[str, bool]) -> Any:
-        return lambda module, args: self._stack.append(place)
+    def _entering(self, entry: tuple[str, bool]) -> Any:
+        return lambda module, args: self._stack.append(entry)
 
     def _leaving(self, module: nn.Module, args: Any, output: Any) -> None:
         self._stack.pop()
@@ -143,14 +143,16 @@ class Recording(GateMode):
     activations return their input unchanged, so the network is linear.
     """
 
-    def __init__(self, gate: GateFunction | None = None, *, linear: bool = False, places: Places | None = None) -> None:
+    def __init__(
+        self, gate: GateFunction | None = None, *, linear: bool = False, stack: ModuleStack | None = None
+    ) -> None:
         super().__init__()
         self.layers: list[Tensor] = []
         self.names: list[str] = []
         self.in_spaces: list[tuple[int, ...] | None] = []
         self._gate = gate
         self._linear = linear
-        self._places = places
+        self._module_stack = stack
 
     def activation(self, call: ActivationCall, func: Any, args: Any, kwargs: Any) -> Any:
         """Record the gate and run the activation."""
@@ -182,8 +184,8 @@ class Recording(GateMode):
     def _record(self, operation: str, gate: Tensor, in_space: tuple[int, ...] | None) -> None:
         self.layers.append(gate)
         self.in_spaces.append(in_space)
-        if self._places is not None:
-            self.names.append(self._places.name(operation))
+        if self._module_stack is not None:
+            self.names.append(self._module_stack.name(operation))
 
 
 class Replacing(GateMode):

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.modules import module as torch_modules
 
 from neuralpath._checks import describe
-from neuralpath.gating.modes import GateMode, Places, Recording, Replacing
+from neuralpath.gating.modes import GateMode, ModuleStack, Recording, Replacing
 from neuralpath.gating.spellings import GateFunction
 from neuralpath.gating.ungated import UngatedOperations
 from neuralpath.graph import Gates, run
@@ -48,9 +48,9 @@ def recorded_gates(
     """
     check_module("module", module)
     check_examples(x)
-    places = Places()
-    recording = Recording(gate, linear=linear, places=places)
-    with places.follow(module):
+    stack = ModuleStack()
+    recording = Recording(gate, linear=linear, stack=stack)
+    with stack.follow(module):
         run_under(recording, module, x)
     return Gates(dict(zip(recording.names, recording.layers, strict=True)))
 
@@ -150,11 +150,11 @@ def sample_gates(
     if len(rows) < SAMPLE_ROWS:
         rows = rows[:1].expand(SAMPLE_ROWS, *x.shape[1:])
     devices = [x.device] if x.device.type == "cuda" else []
-    places = Places()
-    recording = Recording(gate, linear=linear, places=places)
-    ungated = UngatedOperations(places, linear=linear)
+    stack = ModuleStack()
+    recording = Recording(gate, linear=linear, stack=stack)
+    ungated = UngatedOperations(stack, linear=linear)
     watch = nullcontext() if refused is None else ungated.watch(module, rows)
-    with torch.random.fork_rng(devices=devices), places.follow(module), recording, watch:
+    with torch.random.fork_rng(devices=devices), stack.follow(module), recording, watch:
         output = run(module, rows)
     if refused is not None and (names := ungated.between(output)):
         raise ValueError(refused.format(", ".join(names)))

@@ -20,7 +20,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from neuralpath.gating.modes import Places
+from neuralpath.gating.modes import ModuleStack
 from neuralpath.gating.spellings import SPELLINGS
 
 _LINEAR = frozenset({
@@ -99,7 +99,7 @@ class _Unwrapped(TorchDispatchMode):
     """Shows a tensor without the wrappers of ``torch.func``, as operations get it."""
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Called by torch in place of ``func``."""
+        """Called by torch instead of ``func``."""
         self.tensor: Tensor = args[0]
         return func(*args, **(kwargs or {}))
 
@@ -117,7 +117,7 @@ class _Operations(TorchDispatchMode):
         super().__init__()
         self._linear = linear
         self.function: str | None = None  # the Python function that the network calls
-        self.place = ""
+        self.location = ""
         self.is_trusted = False  # a gate or a normalization is running
         self._origins: dict[int, tuple[StorageWeakRef, _Origin]] = {}
 
@@ -137,7 +137,7 @@ class _Operations(TorchDispatchMode):
         return None if reference is None or reference.expired() else origin
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Called by torch in place of ``func``."""
+        """Called by torch instead of ``func``."""
         kwargs = kwargs or {}
         arguments = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
         before = [(tensor, origin) for tensor in arguments if (origin := self.origin(tensor)) is not None]
@@ -160,7 +160,7 @@ class _Operations(TorchDispatchMode):
         if self.is_trusted or not any(tensor.is_floating_point() for tensor in outputs):
             return replace(union, inside=inside, last=frozenset())
         signals = [tensor for tensor, origin in before if origin.is_signal]
-        label = f"{self.function or name}{self.place}"
+        label = f"{self.function or name}{self.location}"
         if any(not tensor.is_floating_point() for tensor in signals):
             chosen = f"{label} (with a mask or positions that depend on the values)"
             return replace(union, inside=inside | {chosen}, last=frozenset())
@@ -176,25 +176,25 @@ class _Operations(TorchDispatchMode):
 class _Functions(TorchFunctionMode):
     """Tells which of torch's functions a network is calling, and whether it is a gate."""
 
-    def __init__(self, operations: _Operations, places: Places, *, linear: bool) -> None:
+    def __init__(self, operations: _Operations, stack: ModuleStack, *, linear: bool) -> None:
         super().__init__()
         self._operations = operations
-        self._places = places
+        self._module_stack = stack
         self._trusted = frozenset({"batch_norm"}) if linear else _NORMALIZATIONS
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Called by torch in place of ``func``."""
+        """Called by torch instead of ``func``."""
         kwargs = kwargs or {}
         operations = self._operations
         name = getattr(func, "__name__", str(func)).strip("_")
         spelling = SPELLINGS.get(func)
         is_gate = spelling is not None and spelling.read(args, kwargs) is not None
-        operations.function, operations.place = name, self._places.here
+        operations.function, operations.location = name, self._module_stack.here
         operations.is_trusted = is_gate or name in self._trusted
         try:
             result = func(*args, **kwargs)
         finally:
-            operations.function, operations.place, operations.is_trusted = None, "", False
+            operations.function, operations.location, operations.is_trusted = None, "", False
         if is_gate:  # the positions that a max pool picks are gates, which will be replaced
             for part in tree_leaves(result):
                 if isinstance(part, Tensor) and not part.is_floating_point():
@@ -214,9 +214,9 @@ class UngatedOperations:
     With ``linear``, products and quotients of two values count too, and normalizations except batch norm.
     """
 
-    def __init__(self, places: Places, *, linear: bool = False) -> None:
+    def __init__(self, stack: ModuleStack, *, linear: bool = False) -> None:
         self._operations = _Operations(linear=linear)
-        self._functions = _Functions(self._operations, places, linear=linear)
+        self._functions = _Functions(self._operations, stack, linear=linear)
 
     @contextmanager
     def watch(self, module: nn.Module, x: Tensor) -> Iterator[None]:
@@ -228,7 +228,7 @@ class UngatedOperations:
             yield
 
     def between(self, output: Any) -> list[str]:
-        """The operations, by name and place, that influence this output through other operations."""
+        """The operations, by name and location, that influence this output through other operations."""
         parts = (_unwrapped(part) for part in tree_leaves(output) if isinstance(part, Tensor))
         origins = (self._operations.origin(part) for part in parts)
         return sorted(frozenset().union(*(origin.inside for origin in origins if origin is not None)))

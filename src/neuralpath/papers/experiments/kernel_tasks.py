@@ -81,23 +81,25 @@ class FitKernel(Task):
         scale = float(own.diagonal().mean())
         own, cross = own.div_(scale), cross.div_(scale)
         chosen = self._chosen_on(len(x))
-        machine = KernelClassifier("precomputed", max(self.ridges), solver="cholesky", memory=SOLVER_MEMORY)
-        path = machine.fit(own[chosen][:, chosen].numpy(), labels[chosen]).ridge_path(self.ridges)
+        classifier = KernelClassifier("precomputed", max(self.ridges), solver="cholesky", memory=SOLVER_MEMORY)
+        path = classifier.fit(own[chosen][:, chosen].numpy(), labels[chosen]).ridge_path(self.ridges)
         solver = "cholesky" if len(x) <= DENSE_LIMIT else "cg"
-        machine = KernelClassifier("precomputed", path.best_ridge, solver=solver, max_iter=STEPS, memory=SOLVER_MEMORY)
-        machine.fit(own.numpy(), labels)
+        classifier = KernelClassifier(
+            "precomputed", path.best_ridge, solver=solver, max_iter=STEPS, memory=SOLVER_MEMORY
+        )
+        classifier.fit(own.numpy(), labels)
         assert path.error_rates is not None
         rates = [float(rate) for rate in path.error_rates]
         return {
-            "test_accuracy": float((machine.predict(cross.numpy()) == examples.test.labels.numpy()).mean()),
-            "train_accuracy": float((machine.predict(own.numpy()) == labels).mean()),
+            "test_accuracy": float((classifier.predict(cross.numpy()) == examples.test.labels.numpy()).mean()),
+            "train_accuracy": float((classifier.predict(own.numpy()) == labels).mean()),
             "ridge": path.best_ridge,
             "left_out": {
                 "ridges": list(self.ridges),
                 "squared_errors": [float(f"{error:.6g}") for error in path.squared_errors],
                 "accuracies": [1 - rate for rate in rates],
             },
-            "converged": bool(machine.report_.converged),
+            "converged": bool(classifier.report_.converged),
         }
 
     def _sizes(self) -> tuple[int, int]:
