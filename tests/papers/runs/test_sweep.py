@@ -239,6 +239,6 @@ run_tasks([Counting("a"), Counting("b")], Path({out!r}), jobs=2, progress=False)
 def test_a_script_that_is_not_guarded_is_told_so(tmp_path):
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED.format(tests=str(Path(__file__).parents[2]), out=str(tmp_path / "out")))
-    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, timeout=300)
     assert done.returncode != 0
     assert 'must call it under `if __name__ == "__main__":`' in done.stderr
