@@ -1,6 +1,7 @@
 """The page as one file that holds everything it needs and requests nothing else."""
 
 import os
+import re
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -229,12 +230,7 @@ def page_html(
         "plotly": plotly,
         "import_map": import_map(),
     }
-    pieces = read_asset("page.html").split("{{")
-    filled = [pieces[0]]
-    for piece in pieces[1:]:
-        name, _, rest = piece.partition("}}")
-        filled += [parts[name.strip()], rest]
-    return "".join(filled)
+    return re.sub(r"{{\s*(\w+)\s*}}", lambda field: parts[field[1]], read_asset("page.html"))
 
 
 def _draw_all(figures: Mapping[str, Figure], folder: Path, page: Path) -> dict[str, tuple[str, ...]]:
