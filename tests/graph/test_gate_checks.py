@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from torch import nn
 
 import neuralpath as npath
+from neuralpath.graph.gate_checks import check_layer
 from neuralpath.graph.linear_maps import window_positions
 from neuralpath.graph.path_graph import check_gates
 

@@ -295,7 +295,7 @@ def _subsets(names):
 
 
 def _sum_of_subnetworks(graph, *x, **options):
-    return sum(subnetwork_kernel(graph, *x, kept=kept, **options) for kept in _subsets(residual_adds(graph)))
+    return sum(subnetwork_kernel(graph, *x, blocks=kept, **options) for kept in _subsets(residual_adds(graph)))
 
 
 @pytest.mark.parametrize("n_skips", [0, 1, 3])
@@ -323,9 +323,9 @@ def test_the_kernel_of_a_subnetwork_is_the_product_over_its_own_gates_in_the_who
             block = name.split(".")
             if block[0] != "skipped" or adds[int(block[1])] in kept:
                 expected = expected * (gates[name].double() @ gates[name].double().T)
-        torch.testing.assert_close(subnetwork_kernel(graph, x, kept=kept), expected)
+        torch.testing.assert_close(subnetwork_kernel(graph, x, blocks=kept), expected)
     own = path_kernel(residual_subnetwork(graph, ()), x, unit_scales=True)  # with the gates that it opens by itself
-    assert not torch.allclose(own, subnetwork_kernel(graph, x, kept=()))
+    assert not torch.allclose(own, subnetwork_kernel(graph, x, blocks=()))
 
 
 def test_given_gates_replace_those_of_the_whole_network():
@@ -336,13 +336,13 @@ def test_given_gates_replace_those_of_the_whole_network():
     both = {"gates1": gates.batch(slice(1)), "gates2": gates.batch(slice(1, 4))}
     torch.testing.assert_close(_sum_of_subnetworks(graph, x[:1], x[1:], **both), expected[:1, 1:])
     with pytest.raises(ValueError, match="give both or neither"):
-        subnetwork_kernel(graph, x, x, kept=(), gates1=gates)
+        subnetwork_kernel(graph, x, x, blocks=(), gates1=gates)
     with pytest.raises(ValueError, match="`gates2` are the gates of `x2`, which is not given"):
-        subnetwork_kernel(graph, x, kept=(), gates2=gates)
+        subnetwork_kernel(graph, x, blocks=(), gates2=gates)
     with pytest.raises(ValueError, match="`gates1` has 2 examples but its input has 4"):
-        subnetwork_kernel(graph, x, kept=(), gates1=gates.batch(slice(2)))
+        subnetwork_kernel(graph, x, blocks=(), gates1=gates.batch(slice(2)))
     with pytest.raises(ValueError, match=r"`gates2` are for the gate nodes first\.relu1"):
-        subnetwork_kernel(graph, x, x, kept=(), gates1=gates, gates2=residual_subnetwork(graph, ()).gates(x))
+        subnetwork_kernel(graph, x, x, blocks=(), gates1=gates, gates2=residual_subnetwork(graph, ()).gates(x))
 
 
 class ConvolutionalResidual(nn.Module):
@@ -422,8 +422,8 @@ def test_choices_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="must give an index from 0 to 1 for 'add', got 2"):
         subnetwork(graph, {"add": 2})
     with pytest.raises(ValueError, match="no residual sums of this graph: sum; they are add, add"):
-        subnetwork_kernel(graph, x, kept={"add", "sum"})
-    with pytest.raises(TypeError, match=r"`kept` must be a collection of names, such as \{'add'\}, got one name"):
+        subnetwork_kernel(graph, x, blocks={"add", "sum"})
+    with pytest.raises(TypeError, match=r"`blocks` must be a collection of names, such as \{'add'\}, got one name"):
         residual_subnetwork(graph, "add")
 
 

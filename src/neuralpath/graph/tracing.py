@@ -1,4 +1,4 @@
-"""From a plain ``torch.nn.Module`` to a path graph, by way of ``torch.export``."""
+"""From a plain ``torch.nn.Module`` to a path graph, through ``torch.export``."""
 
 import contextlib
 import io

@@ -41,15 +41,15 @@ def subnetwork(graph: PathGraph, branches: Mapping[str, int]) -> PathGraph:
                 f"`branches` must give an index from 0 to {len(adds[name].inputs) - 1} for {name!r}, got {index}."
             )
     replacement: dict[str, str] = {}  # of a sum, the branch that is kept
-    kept: list[n.Node] = []
+    nodes: list[n.Node] = []
     for node in graph.nodes:
         inputs = tuple(replacement.get(name, name) for name in node.inputs)
         if node.name in branches:
             replacement[node.name] = inputs[branches[node.name]]
         else:
-            kept.append(node if inputs == node.inputs else replace(node, inputs=inputs))
+            nodes.append(node if inputs == node.inputs else replace(node, inputs=inputs))
     output_name = replacement.get(graph.output_name, graph.output_name)
-    return replace(graph, nodes=n.needed_nodes(kept, output_name), output_name=output_name)
+    return replace(graph, nodes=n.needed_nodes(nodes, output_name), output_name=output_name)
 
 
 def residual_adds(graph: PathGraph) -> tuple[str, ...]:
@@ -75,17 +75,17 @@ def residual_adds(graph: PathGraph) -> tuple[str, ...]:
     return tuple(_block_branches(graph))
 
 
-def residual_subnetwork(graph: PathGraph, kept: Collection[str]) -> PathGraph:
+def residual_subnetwork(graph: PathGraph, blocks: Collection[str]) -> PathGraph:
     """The sub-network of a residual network that goes through some blocks and skips the others.
 
     Args:
         graph: The path graph, as ``trace`` returns it.
-        kept: Names of ``residual_adds`` whose blocks are kept and whose skips are removed (the set J). At all others
+        blocks: Names of ``residual_adds`` whose blocks are kept and whose skips are removed (the set J). At all others
             the block is removed and the skip is kept.
 
     Raises:
         ValueError: A name is not one of ``residual_adds``; or as there.
-        TypeError: ``kept`` is one name.
+        TypeError: ``blocks`` is one name.
 
     Reference: P2 definition 2.3. See ``subnetwork`` for its gates.
 
@@ -95,16 +95,16 @@ def residual_subnetwork(graph: PathGraph, kept: Collection[str]) -> PathGraph:
     >>> residual_subnetwork(graph, {second}).gate_names
     ('first.relu1', 'skipped.1.relu1')
     """
-    blocks = _block_branches(graph)
-    if isinstance(kept, str):
-        raise TypeError(f"`kept` must be a collection of names, such as {{{kept!r}}}, got one name.")
-    unknown = sorted(set(kept) - set(blocks))
+    branches = _block_branches(graph)
+    if isinstance(blocks, str):
+        raise TypeError(f"`blocks` must be a collection of names, such as {{{blocks!r}}}, got one name.")
+    unknown = sorted(set(blocks) - set(branches))
     if unknown:
         raise ValueError(
-            f"`kept` has names that are no residual sums of this graph: {', '.join(unknown)}; they are "
-            f"{_listed(blocks)}."
+            f"`blocks` has names that are no residual sums of this graph: {', '.join(unknown)}; they are "
+            f"{_listed(branches)}."
         )
-    return subnetwork(graph, {name: block if name in kept else 1 - block for name, block in blocks.items()})
+    return subnetwork(graph, {name: branch if name in blocks else 1 - branch for name, branch in branches.items()})
 
 
 def subnetwork_kernel(
@@ -112,7 +112,7 @@ def subnetwork_kernel(
     x1: Float[Tensor, "batch1 *shape"],
     x2: Float[Tensor, "batch2 *shape"] | None = None,
     *,
-    kept: Collection[str],
+    blocks: Collection[str],
     gates1: Gates | None = None,
     gates2: Gates | None = None,
     normalize: bool = False,
@@ -121,14 +121,14 @@ def subnetwork_kernel(
 
     .. math:: H^J, \qquad H = \sum_J H^J
 
-    Symbols: :math:`J` is ``kept``: paths go through the blocks in J and through the skips over all others. All scales
+    Symbols: :math:`J` is ``blocks``: paths go through the blocks in J and through the skips over all others. All scales
     are 1, as in ``path_kernel`` with ``unit_scales``. For other scales use ``path_kernel`` of ``residual_subnetwork``.
 
     Args:
         network: A module or its path graph.
         x1: The examples of the rows.
         x2: The examples of the columns; ``None`` means ``x1``.
-        kept: Names of ``residual_adds`` whose blocks are kept.
+        blocks: Names of ``residual_adds`` whose blocks are kept.
         gates1: The gates of the whole network to use instead of those that ``x1`` opens.
         gates2: The same for ``x2``.
         normalize: Divide every linear node by its fan-in.
@@ -144,12 +144,12 @@ def subnetwork_kernel(
     >>> import torch, neuralpath as npath
     >>> graph = npath.trace(npath.nets.ResidualFC(2, 3, n_skips=1, block_depth=1), torch.ones(1, 2))
     >>> x = torch.tensor([[1.0, 2.0], [2.0, -1.0]])
-    >>> parts = subnetwork_kernel(graph, x, kept=()) + subnetwork_kernel(graph, x, kept={"add"})
+    >>> parts = subnetwork_kernel(graph, x, blocks=()) + subnetwork_kernel(graph, x, blocks={"add"})
     >>> bool(torch.allclose(parts, path_kernel(graph, x, unit_scales=True)))
     True
     """
     graph = as_graph(network, x1, "x1")
-    part = residual_subnetwork(graph, kept)
+    part = residual_subnetwork(graph, blocks)
     check_batch("x1", x1, graph.input_shape)
     if x2 is not None:
         check_batch("x2", x2, graph.input_shape)

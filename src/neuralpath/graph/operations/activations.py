@@ -23,9 +23,15 @@ def _gate(operation: Any) -> Handler:
         if operation not in g.UNGATED_ACTIVATIONS:
             raise Refused(f"with the arguments {args} it is neither a gate nor an activation that is known")
         return build.append(
-            n.ActivationNode, x.shape, x, label=label_of(build, name),
-            operation=name, function=operation, arguments=args, keywords=kwargs,
-        )  # fmt: skip
+            n.ActivationNode,
+            x.shape,
+            x,
+            label=label_of(build, name),
+            operation=name,
+            function=operation,
+            arguments=args,
+            keywords=kwargs,
+        )
 
     return read
 

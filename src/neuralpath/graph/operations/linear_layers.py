@@ -137,9 +137,13 @@ def _addmm(build: Builder, bias: Any, x: Any, weight: Any, *, beta: float = 1, a
 
 
 @reads(
-    aten.conv1d.default, aten.conv2d.default, aten.conv3d.default,
-    aten.conv1d.padding, aten.conv2d.padding, aten.conv3d.padding,
-)  # fmt: skip
+    aten.conv1d.default,
+    aten.conv2d.default,
+    aten.conv3d.default,
+    aten.conv1d.padding,
+    aten.conv2d.padding,
+    aten.conv3d.padding,
+)
 def _convolution(
     build: Builder,
     x: Any,

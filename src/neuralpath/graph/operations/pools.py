@@ -114,9 +114,15 @@ def _max_pooled(
 ) -> Signal:
     shape = (x.shape[0], *(table.shape[0] for table in tables))
     return build.append(
-        n.MaxPoolNode, shape, x, label=label_of(build, "pool"),
-        tables=tuple(tables), in_space=x.shape[1:], windows=windows, ceil=ceil,
-    )  # fmt: skip
+        n.MaxPoolNode,
+        shape,
+        x,
+        label=label_of(build, "pool"),
+        tables=tuple(tables),
+        in_space=x.shape[1:],
+        windows=windows,
+        ceil=ceil,
+    )
 
 
 def _max_pool(n_space: int, with_indices: bool = False) -> Handler:

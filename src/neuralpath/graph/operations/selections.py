@@ -295,7 +295,11 @@ def _made_like(operation: Any) -> Handler:
 
 
 for _operation in (
-    aten.zeros_like.default, aten.ones_like.default, aten.full_like.default,
-    aten.new_zeros.default, aten.new_ones.default, aten.new_full.default,
-):  # fmt: skip
+    aten.zeros_like.default,
+    aten.ones_like.default,
+    aten.full_like.default,
+    aten.new_zeros.default,
+    aten.new_ones.default,
+    aten.new_full.default,
+):
     OPERATIONS[_operation] = _made_like(_operation)

@@ -17,7 +17,7 @@ aten = torch.ops.aten
 
 @reads(
     aten.clone.default, aten.alias.default, aten.detach.default, aten.contiguous.default, aten.lift_fresh_copy.default
-)  # fmt: skip
+)
 def _same(build: Builder, x: Signal, **kwargs: Any) -> Signal:
     return x
 
@@ -31,10 +31,10 @@ def _assertion(build: Builder, *args: Any, **kwargs: Any) -> None:
 def _cast(build: Builder, x: Signal, like: Any = None, *, dtype: torch.dtype | None = None, **kwargs: Any) -> Signal:
     if isinstance(like, Signal):
         return x
-    wanted = like.evaluate(build.state).dtype if isinstance(like, Operand) else like or dtype
-    if wanted not in (None, build.dtype):
+    target = like.evaluate(build.state).dtype if isinstance(like, Operand) else like or dtype
+    if target not in (None, build.dtype):
         raise Refused(
-            f"casts from {build.dtype} to {wanted}: a path graph has one dtype; convert the model and its input "
+            f"casts from {build.dtype} to {target}: a path graph has one dtype; convert the model and its input "
             "instead, for example with `.double()`"
         )
     return x
