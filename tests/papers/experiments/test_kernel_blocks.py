@@ -28,12 +28,6 @@ def test_a_block_is_computed_once(directory):
     assert torch.equal(_kept(directory, "own-0", never), BLOCK)
 
 
-def test_a_block_from_before_there_were_checksums_is_taken(directory):
-    _kept(directory, "own-0", lambda: BLOCK)
-    (directory.checkpoints / "own-0.safetensors.sha256").unlink()
-    assert torch.equal(_kept(directory, "own-0", never), BLOCK)
-
-
 def overwritten(data):
     return data[:-100] + bytes(100)
 
@@ -55,6 +49,6 @@ def test_a_damaged_block_is_named_and_computed_anew(directory, damaged, has_sum)
     file.write_bytes(damaged(file.read_bytes()))
     if not has_sum:
         (directory.checkpoints / "own-0.safetensors.sha256").unlink()
-    with pytest.warns(CheckpointWarning, match=r"own-0\.safetensors is damaged: .* It is computed anew\."):
+    with pytest.warns(CheckpointWarning, match=r"own-0\.safetensors.* (is damaged|cannot be read): .*computed anew"):
         assert torch.equal(_kept(directory, "own-0", lambda: BLOCK), BLOCK)
     assert torch.equal(_kept(directory, "own-0", never), BLOCK)
