@@ -25,9 +25,17 @@ def make_net(kind: str, seed: int = 0) -> nn.Module:
             return nets.FC((1, 4, 4), 12, 3, 3)
         if kind == "dropout-and-batch-norm":
             return nn.Sequential(
-                nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Dropout(0.3), nn.Flatten(),
-                nn.Linear(64, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.5), nn.Linear(8, 3),
-            )  # fmt: skip
+                nn.Conv2d(1, 4, 3, padding=1),
+                nn.BatchNorm2d(4),
+                nn.ReLU(),
+                nn.Dropout(0.3),
+                nn.Flatten(),
+                nn.Linear(64, 8),
+                nn.BatchNorm1d(8),
+                nn.ReLU(),
+                nn.Dropout(0.5),
+                nn.Linear(8, 3),
+            )
         if kind == "tied":
             net = nn.Sequential(
                 nn.Flatten(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 3)

@@ -22,9 +22,15 @@ def make_model() -> nn.Module:
     with torch.random.fork_rng():
         torch.manual_seed(1)
         return nn.Sequential(
-            nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(64, 16), nn.ReLU(),
-            nn.Dropout(0.5), nn.Linear(16, 3),
-        )  # fmt: skip
+            nn.Conv2d(1, 4, 3, padding=1),
+            nn.BatchNorm2d(4),
+            nn.ReLU(),
+            nn.Flatten(),
+            nn.Linear(64, 16),
+            nn.ReLU(),
+            nn.Dropout(0.5),
+            nn.Linear(16, 3),
+        )
 
 
 def make_split(n: int, seed: int) -> Split:

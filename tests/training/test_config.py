@@ -79,8 +79,13 @@ def test_integers_of_numpy_and_torch_become_plain_ones(without_type_checks):
 
 def test_factors_by_hand():
     assert [StepDecay(at=(1, 3), factor_each=0.5).factor(t, 9) for t in (0.0, 0.99, 1.0, 2.9, 3.0, 9.0)] == [
-        1, 1, 0.5, 0.5, 0.25, 0.25,
-    ]  # fmt: skip
+        1,
+        1,
+        0.5,
+        0.5,
+        0.25,
+        0.25,
+    ]
     cosine = Cosine(floor=0.2, warmup=2)
     assert cosine.factor(1.0, 10) == 0.5
     assert cosine.factor(2.0, 10) == 1.0

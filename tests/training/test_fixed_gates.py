@@ -58,9 +58,12 @@ def gated(kind, **arguments):
 
 @settings(max_examples=40)
 @given(
-    st.lists(st.integers(1, 200), min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 50),
-    st.integers(0, 10**6), st.sampled_from([torch.float32, torch.float64]),
-)  # fmt: skip
+    st.lists(st.integers(1, 200), min_size=1, max_size=4),
+    st.integers(1, 40),
+    st.integers(1, 50),
+    st.integers(0, 10**6),
+    st.sampled_from([torch.float32, torch.float64]),
+)
 def test_kept_gates_come_back(widths, n, block, seed, dtype):
     generator = torch.Generator().manual_seed(seed)
     hard = [torch.rand(n, width, generator=generator) > 0.5 for width in widths]
@@ -107,10 +110,13 @@ def test_bits_not_bytes_are_kept():
 @pytest.mark.parametrize(
     ("kind", "arguments"),
     [
-        ("fc", {}), ("fc", {"gate": LeakyGate(0.1)}), ("fc", {"value_input": "ones"}),
-        ("fc", {"value_input": "random"}), ("pooled", {}),
+        ("fc", {}),
+        ("fc", {"gate": LeakyGate(0.1)}),
+        ("fc", {"value_input": "ones"}),
+        ("fc", {"value_input": "random"}),
+        ("pooled", {}),
     ],
-)  # fmt: skip
+)
 def test_training_with_kept_gates_is_the_same_training(kind, arguments, blobs, config):
     """In double precision the ways of computing gates agree in every gate."""
     data = blobs(52, dtype=torch.float64), blobs(40, seed=1, dtype=torch.float64)

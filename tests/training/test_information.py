@@ -90,13 +90,23 @@ def test_a_layer_of_a_gated_network_is_one_of_its_value_network(linear):
     ]
     value = nets.FC((1, 2, 2), 12, 3, 2, generator=torch.Generator().manual_seed(2))
     whole = GatedNetwork(
-        features[0], value, gate=SoftGate(4.0), gate_order="reversed", gate_transform=TileGates(), value_input="ones",
+        features[0],
+        value,
+        gate=SoftGate(4.0),
+        gate_order="reversed",
+        gate_transform=TileGates(),
+        value_input="ones",
         linear_feature=linear,
-    )  # fmt: skip
+    )
     other = GatedNetwork(
-        features[1], copy.deepcopy(value), gate=SoftGate(4.0), gate_order="reversed", gate_transform=TileGates(),
-        value_input="ones", linear_feature=linear,
-    )  # fmt: skip
+        features[1],
+        copy.deepcopy(value),
+        gate=SoftGate(4.0),
+        gate_order="reversed",
+        gate_transform=TileGates(),
+        value_input="ones",
+        linear_feature=linear,
+    )
     images = torch.randn(20, 1, 2, 2, generator=torch.Generator().manual_seed(3))
     own, random = (tuple(net.gates(images).layers.values()) for net in (whole, other))
     seen = []
@@ -198,9 +208,7 @@ def test_what_is_wrong_with_the_test_data_is_called_so(trained, task):
 
 
 def test_a_model_with_an_activation_that_is_no_gate_is_refused(task, tmp_path):
-    model = nn.Sequential(
-        nn.Flatten(), nn.Linear(4, 8), nn.ELU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2)
-    )  # fmt: skip
+    model = nn.Sequential(nn.Flatten(), nn.Linear(4, 8), nn.ELU(), nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 2))
     with pytest.raises(ValueError, match=r"value network .* gates: elu in '2'"):
         gating_information(model, *task, TrainingConfig(epochs=1, threads=1), folder=tmp_path)
     assert not list(tmp_path.iterdir())
@@ -235,9 +243,13 @@ def test_the_label_energy_can_be_left_out(trained, task, monkeypatch):
 
 def convolutional(size: int) -> nn.Module:
     return nn.Sequential(
-        nn.Conv2d(1, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        nn.Conv2d(1, 4, 3, padding=1),
+        nn.BatchNorm2d(4),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
         nn.Linear(size**2, 2),
-    ).eval()  # fmt: skip
+    ).eval()
 
 
 def squares(size: int, n_classes: int = 2, count: int = 400) -> data.Split:

@@ -43,16 +43,22 @@ def by_hand(model, split, config, optimizer, loss):
 
 
 TORCH = {
-    "adam": (Adam(3e-3, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.01), lambda p: torch.optim.Adam(
-        p, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.01)),
+    "adam": (
+        Adam(3e-3, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.01),
+        lambda p: torch.optim.Adam(p, betas=(0.8, 0.99), eps=1e-6, weight_decay=0.01),
+    ),
     "adamw": (Adam(3e-3, weight_decay=0.1, decoupled=True), lambda p: torch.optim.AdamW(p, weight_decay=0.1)),
     "sgd": (SGD(0.05), lambda p: torch.optim.SGD(p)),
-    "momentum": (SGD(0.05, momentum=0.9, weight_decay=0.01), lambda p: torch.optim.SGD(
-        p, momentum=0.9, weight_decay=0.01)),
+    "momentum": (
+        SGD(0.05, momentum=0.9, weight_decay=0.01),
+        lambda p: torch.optim.SGD(p, momentum=0.9, weight_decay=0.01),
+    ),
     "nesterov": (SGD(0.05, momentum=0.9, nesterov=True), lambda p: torch.optim.SGD(p, momentum=0.9, nesterov=True)),
-    "rmsprop": (RMSprop(2e-3, alpha=0.9, eps=1e-6, momentum=0.5, weight_decay=0.01),
-                lambda p: torch.optim.RMSprop(p, alpha=0.9, eps=1e-6, momentum=0.5, weight_decay=0.01)),
-}  # fmt: skip
+    "rmsprop": (
+        RMSprop(2e-3, alpha=0.9, eps=1e-6, momentum=0.5, weight_decay=0.01),
+        lambda p: torch.optim.RMSprop(p, alpha=0.9, eps=1e-6, momentum=0.5, weight_decay=0.01),
+    ),
+}
 
 
 @pytest.mark.parametrize("schedule", [Cosine(), PiecewiseLinear(epochs=(0, 1, 3), factors=(0.2, 1, 0.1))])
@@ -324,17 +330,32 @@ def refusals(net, blobs):
         r"shape \(20, 1\); use `train_data\.labels\.flatten\(\)`": (fc, Split(images, labels[:, None]), None),
         r"`test_data\.labels` must have the shape \(20,\)": (fc, split, Split(images, labels[:, None].expand(-1, 2))),
         r"`labels` must have the shape \(5,\), .* got a int64 tensor of shape \(5, 1\)": (
-            fc, DataLoader(TensorDataset(images, labels[:, None]), batch_size=5), None),
+            fc,
+            DataLoader(TensorDataset(images, labels[:, None]), batch_size=5),
+            None,
+        ),
         r"could not run on one example of `test_data`, a float32 tensor of shape \(1, 1, 5, 5\)": (
-            fc, split, Split(torch.rand(20, 1, 5, 5), labels)),
+            fc,
+            split,
+            Split(torch.rand(20, 1, 5, 5), labels),
+        ),
         r"could not run on one example of `test_data`, a float32 tensor of shape \(1, 1, 6, 6\)": (
-            fc, split, DataLoader(TensorDataset(torch.rand(20, 1, 6, 6), labels), batch_size=5)),
+            fc,
+            split,
+            DataLoader(TensorDataset(torch.rand(20, 1, 6, 6), labels), batch_size=5),
+        ),
         r"`train_data` are a int64 tensor of shape \(20,\), .*`test_data` a float32 tensor of shape \(5,\)": (
-            fc, split, DataLoader(TensorDataset(images, labels.float()), batch_size=5)),
+            fc,
+            split,
+            DataLoader(TensorDataset(images, labels.float()), batch_size=5),
+        ),
         r"could not run on one example of `train_data`, .*: 'Failing' object has no attribute 'missing'": (
-            Failing(AttributeError), split, None),
+            Failing(AttributeError),
+            split,
+            None,
+        ),
         r"could not run on one example of `train_data`, .*: KeyError": (Failing(KeyError), split, None),
-    }  # fmt: skip
+    }
 
 
 def test_data_that_does_not_fit_is_refused(net, blobs, config, without_type_checks):
