@@ -36,7 +36,7 @@ def test_steps_of_runs():
 
 
 def test_steps_of_real_runs(tmp_path):
-    short, long = (Memorize(DataSpec("digits"), "sphere", 10, 64, 2, n_steps_trained=n, rate=0.1) for n in (2, 120))
+    short, long = (Memorize(DataSpec("digits"), "sphere", 10, 64, 2, n_steps_trained=n, lr=0.1) for n in (2, 120))
     for task, is_there in ((short, False), (long, True)):
         result = run_tasks((task,), tmp_path / str(task.n_steps_trained))[task]
         found = StepCounts.to(0.1, {0: result}, task.n_steps_trained)
