@@ -1,10 +1,5 @@
 """Convolutions of 3 x 3 by fewer multiplications: against torch's own, and in tangent kernels against Jacobians."""
 
-import os
-import signal
-import threading
-import time
-
 import numpy as np
 import pytest
 import torch
@@ -125,60 +120,6 @@ def test_threads_share_the_examples(monkeypatch):
     assert_close(winograd.convolved(x, weight, (1, 1), block_bytes=1), alone[0], 1e-14)
     assert_close(winograd.weight_gradients(x, delta, (1, 1), block_bytes=1), alone[1], 1e-14)
     assert torch.get_num_threads() == before
-
-
-def test_an_error_in_a_thread_is_raised(monkeypatch):
-    monkeypatch.setattr(threads, "n_threads", lambda: 2)
-    seen = []
-
-    def run(rows, buffer):
-        seen.append(rows)
-        if rows.start == 4:
-            raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError, match="no more"):
-        threads.side_by_side(run, 5, 2, lambda: (torch.empty(1),))
-    assert sorted((rows.start, rows.stop) for rows in seen) == [(0, 2), (2, 4), (4, 5)]
-
-
-def test_after_an_interruption_no_other_block_is_begun(monkeypatch):
-    monkeypatch.setattr(threads, "n_threads", lambda: 2)
-    seen, begun = [], threading.Event()
-
-    def run(rows, buffer):
-        seen.append(rows.start)
-        if threading.current_thread() is threading.main_thread():
-            begun.wait(10)
-            raise KeyboardInterrupt
-        begun.set()
-        time.sleep(0.2)
-
-    with pytest.raises(KeyboardInterrupt):
-        threads.side_by_side(run, 100, 1, lambda: (torch.empty(1),))
-    assert len(seen) == 2
-    threads.side_by_side(lambda rows, buffer: seen.append(rows.start), 3, 1, lambda: (torch.empty(1),))
-    assert sorted(seen[2:]) == [0, 1, 2]  # and the threads serve on
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system cannot fork")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-def test_a_forked_process_has_threads_of_its_own(monkeypatch):
-    monkeypatch.setattr(threads, "n_threads", lambda: 2)
-    make_buffers = lambda: (torch.empty(1),)  # noqa: E731
-    threads.side_by_side(lambda rows, buffer: None, 4, 1, make_buffers)
-    child = os.fork()
-    if child == 0:
-        try:
-            threads.side_by_side(lambda rows, buffer: time.sleep(0.01), 4, 1, make_buffers)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    deadline = time.monotonic() + 60
-    while (found := os.waitpid(child, os.WNOHANG))[0] == 0:
-        if time.monotonic() > deadline:
-            os.kill(child, signal.SIGKILL)
-        time.sleep(0.02)
-    assert os.waitstatus_to_exitcode(found[1]) == 0
 
 
 def test_memory_in_another_order_is_read_rightly():
