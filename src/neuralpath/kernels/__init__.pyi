@@ -30,11 +30,11 @@ from .limit.quadrature import ByQuadrature as ByQuadrature
 from .named_kernels import named_tiles as named_tiles
 from .path.path_kernel import (
     ExpectedTangentKernel as ExpectedTangentKernel,
+    FanVariance as FanVariance,
     PathKernel as PathKernel,
     expected_tangent_kernel as expected_tangent_kernel,
     path_kernel as path_kernel,
 )
-from .path.variances import FanVariance as FanVariance
 from .random_values import random_weights as random_weights, value_kernel as value_kernel
 from .storage.stored_kernel import StoredKernel as StoredKernel, open_kernel as open_kernel
 from .tangent.parts import TangentParts as TangentParts, tangent_parts as tangent_parts
@@ -46,9 +46,8 @@ from .tiling.tiled_kernel import TiledKernel as TiledKernel
 # Used by other folders of the package; not public.
 from .diagnostics import ROUNDING as ROUNDING
 from .named_kernels import check_kernel_name as check_kernel_name, named_kernel as named_kernel
-from .path.chain import dense_chain as dense_chain
-from .path.images import image_chain as image_chain
-from .path.variances import weight_variances as weight_variances
+from .path.chains import dense_chain as dense_chain, image_chain as image_chain
+from .path.path_kernel import weight_variances as weight_variances
 from .random_values import random_signs as random_signs
 from .storage.stored_kernel import find_kernel as find_kernel
 from .storage.verification import differences as differences

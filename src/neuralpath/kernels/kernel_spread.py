@@ -15,8 +15,7 @@ from torch import Tensor, nn
 
 from neuralpath.graph import Gates, PathGraph, as_graph
 from neuralpath.kernels.diagnostics import KernelValues, spectrum
-from neuralpath.kernels.path.path_kernel import expected_tangent_kernel
-from neuralpath.kernels.path.variances import FanVariance, Variance
+from neuralpath.kernels.path.path_kernel import FanVariance, Variance, expected_tangent_kernel
 from neuralpath.kernels.random_values import Draw, gaussian, random_weights, value_kernel
 
 

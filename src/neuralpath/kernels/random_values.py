@@ -26,7 +26,7 @@ from neuralpath.graph import (
     refuse_tied,
     walk,
 )
-from neuralpath.kernels.path.variances import FanVariance, Variance, weight_variances
+from neuralpath.kernels.path.path_kernel import FanVariance, Variance, weight_variances
 from neuralpath.kernels.tangent.contraction import add_inner_products, cheaper_by_position
 from neuralpath.kernels.tangent.features import assemble
 from neuralpath.kernels.tangent.gradients import (

@@ -1,6 +1,12 @@
-"""Sums over channels: from the entries of a state to one pair matrix, as a linear node or the output needs it.
+"""Sums over channels: from the entries of a state to one pair matrix, which a linear node or the output reads.
 
-Written with torch, for every form of map, dtype and device. ``convolution`` does the common cases with bits.
+This is the general method, written with torch, for every form of map, dtype and device. ``convolution`` does the common
+cases with bits. For an entry with masks the sum over channels c factors into the pair values and an overlap:
+
+    sum over c of  mask[b, c, o] * K[b, b', o, o'] * mask'[b', c, o']
+        =  K[b, b', o, o']  *  overlap[b, b', o, o']         overlap = matrix product of masks over channels
+
+With an index or a dense map each channel reads other pair values, so the channels are summed one by one.
 """
 
 import math
@@ -15,8 +21,7 @@ from torch import Tensor
 
 from neuralpath._loops import overlaps
 from neuralpath.graph import nodes as n
-from neuralpath.kernels.path.entries import Axes, Entry, Side
-from neuralpath.kernels.path.scaled import Scaled, measured, total
+from neuralpath.kernels.path.entries import Axes, Entry, Scaled, Side, measured, total
 
 _SLACK = 2
 """A freed block serves requests down to this fraction of its size."""
@@ -51,7 +56,7 @@ class Workspace:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """What all pair matrices of a tile have in common."""
+    """Sizes, dtype and memory that all pair matrices of a tile share."""
 
     batch1: int
     batch2: int
@@ -62,7 +67,7 @@ class Frame:
     workspace: Workspace
 
     def empty(self, *positions: int) -> Float[Tensor, "order batch1 batch2 *positions"]:
-        """Pair values that are still to be written, on the processor."""
+        """Uninitialized pair values on the CPU."""
         return self.workspace.empty((self.orders, self.batch1, self.batch2, *positions), self.dtype)
 
     def zeros(self, *positions: int) -> Float[Tensor, "order batch1 batch2 *positions"]:
@@ -79,14 +84,19 @@ class Frame:
 
 
 def interleaved(values: Tensor, space: n.Shape) -> Tensor:
-    """(…, position, position') as (…, y, y', x, x')."""
+    """From (..., position, position') to (..., y, y', x, x').
+
+    The positions of both inputs are flat before and interleaved after, one axis of space at a time:
+
+        (..., [y x], [y' x'])  ->  (..., y, x, y', x')  ->  (..., y, y', x, x')
+    """
     lead, k = values.shape[:-2], len(space)
     order = [len(lead) + axis + side * k for axis in range(k) for side in (0, 1)]
     return values.reshape(*lead, *space, *space).permute(*range(len(lead)), *order)
 
 
 def positions_last(values: Tensor) -> Tensor:
-    """The inverse of ``interleaved``: (order, batch1, batch2, position, position')."""
+    """The inverse of ``interleaved``: from (..., y, y', x, x') to (..., position, position')."""
     k = (values.ndim - 3) // 2
     moved = values.permute(0, 1, 2, *(3 + 2 * axis + side for side in (0, 1) for axis in range(k)))
     size = math.prod(moved.shape[3 : 3 + k])
@@ -94,7 +104,7 @@ def positions_last(values: Tensor) -> Tensor:
 
 
 def pieces_of(entry: Entry) -> list[Entry]:
-    """The entry split by the groups of its source."""
+    """The entry split by the groups of its source, each of which has pair values of its own."""
     if entry.group is None:
         return [entry]
     return [entry.at_channels((entry.group == g).nonzero()[:, 0]) for g in entry.group.unique().tolist()]
@@ -107,7 +117,7 @@ def pair_of(piece: Entry) -> Scaled:
 
 
 def is_diagonal(entry: Entry) -> bool:
-    """Whether the maps before the axes only multiply, position by position."""
+    """Whether the maps before the axes are diagonal: a factor for each position."""
     return all(side.index is None and side.dense is None for side in entry.sides)
 
 
@@ -118,14 +128,14 @@ def _mask_of(side: Side, entry: Entry) -> Tensor:
 
 def _overlap(entry: Entry, frame: Frame) -> Float[Tensor, "_batch1 _batch2 *positions"]:
     """Sum over the channels of the product of both masks, for every pair of positions."""
-    one, two = (_mask_of(side, entry).to(frame.device) for side in entry.sides)
+    left, right = (_mask_of(side, entry).to(frame.device) for side in entry.sides)
     if not entry.space:
-        one, two = one[:, :, 0], two[:, :, 0]
-        if one.dtype == two.dtype == torch.bool:
-            return overlaps(one, two, frame.dtype)
-        return one.to(frame.dtype) @ two.to(frame.dtype).T
-    rows, columns = (m.to(frame.dtype).transpose(1, 2).reshape(-1, len(entry.at)) for m in (one, two))
-    product = (rows @ columns.T).reshape(one.shape[0], one.shape[2], two.shape[0], two.shape[2])
+        left, right = left[:, :, 0], right[:, :, 0]
+        if left.dtype == right.dtype == torch.bool:
+            return overlaps(left, right, frame.dtype)
+        return left.to(frame.dtype) @ right.to(frame.dtype).T
+    rows, columns = (m.to(frame.dtype).transpose(1, 2).reshape(-1, len(entry.at)) for m in (left, right))
+    product = (rows @ columns.T).reshape(left.shape[0], left.shape[2], right.shape[0], right.shape[2])
     return interleaved(product.transpose(1, 2), entry.space)
 
 
@@ -134,7 +144,7 @@ def _core(piece: Entry, frame: Frame) -> tuple[Tensor, Tensor]:
     if piece.pairs is None:
         return frame.constant(piece.constant, 2 * len(piece.space)) * _overlap(piece, frame), frame.exponent()
     pair = pair_of(piece)
-    # Bring the values to a common size now, while they are read anyway.
+    # Scale the values to a common size now, as they are read anyway.
     values = pair.at(pair.top)
     if piece.sides[0].dense is not None:
         return _through_dense(piece, values), pair.top
@@ -144,7 +154,7 @@ def _core(piece: Entry, frame: Frame) -> tuple[Tensor, Tensor]:
 
 
 def _through_index(piece: Entry, values: Tensor) -> Tensor:
-    """Channel by channel, each position reads the pair values where its index says."""
+    """Channel by channel, each position reads the pair values at its index: K[index[o], index'[o']]."""
     flat = positions_last(values)
     orders, n1, n2, n_in, _ = flat.shape
     n_out = math.prod(piece.space)
@@ -162,22 +172,22 @@ def _through_index(piece: Entry, values: Tensor) -> Tensor:
 
 
 def _through_dense(piece: Entry, values: Tensor) -> Tensor:
-    """Channel by channel, the full maps on both sides."""
+    """Channel by channel, the full maps on both sides: L K L'^T."""
     flat = positions_last(values)
-    one, two = (side.dense for side in piece.sides)
-    assert one is not None
-    assert two is not None
+    map1, map2 = (side.dense for side in piece.sides)
+    assert map1 is not None
+    assert map2 is not None
     n_out = math.prod(piece.space)
     result = flat.new_zeros(*flat.shape[:3], n_out, n_out)
     for channel in range(len(piece.at)):
-        left = one[:, channel].to(flat)[:, None]  # batch1, 1, out, in
-        right = two[:, channel].to(flat)[None].transpose(-1, -2)  # 1, batch2, in, out
+        left = map1[:, channel].to(flat)[:, None]  # batch1, 1, out, in
+        right = map2[:, channel].to(flat)[None].transpose(-1, -2)  # 1, batch2, in, out
         result += left @ flat @ right
     return interleaved(result, piece.space)
 
 
 def apply_axes(values: Tensor, axes: Axes | None) -> Tensor:
-    """Apply a map of positions to both sides of pair values."""
+    """Apply a map of positions to both inputs of pair values, along each axis of space."""
     for axis, matrix in enumerate(axes or ()):
         for dim in (3 + 2 * axis, 4 + 2 * axis):
             values = torch.tensordot(values, matrix.to(values), dims=([dim], [1])).movedim(-1, dim)
@@ -189,7 +199,7 @@ def _expanded(values: Tensor, frame: Frame) -> Tensor:
 
 
 def contracted(entries: Sequence[Entry], frame: Frame) -> Scaled:
-    """Sum over the channels of the covariances of the current positions."""
+    """The sum over channels of the covariances of the current positions."""
     parts = []
     for piece in (p for entry in entries for p in pieces_of(entry)):
         values, exponent = _core(piece, frame)
@@ -198,7 +208,7 @@ def contracted(entries: Sequence[Entry], frame: Frame) -> Scaled:
 
 
 def contracted_units(entries: Sequence[Entry], frame: Frame) -> Scaled:
-    """Sum over channels and positions of the covariance of each unit with itself, as a flattened layer needs it."""
+    """The sum over channels and positions of the covariances of equal units, which a flattened layer reads."""
     parts = []
     for piece in (p for entry in entries for p in pieces_of(entry)):
         if is_diagonal(piece) and piece.axes is None:
@@ -212,12 +222,12 @@ def contracted_units(entries: Sequence[Entry], frame: Frame) -> Scaled:
 
 
 def _units_of_diagonal(piece: Entry, frame: Frame) -> tuple[Tensor, Tensor]:
-    """For a diagonal map only equal positions need to be looked at."""
-    one, two = (_mask_of(side, piece).to(frame.dtype) for side in piece.sides)
+    """For a diagonal map only equal positions count: the diagonal of the pair values, weighted by the masks."""
+    left, right = (_mask_of(side, piece).to(frame.dtype) for side in piece.sides)
     if piece.pairs is None:
-        return frame.constant(piece.constant, 0) * (one.flatten(1) @ two.flatten(1).T), frame.exponent()
+        return frame.constant(piece.constant, 0) * (left.flatten(1) @ right.flatten(1).T), frame.exponent()
     pair = pair_of(piece)
     values = positions_last(pair.values).diagonal(dim1=-2, dim2=-1)
     values = replace(pair, values=values).at(pair.top)
-    both = one.permute(2, 0, 1) @ two.permute(2, 1, 0)  # position, batch1, batch2
+    both = left.permute(2, 0, 1) @ right.permute(2, 1, 0)  # position, batch1, batch2
     return (values * both.permute(1, 2, 0)).sum(-1), pair.top

@@ -1,6 +1,8 @@
-"""A convolution's step: contract the channels, then sum over the window, which moves both positions together.
+"""The step of a convolution: sum over channels, then over the window, which moves both positions together.
 
-Hard gates on the processor are packed into words and done by one compiled pass; anything else goes through torch.
+    out[o, o'] = sum over window offsets k of  in[o * stride + k, o' * stride + k]
+
+Hard gates on the CPU are packed into words, and one compiled pass does both sums; anything else goes through torch.
 """
 
 import math
@@ -22,13 +24,12 @@ from neuralpath._loops import (
 )
 from neuralpath.graph import Window, nodes as n
 from neuralpath.kernels.path.contraction import Frame, contracted, is_diagonal, pair_of, pieces_of
-from neuralpath.kernels.path.entries import Entry
-from neuralpath.kernels.path.scaled import Scaled, measured, power_of_two, total
+from neuralpath.kernels.path.entries import Entry, Scaled, measured, power_of_two, total
 
 KERNEL_DTYPES = (torch.float32, torch.float64)
 
 FEW_CHANNELS = 16
-"""Channels of a known signal up to which the kernel sums them itself."""
+"""Channels of a known signal up to which the compiled loop sums them itself."""
 
 
 def convolved(entries: Sequence[Entry], windows: tuple[Window, ...], frame: Frame) -> Scaled:
@@ -54,14 +55,26 @@ def pooled(entries: Sequence[Entry], frame: Frame) -> Scaled:
 
 
 def window_steps(windows: Sequence[Window], in_space: Sequence[int], itemsize: int) -> WindowSteps:
-    """The numbers of a convolution with windows for rows and columns, on values of so many bytes."""
+    """The parameters of a convolution for the compiled loops: sizes, strides and buffer sizes."""
     (y, x), (height, width) = windows, in_space
     rows, columns = y.n_out(height), x.n_out(width)
     side = max(x.before + width, (columns - 1) * x.stride + (x.size - 1) * x.dilation + 1)
     return WindowSteps(
-        height, y.size, y.stride, y.dilation, y.before, width, x.size, x.stride, x.dilation, x.before, rows, columns,
-        side, block_step(side, itemsize),
-    )  # fmt: skip
+        height,
+        y.size,
+        y.stride,
+        y.dilation,
+        y.before,
+        width,
+        x.size,
+        x.stride,
+        x.dilation,
+        x.before,
+        rows,
+        columns,
+        side,
+        block_step(side, itemsize),
+    )
 
 
 def _has_kernels(frame: Frame) -> bool:
@@ -71,9 +84,9 @@ def _has_kernels(frame: Frame) -> bool:
 def _slid(values: Tensor, window: Window, size: int, dim: int) -> Tensor:
     """The window sum along one axis: dimension ``dim`` and the one after it move together."""
     result = torch.zeros((), dtype=values.dtype, device=values.device)
-    for place in window.table(size).to(values.device).T:
-        moved = values.index_select(dim, place.clamp(min=0)).index_select(dim + 1, place.clamp(min=0))
-        inside = (place >= 0).to(values.dtype)
+    for offset in window.table(size).to(values.device).T:
+        moved = values.index_select(dim, offset.clamp(min=0)).index_select(dim + 1, offset.clamp(min=0))
+        inside = (offset >= 0).to(values.dtype)
         both = inside[:, None] * inside[None, :]
         result = result + moved * both.reshape(*both.shape, *(1,) * (values.ndim - dim - 2))
     return result
@@ -81,11 +94,11 @@ def _slid(values: Tensor, window: Window, size: int, dim: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Term:
-    """One call of a kernel: pair values, or none, weighed by the masks of their channels, or summed already."""
+    """One call of a compiled loop: pair values (or none) and the masks of their channels, or sums over channels."""
 
     pair: Scaled | None
     masks: tuple[Tensor, Tensor] | None
-    shift: tuple[float, ...] = ()  # added to the pair values before weighing, at exponent 0
+    shift: tuple[float, ...] = ()  # added to the pair values before they meet the masks, at exponent 0
     bound: Tensor | None = None  # exponent below which a term without pair values stays
 
     @property
@@ -113,15 +126,15 @@ def _countable(entry: Entry) -> bool:
 
 
 def _terms(entries: Sequence[Entry], frame: Frame) -> list[_Term]:
-    """Entries as calls of a kernel. Biases ride along with pair values that have the same gates."""
+    """Entries as calls of a compiled loop. Biases are fused with pair values that have the same gates."""
     pieces = [piece for entry in entries for piece in pieces_of(entry)]
     counted = [p for p in pieces if p.axes is None and _countable(p)]
     rest = [p for p in pieces if not any(p is c for c in counted)]
     terms = []
     for piece in counted:
-        riders = [r for r in rest if _rides_along(r, piece)]
-        rest = [r for r in rest if not any(r is rider for rider in riders)]
-        shift = tuple(math.fsum(r.constant[order] for r in riders) for order in range(frame.orders)) if riders else ()
+        biases = [known for known in rest if _has_same_gates(known, piece)]
+        rest = [r for r in rest if not any(r is bias for bias in biases)]
+        shift = tuple(math.fsum(b.constant[order] for b in biases) for order in range(frame.orders)) if biases else ()
         terms.append(_Term(pair_of(piece), _full_masks(piece), shift))
     few = [p for p in rest if _is_few_floats(p)]
     terms += [_few_floats(p, frame) for p in few]
@@ -131,13 +144,13 @@ def _terms(entries: Sequence[Entry], frame: Frame) -> list[_Term]:
     return terms
 
 
-def _rides_along(known: Entry, piece: Entry) -> bool:
-    """Whether a known entry's masks are the very gates of a piece with pair values."""
+def _has_same_gates(known: Entry, piece: Entry) -> bool:
+    """Whether the masks of a known entry are the same tensors as those of a piece with pair values."""
     return known.pairs is None and all(a.mask is b.mask for a, b in zip(known.sides, piece.sides, strict=True))
 
 
 def _is_few_floats(piece: Entry) -> bool:
-    """Whether a known signal has so few channels, as an image has, that a product of matrices would not pay."""
+    """Whether a known signal has few channels, like an image, so that the loop is faster than a matrix product."""
     masks = _full_masks(piece)
     known = piece.pairs is None and piece.axes is None
     return known and masks is not None and len(piece.at) <= FEW_CHANNELS and all(m.is_floating_point() for m in masks)
@@ -162,9 +175,17 @@ def _convolved_by_kernel(terms: list[_Term], windows: tuple[Window, ...], space:
     for i, term in enumerate(terms):
         masks1, masks2 = _masks(term, height, frame)
         window_sums(
-            out.numpy(), _planar(term.pair, frame), term.pair is not None, masks1, masks2,
-            *_weights(term, exponent, frame), steps, largest.numpy(), i > 0, frame.skip,
-        )  # fmt: skip
+            out.numpy(),
+            _planar(term.pair, frame),
+            term.pair is not None,
+            masks1,
+            masks2,
+            *_weights(term, exponent, frame),
+            steps,
+            largest.numpy(),
+            i > 0,
+            frame.skip,
+        )
     flat = out if len(space) == 2 else out.reshape(*out.shape[:3], n_columns, n_columns)
     return measured(flat, exponent, largest.amax(0))
 
@@ -186,7 +207,7 @@ def _pooled_by_kernel(piece: Entry, frame: Frame) -> Scaled:
 
 
 def _planar(pair: Scaled | None, frame: Frame) -> np.ndarray:
-    """Pair values with two axes of space; a network on sequences has one row. Without any, a stand-in."""
+    """Pair values with two axes of space (sequences have one row); a placeholder if there are none."""
     if pair is None:
         return torch.zeros((1,) * 7, dtype=frame.dtype).numpy()
     values = pair.values
@@ -195,7 +216,7 @@ def _planar(pair: Scaled | None, frame: Frame) -> np.ndarray:
 
 
 def _masks(term: _Term, height: int, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
-    """The masks of a term in the loops' layout; their dtype says what they are."""
+    """The masks of a term in the layout of the loops: words of bits, or floats."""
     sizes = (frame.batch1, frame.batch2)
     if term.masks is None:
         none = [np.zeros((size, height, 0, 0), np.uint8) for size in sizes]
@@ -206,7 +227,7 @@ def _masks(term: _Term, height: int, frame: Frame) -> tuple[np.ndarray, np.ndarr
 
 
 def _weights(term: _Term, exponent: Tensor, frame: Frame) -> tuple[np.ndarray, np.ndarray]:
-    """Factor of the pair values, and what is added to them, relative to the exponent of the sum."""
+    """The factor of the pair values and the number added to them, relative to the exponent of the sum."""
     zero = torch.zeros_like(exponent, dtype=frame.dtype)
     factor = zero if term.pair is None else term.pair.factor(exponent)
     shift = zero.expand(frame.orders, *zero.shape)

@@ -1,7 +1,29 @@
-"""Entries of the pair reading: what one source contributes to the current units, for both inputs of a pair."""
+"""Entries of the pair reading: the contribution of one source to the current units, for both inputs of a pair.
+
+A source is a linear node, a bias node, or the known signal (the input and constants). Its channels are independent
+random functions with one covariance, the *pair values*; gates, scales and pools after it are maps of its positions:
+
+      source channel                                          current channel
+    pair values K[i, i']  ---- left map L[c, o, i]   --->   covariance of unit (c, o) for the left input
+     (positions i, i')    ---- right map L'[c, o', i'] -->   with unit (c, o') for the right input
+
+                     sum over i, i' of  L[c, o, i] * K[i, i'] * L'[c, o', i']
+
+K is one matrix for all channels of a source (or of a group of a grouped convolution), so it is stored once; the maps
+are masks as long as possible, since a mask of hard gates can be counted as bits:
+
+    Side(mask)             o == i      diagonal: gates and scales
+    Side(mask, index)      i = index[c, o]    each position reads one source position: max pooling
+    Side(dense)            any map     written out only if the others do not fit, e.g. after overlapping max pools
+    Entry.axes             one matrix per axis, shared by channels and inputs: average pooling, selections
+
+Pair values have the layout (order, batch1, batch2, y, y', x, x'): for each axis of space the positions of both inputs
+are next to each other, so that a convolution, which moves both together, acts on neighboring dimensions. `order` is 0
+for the value and 1 for its derivative by the variances.
+"""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,20 +32,81 @@ from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from neuralpath.graph import incidence, linear_maps, nodes as n
-from neuralpath.kernels.path.scaled import Scaled
 
 SIGNAL = "signal"
-"""The source of everything that is known rather than random: the input and added constants."""
+"""The source of everything that is not random: the input and added constants."""
+
+NOTHING = -(2**20)
+"""Exponent of a pair whose values are all 0, below every other exponent, so that it never sets the scale of a sum."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scaled:
+    """Pair values ``values * gain * 2**exponent`` beyond any floating-point range, with an exponent for each pair.
+
+    ``magnitude`` is the binary magnitude of the largest of ``values``. Scaling to a common size would be one more pass
+    over the values. Instead, the next reader multiplies by ``2**(exponent - common exponent)`` as it reads. Scaling by
+    powers of two is exact.
+    """
+
+    values: Float[Tensor, "order batch1 batch2 *positions"]
+    exponent: Int[Tensor, "batch1 batch2"]
+    magnitude: Int[Tensor, "batch1 batch2"]
+    gain: float = 1.0  # a factor of all values, such as a variance, which the next reader applies too
+
+    @property
+    def top(self) -> Int[Tensor, "batch1 batch2"]:
+        """Exponent at which the largest value of each pair lies between 1/2 and 1."""
+        return self.exponent + self.magnitude
+
+    def at(self, exponent: Int[Tensor, "batch1 batch2"]) -> Float[Tensor, "order batch1 batch2 *positions"]:
+        """The values relative to another exponent."""
+        factor = self.factor(exponent)
+        return self.values * factor.reshape(1, *exponent.shape, *(1,) * (self.values.ndim - 3))
+
+    def factor(self, exponent: Int[Tensor, "batch1 batch2"]) -> Float[Tensor, "batch1 batch2"]:
+        """The factor of the values relative to another exponent."""
+        return power_of_two(self.exponent - exponent, self.values.dtype) * self.gain
+
+
+def power_of_two(power: Int[Tensor, "batch1 batch2"], dtype: torch.dtype) -> Float[Tensor, "batch1 batch2"]:
+    """2**power, exactly; 0 and infinity beyond the range."""
+    return torch.ldexp(torch.ones_like(power, dtype=dtype), power)
+
+
+def measured(
+    values: Float[Tensor, "order batch1 batch2 *positions"],
+    exponent: Int[Tensor, "batch1 batch2"],
+    largest: Float[Tensor, "batch1 batch2"] | None = None,
+) -> Scaled:
+    """Values with their magnitude; ``largest`` is the largest absolute value of each pair, if it is known."""
+    if largest is None:
+        largest = values.abs().amax(0)
+        largest = largest.flatten(2).amax(2) if largest.ndim > 2 else largest
+    magnitude = torch.frexp(largest).exponent.to(torch.int64)
+    return Scaled(values, torch.where(largest == 0, NOTHING, exponent), magnitude)
+
+
+def total(parts: Sequence[Scaled]) -> Scaled:
+    """The sum of pair values."""
+    if len(parts) == 1:
+        return parts[0]  # with its gain
+    exponent = torch.stack([part.top for part in parts]).amax(0)
+    values = parts[0].at(exponent)
+    for part in parts[1:]:
+        values = values + part.at(exponent)
+    return measured(values, exponent)
+
 
 Axes = tuple[Float[Tensor, "_out _n_in"], ...]  # a map of positions, one matrix for each axis
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """One input batch's map from a source's positions to the current ones, channel by channel.
+    """The map of one batch from a source's positions to the current positions, channel by channel.
 
-    Three forms, from cheap to general. With neither ``index`` nor ``dense`` it is diagonal: position by position
-    a factor ``mask`` (``None``: ones). With ``index`` each position reads one source position, times ``mask``.
+    It has one of three forms, from cheap to general. With neither ``index`` nor ``dense`` it is diagonal: a factor
+    ``mask`` for each position (None: ones). With ``index`` each position reads one source position, times ``mask``.
     ``dense`` is any map.
     """
 
@@ -32,7 +115,7 @@ class Side:
     dense: Float[Tensor, "_batch channel position source"] | None = None
 
     def at_channels(self, keep: Int[Tensor, " kept"]) -> "Side":
-        """The same map for some of the channels."""
+        """The map restricted to some channels."""
         pick = [None if t is None else t[:, keep] for t in (self.mask, self.index, self.dense)]
         return Side(*pick)
 
@@ -44,7 +127,7 @@ class Side:
 
 
 def _product(a: Tensor | None, b: Tensor) -> Tensor:
-    """The product of two factors; of two hard gates it stays boolean, and can be counted as bits."""
+    """The product of two factors. The product of two hard gates stays boolean, so that it can be counted as bits."""
     if a is None:
         return b
     if a.dtype == torch.bool and b.dtype == torch.bool:
@@ -86,7 +169,7 @@ class Entry:
         return self.pairs is None
 
     def at_channels(self, keep: Int[Tensor, " kept"]) -> "Entry":
-        """The entry for some of its channels."""
+        """The entry restricted to some of its channels."""
         return replace(
             self,
             at=self.at[keep],
@@ -116,7 +199,7 @@ class Entry:
         return replace(self, axes=tuple(new @ old for new, old in zip(axes, self.axes, strict=True)))
 
     def max_pooled(self, node: n.MaxPoolNode, chosen: tuple[Int[Tensor, "..."], Int[Tensor, "..."]]) -> "Entry":
-        """Read each current position at the one that a max pool chose, per input and channel."""
+        """Read, for each input and channel, the position that a max pool chose."""
         index = (chosen[0].flatten(2)[:, self.at], chosen[1].flatten(2)[:, self.at])
         space = node.shape[1:]
         if self.is_known:
@@ -140,8 +223,8 @@ class Entry:
         plain = self.densified() if self.axes is not None else self
         n_positions = math.prod(space)
         # The pair values keep their own axes, so the positions are read by index.
-        ahead = torch.arange(n_positions).expand(1, len(self.at), n_positions)
-        sides = _both(lambda s: Side(s.mask, ahead) if s.index is None and s.dense is None else s, plain.sides)
+        in_order = torch.arange(n_positions).expand(1, len(self.at), n_positions)
+        sides = _both(lambda s: Side(s.mask, in_order) if s.index is None and s.dense is None else s, plain.sides)
         return replace(plain, sides=sides, space=space)
 
     def as_units(self) -> "Entry":
@@ -160,14 +243,14 @@ class Entry:
 
 
 def _both(change: Callable[..., Side], sides: tuple[Side, Side], *others: tuple[Any, Any]) -> tuple[Side, Side]:
-    """A change of both sides, each with its own of the other arguments."""
+    """Apply a change to both sides, each with its own element of the other arguments."""
     return change(sides[0], *(o[0] for o in others)), change(sides[1], *(o[1] for o in others))
 
 
 def _for_entry(factor: Tensor, entry: Entry) -> Tensor:
     """A factor for the entry's channels and positions; the same tensor where nothing changes.
 
-    Entries with the same gates then hold one tensor, and are weighed together by the kernels.
+    Entries with the same gates then share one tensor, by which `convolution` recognizes and fuses them.
     """
     n_positions = math.prod(entry.space)
     if factor.shape[2] != n_positions:
@@ -177,7 +260,7 @@ def _for_entry(factor: Tensor, entry: Entry) -> Tensor:
 
 
 def _owners(axes: Axes) -> Int[Tensor, " core"] | None:
-    """The current position that each core position goes to, or ``None`` if one goes to several; -1 for nowhere."""
+    """The current position that each core position goes to, or None if one goes to several; -1 for nowhere."""
     flat = torch.zeros(1, dtype=torch.int64)
     for matrix in axes:
         used = matrix != 0
@@ -191,7 +274,7 @@ def _owners(axes: Axes) -> Int[Tensor, " core"] | None:
 def _pulled_back(factor: Tensor, owner: Tensor) -> Tensor:
     if factor.shape[2] == 1:
         return factor
-    return factor[:, :, owner.clamp(min=0)]  # what goes nowhere is multiplied by 0 in the axes
+    return factor[:, :, owner.clamp(min=0)]  # a position that goes nowhere is multiplied by 0 in the axes
 
 
 def _window_sums(node: n.MaxPoolNode) -> Axes:
@@ -273,7 +356,7 @@ def _side_of_units(side: Side, entry: Entry) -> Side:
 
 
 def merged(entries: tuple[Entry, ...], other: Entry) -> tuple[Entry, ...]:
-    """Add an entry to others: where source and source channel are the same the maps are added, else side by side."""
+    """Add an entry to others. Maps of the same source and source channel are added; others are kept side by side."""
     result = []
     rest: Entry | None = other
     for entry in entries:
@@ -286,21 +369,21 @@ def merged(entries: tuple[Entry, ...], other: Entry) -> tuple[Entry, ...]:
 
 
 def _add_common(entry: Entry, other: Entry) -> tuple[Entry, Entry | None, list[Entry]]:
-    """The entry with the common channels of the other added, what is left of the other, and of the entry."""
+    """The sum on common channels, the rest of the other entry, and the rest of this entry."""
     same_channel = entry.at[:, None] == other.at[None, :]
     if entry.source != SIGNAL:
-        # Different channels of a linear node are independent: reading both is no reason for a cross term.
+        # Different channels of a linear node are independent, so their sum has no cross term.
         same_channel &= entry.origin[:, None] == other.origin[None, :]
-    mine, theirs = same_channel.nonzero(as_tuple=True)
-    if len(mine) == 0:
+    own, others = same_channel.nonzero(as_tuple=True)
+    if len(own) == 0:
         return entry, other, []
     left = torch.ones(len(other.at), dtype=torch.bool)
-    left[theirs] = False
+    left[others] = False
     rest = other.at_channels(left.nonzero()[:, 0]) if bool(left.any()) else None
     alone = torch.ones(len(entry.at), dtype=torch.bool)
-    alone[mine] = False
+    alone[own] = False
     extra = [entry.at_channels(alone.nonzero()[:, 0])] if bool(alone.any()) else []
-    return _sum(entry.at_channels(mine), other.at_channels(theirs)), rest, extra
+    return _sum(entry.at_channels(own), other.at_channels(others)), rest, extra
 
 
 def _sum(a: Entry, b: Entry) -> Entry:
@@ -316,5 +399,5 @@ def _sum(a: Entry, b: Entry) -> Entry:
 def _mask_sum(a: Tensor | None, b: Tensor | None, entry: Entry) -> Tensor:
     floats = [t for t in (a, b) if t is not None and t.is_floating_point()]
     dtype = floats[0].dtype if floats else (torch.float64 if entry.pairs is None else entry.pairs[0].values.dtype)
-    one = torch.ones(1, len(entry.at), 1, dtype=dtype)
-    return (one if a is None else a.to(dtype)) + (one if b is None else b.to(dtype))
+    ones = torch.ones(1, len(entry.at), 1, dtype=dtype)
+    return (ones if a is None else a.to(dtype)) + (ones if b is None else b.to(dtype))

@@ -9,10 +9,9 @@ from torch import Tensor
 
 from neuralpath._loops import use_bits
 from neuralpath.graph import CHUNK_BYTES, PathGraph, nodes as n, walk
-from neuralpath.kernels.path.chain import dense_chain
+from neuralpath.kernels.path.chains import Batch, ImageChain, Inputs, WeightMoments, dense_chain, image_chain
 from neuralpath.kernels.path.contraction import Frame, Workspace
-from neuralpath.kernels.path.images import ImageChain, image_chain
-from neuralpath.kernels.path.reading import Batch, Inputs, PairReading, WeightMoments
+from neuralpath.kernels.path.reading import PairReading
 from neuralpath.kernels.tiling.plan import Cost, Plan, Tile, make_plan
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
 

@@ -11,12 +11,71 @@ from torch import Tensor, nn
 from neuralpath._checks import check_number
 from neuralpath._memory import memory_budget
 from neuralpath._precision import without_autocast
-from neuralpath.graph import Gates, PathGraph, check_gates, check_input, nodes as n, refuse_tied
+from neuralpath.graph import Gates, PathGraph, check_gates, check_graph, check_input, nodes as n, refuse_tied
 from neuralpath.kernels.kernel import GraphKernel, check_same_kind
+from neuralpath.kernels.path.chains import Batch, WeightMoments
 from neuralpath.kernels.path.pair_tiles import pair_tiles
-from neuralpath.kernels.path.reading import Batch, WeightMoments
-from neuralpath.kernels.path.variances import FanVariance, Variance, weight_variances
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
+
+
+@dataclass(frozen=True)
+class FanVariance:
+    """The variance ``scale / fan_in`` for the weights of each linear node; fan-in counts the weights of an output unit.
+
+    ``FanVariance(2.0)`` is He's rule; ``FanVariance(1.0)`` keeps the second moment of open gates at 1.
+
+    Args:
+        scale: Numerator of the variance.
+
+    >>> import torch, neuralpath as npath
+    >>> graph = npath.trace(npath.nets.FC(4, width=8, depth=2), torch.ones(1, 4))
+    >>> he = npath.expected_tangent_kernel(graph, torch.ones(1, 4), weight_variance=FanVariance(2.0))
+    >>> by_name = npath.expected_tangent_kernel(
+    ...     graph, torch.ones(1, 4), weight_variance={"layers.linear1": 2 / 4, "layers.linear2": 2 / 8}
+    ... )
+    >>> bool(torch.allclose(he, by_name))
+    True
+    """
+
+    scale: float = 2.0
+
+    def __post_init__(self) -> None:
+        check_number("scale", self.scale)
+
+    def of(self, node: n.LinearNode) -> float:
+        """The variance of the weights of a linear node."""
+        return self.scale / node.fan_in
+
+
+Variance = float | FanVariance | Mapping[str, float]
+
+
+def weight_variances(graph: PathGraph, weight_variance: Variance) -> dict[str, float]:
+    """The variance of the weights of every linear node, by its name.
+
+    Args:
+        graph: The network.
+        weight_variance: One number for all, a rule, or a number for each linear node by its name.
+
+    Raises:
+        ValueError: A name is missing or unknown, or a variance is not positive.
+        TypeError: A variance is not a number.
+    """
+    check_graph(graph)
+    linear_nodes = [node for node in graph.nodes if isinstance(node, n.LinearNode)]
+    if isinstance(weight_variance, FanVariance):
+        return {node.name: weight_variance.of(node) for node in linear_nodes}
+    if isinstance(weight_variance, Mapping):
+        names = {node.name for node in linear_nodes}
+        if set(weight_variance) != names:
+            raise ValueError(
+                f"`weight_variance` must have one number for each linear node ({', '.join(sorted(names))}); "
+                f"missing: {', '.join(sorted(names - set(weight_variance))) or 'none'}, "
+                f"unknown: {', '.join(sorted(set(weight_variance) - names)) or 'none'}."
+            )
+        return {name: check_number(f"weight_variance[{name!r}]", value) for name, value in weight_variance.items()}
+    other = " (or a rule such as `FanVariance(2.0)`, or one for each linear node by its name)"
+    return dict.fromkeys((node.name for node in linear_nodes), check_number("weight_variance", weight_variance, other))
 
 
 class GatedPairKernel(GraphKernel):
@@ -166,7 +225,7 @@ class ExpectedTangentKernel(GatedPairKernel):
 
     network: nn.Module | PathGraph
     _: KW_ONLY
-    weight_variance: Variance = FanVariance(2.0)  # noqa: RUF009  (frozen)
+    weight_variance: Variance = FanVariance(2.0)
     bias_variance: float = 0.0
 
     def _tiles(self, graph: PathGraph, batch1: Batch, batch2: Batch | None, budget: int) -> TiledKernel:
@@ -177,9 +236,16 @@ class ExpectedTangentKernel(GatedPairKernel):
         weights = WeightMoments(variances, bias_variance, unit_scales=False)
         hint = "use smaller variances, or give the inputs in float64"
         return pair_tiles(
-            "expected tangent kernel", graph, batch1, batch2, weights, budget,
-            overflow_hint=hint, derivative=degree is None, factor=1.0 if degree is None else degree,
-        )  # fmt: skip
+            "expected tangent kernel",
+            graph,
+            batch1,
+            batch2,
+            weights,
+            budget,
+            overflow_hint=hint,
+            derivative=degree is None,
+            factor=1.0 if degree is None else degree,
+        )
 
 
 def path_kernel(

@@ -1,18 +1,18 @@
-"""The pair reading itself: what each kind of node does to the entries of a pair of inputs."""
+"""The pair reading: the effect of each kind of node on the entries of a pair of inputs."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath.graph import Gates, PathGraph, State, no_paths_through, nodes as n
+from neuralpath.graph import State, no_paths_through, nodes as n
+from neuralpath.kernels.path.chains import Inputs, WeightMoments
 from neuralpath.kernels.path.contraction import Frame, contracted_units
 from neuralpath.kernels.path.convolution import convolved, pooled
-from neuralpath.kernels.path.entries import SIGNAL, Entry, Side, merged
-from neuralpath.kernels.path.scaled import Scaled, measured
+from neuralpath.kernels.path.entries import SIGNAL, Entry, Scaled, Side, measured, merged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -28,44 +28,10 @@ class PairState:
         return PairState(tuple(map(change, self.entries)), self.shape if shape is None else shape, self.flat)
 
     def as_units(self) -> "PairState":
-        """The same with every unit as a channel of its own."""
+        """The state with every unit as a channel of its own."""
         if len(self.shape) == 1:
             return self
         return PairState(tuple(entry.as_units() for entry in self.entries), (math.prod(self.shape),))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Inputs:
-    """One batch: its examples and the gates that are applied to it."""
-
-    x: Float[Tensor, "batch *shape"]
-    gates: Gates
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Batch:
-    """Examples, and the gates that replace their own, if any."""
-
-    x: Float[Tensor, "batch *shape"]
-    gates: Gates | None
-
-    def with_gates(self, graph: PathGraph, memory: int) -> "Batch":
-        """The batch with the gates of all examples computed."""
-        return self if self.gates is not None else Batch(self.x, graph.gates(self.x, memory=memory))
-
-    def part(self, rows: slice, graph: PathGraph, memory: int) -> Inputs:
-        """Consecutive examples with their gates."""
-        x = self.x[rows]
-        return Inputs(x, graph.gates(x, memory=memory) if self.gates is None else self.gates.batch(rows))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class WeightMoments:
-    """Second moments of the random weights and biases, and whether scale factors count as 1."""
-
-    variances: Mapping[str, float]  # by linear node
-    bias_variance: float
-    unit_scales: bool
 
 
 class PairReading:
@@ -90,17 +56,29 @@ class PairReading:
         self._bias_variance = weights.bias_variance
         self._unit_scales = weights.unit_scales
 
-    def _known(self, source: str, shape: n.Shape, masks: tuple[Tensor | None, Tensor | None], constant: float,
-               derivative: float) -> Entry:  # fmt: skip
+    def _known(
+        self,
+        source: str,
+        shape: n.Shape,
+        masks: tuple[Tensor | None, Tensor | None],
+        constant: float,
+        derivative: float,
+    ) -> Entry:
         channels = torch.arange(shape[0])
         return Entry(
-            source, channels, channels, (Side(masks[0]), Side(masks[1])), shape[1:], shape[1:], None,
+            source,
+            channels,
+            channels,
+            (Side(masks[0]), Side(masks[1])),
+            shape[1:],
+            shape[1:],
+            None,
             (constant, derivative)[: self._frame.orders],
-        )  # fmt: skip
+        )
 
     def input(self, node: n.InputNode) -> PairState:
-        one, two = (side.x.reshape(len(side.x), node.shape[0], -1) for side in self._sides)
-        return PairState((self._known(SIGNAL, node.shape, (one, two), 1.0, 0.0),), node.shape)
+        left, right = (side.x.reshape(len(side.x), node.shape[0], -1) for side in self._sides)
+        return PairState((self._known(SIGNAL, node.shape, (left, right), 1.0, 0.0),), node.shape)
 
     def constant(self, node: n.ConstantNode) -> PairState:
         value = node.value.evaluate(self._state).detach().to(self._frame.device, self._frame.dtype)
@@ -158,7 +136,7 @@ class PairReading:
         return PairState((*state.entries, entry), state.shape)
 
     def _by_position(self, node: n.BiasNode, value_shape: n.Shape, constant: tuple[float, ...]) -> Scaled:
-        """Pair values of a bias with a parameter of its own at each position of some axes: only equal ones meet."""
+        """Pair values of a bias with one parameter for each position of some axes: only equal positions correlate."""
         values = self._frame.constant(constant, 0)
         for size, own in zip(node.shape[1:], value_shape[1:], strict=True):
             matrix = torch.eye(size) if own > 1 else torch.ones(size, size)
@@ -167,8 +145,8 @@ class PairReading:
         return measured(values, self._frame.exponent())
 
     def gate(self, node: n.GateNode, state: PairState) -> PairState:
-        one, two = (side.gates[node.name].reshape(len(side.x), state.shape[0], -1) for side in self._sides)
-        return state.each(lambda entry: entry.times((one, two)))
+        left, right = (side.gates[node.name].reshape(len(side.x), state.shape[0], -1) for side in self._sides)
+        return state.each(lambda entry: entry.times((left, right)))
 
     def activation(self, node: n.ActivationNode, state: PairState) -> PairState:
         raise no_paths_through(node)
@@ -260,7 +238,7 @@ class PairReading:
         scales = {entry.scales for entry in state.entries}
         return replace(
             self._known(SIGNAL, shape, (values(0), values(1)), 1.0, 0.0),
-            # Units that have constants of their own can then not be told apart: nothing else has theirs.
+            # Units with different scales cannot be told apart after this, so they get a name that no other entry has.
             scales=scales.pop() if len(scales) == 1 else (node.name,),
         )
 
@@ -271,18 +249,18 @@ class PairReading:
 
 
 def _of_channels(entries: tuple[Entry, ...], start: int, size: int) -> tuple[Entry, ...]:
-    kept = []
+    restricted = []
     for entry in entries:
         inside = ((entry.at >= start) & (entry.at < start + size)).nonzero()[:, 0]
         if len(inside):
-            kept.append(entry.at_channels(inside))
-    return tuple(kept)
+            restricted.append(entry.at_channels(inside))
+    return tuple(restricted)
 
 
 def _reindexed(entry: Entry, index: Tensor) -> Entry:
     """The entry after reading the channels by index; a channel may be read twice, or not at all."""
-    mine, new = (entry.at[:, None] == index[None, :]).nonzero(as_tuple=True)
-    return replace(entry.at_channels(mine), at=new)
+    own, new = (entry.at[:, None] == index[None, :]).nonzero(as_tuple=True)
+    return replace(entry.at_channels(own), at=new)
 
 
 def _selection(index: Tensor | None, size: int) -> Float[Tensor, "_out _n_in"]:
