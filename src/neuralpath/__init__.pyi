@@ -66,7 +66,6 @@ from .kernels import (
     limit_path_kernel as limit_path_kernel,
     limit_tangent_kernel as limit_tangent_kernel,
     limit_tangent_parts as limit_tangent_parts,
-    named_tiles as named_tiles,
     open_kernel as open_kernel,
     path_kernel as path_kernel,
     printed_variance_bound as printed_variance_bound,

@@ -158,9 +158,9 @@ def make_kernel(name: KernelName, network: "nn.Module", *, normalize: bool) -> "
     makers: dict[str, Callable[[nn.Module], Kernel]] = {
         "expected-tangent": kernels.ExpectedTangentKernel,
         "tangent": kernels.TangentKernel,
-        "limit-tangent": partial(kernels.named_kernel, "limit-tangent"),
-        "limit-output": partial(kernels.named_kernel, "limit-output"),
-        "limit-path": partial(kernels.named_kernel, "limit-path"),
+        "limit-tangent": partial(kernels.LimitKernel, kind="ntk"),
+        "limit-output": partial(kernels.LimitKernel, kind="nngp"),
+        "limit-path": partial(kernels.LimitKernel, kind="path"),
         "linear": lambda _: kernels.LinearKernel(),
     }
     return makers[name](network)

@@ -27,7 +27,6 @@ from .limit.limit_parts import (
     limit_tangent_parts as limit_tangent_parts,
 )
 from .limit.quadrature import ByQuadrature as ByQuadrature
-from .named_kernels import named_tiles as named_tiles
 from .path.path_kernel import (
     ExpectedTangentKernel as ExpectedTangentKernel,
     FanVariance as FanVariance,
@@ -45,7 +44,6 @@ from .tiling.tiled_kernel import TiledKernel as TiledKernel
 # isort: split
 # Used by other folders of the package; not public.
 from .diagnostics import ROUNDING as ROUNDING
-from .named_kernels import check_kernel_name as check_kernel_name, named_kernel as named_kernel
 from .path.chains import dense_chain as dense_chain, image_chain as image_chain
 from .path.path_kernel import weight_variances as weight_variances
 from .random_values import random_signs as random_signs
