@@ -89,7 +89,8 @@ def cluster_tiles(
             if not running:
                 return
             try:
-                done = wait(list(running), timeout=1.0, return_when="FIRST_COMPLETED").done
+                with client.as_current():  # `wait` has no argument for the client
+                    done = wait(list(running), timeout=1.0, return_when="FIRST_COMPLETED").done
             except TimeoutError:
                 idle = 0.0 if _workers(client) else idle + 1.0
                 if idle >= patience:
