@@ -30,7 +30,7 @@ config = npath.training.TrainingConfig(
 )
 
 
-def follow(task: npath.data.Split) -> tuple[list[float], npath.GateSwitches, float]:
+def follow(task: npath.data.Split) -> tuple[list[float], npath.paths.GateSwitches, float]:
     """ν before training and after each epoch, the flips of gates, and the accuracy on the training set."""
     labels = task.labels[:n_measured].double()
     model = npath.nets.FC(

@@ -9,7 +9,7 @@ from typing import Any
 
 from mkdocs.exceptions import PluginError
 
-_PARTS = ("data", "nets", "papers.experiments", "training")
+_PARTS = ("data", "estimators", "gating", "graph", "kernels", "nets", "papers.experiments", "paths", "training")
 
 _PLACE = re.compile(r"<!-- public names of: (.*?) -->")
 
@@ -47,7 +47,9 @@ def public_names() -> dict[str, str]:
     names = {f"neuralpath.{name}": _home(module, name) for name, module in _exports("").items() if module}
     top = {name.rpartition(".")[2] for name in names}
     for part in _PARTS:
-        names |= {f"neuralpath.{part}.{name}": part for name in _exports(part) if name not in top}
+        names |= {
+            f"neuralpath.{part}.{name}": f"{part}.{home}" for name, home in _exports(part).items() if name not in top
+        }
     return names
 
 

@@ -4,12 +4,13 @@ import ast
 import inspect
 import re
 import textwrap
+from itertools import pairwise
 
 _ARGUMENT = re.compile(r"^ {4,8}\*{0,2}(\w+(?:, \*{0,2}\w+)*)(?: \([^)]*\))?:", re.M)
 
 
 def undocumented(thing):
-    """Names of the parameters without a line under ``Args:``; of records, fields without one and without a docstring."""
+    """Names of the parameters without a line under ``Args:``, and of fields without that and without a docstring."""
     if isinstance(thing, type):
         if issubclass(thing, BaseException):
             return []
@@ -41,7 +42,11 @@ def fields_explained(cls):
         except (OSError, TypeError):
             continue
         body = tree.body[0].body
-        for field, after in zip(body, body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant):
+        for field, after in pairwise(body):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(after, ast.Expr)
+                and isinstance(after.value, ast.Constant)
+            ):
                 names.add(field.target.id)
     return names

@@ -7,25 +7,26 @@ from collections import Counter
 import pytest
 
 from docs.pages import PAGES, hook
+from docs.public_arguments import undocumented
 
 api = hook("api")
 NAMES = sorted(api.public_names())
 
 # Records that a call returns, or describes data with: the example is that of the call.
 SHOWN_BY = {
-    "Concentration": "concentration",
-    "GateSwitches": "gate_switches",
-    "GatingInformation": "gating_information",
-    "LabelEnergySplit": "label_energy_by_eigenvector",
-    "LeaveOneOut": "KernelRegressor",
-    "LimitParts": "limit_tangent_parts",
-    "Neighbors": "nearest",
-    "RidgePath": "KernelRegressor",
-    "SolveReport": "KernelRegressor",
-    "GradientSteps": "KernelDynamics",
+    "kernels.Concentration": "kernels.concentration",
+    "paths.GateSwitches": "gate_switches",
+    "training.GatingInformation": "gating_information",
+    "kernels.LabelEnergySplit": "kernels.label_energy_by_eigenvector",
+    "estimators.LeaveOneOut": "KernelRegressor",
+    "kernels.LimitParts": "limit_tangent_parts",
+    "paths.Neighbors": "nearest",
+    "estimators.RidgePath": "KernelRegressor",
+    "estimators.SolveReport": "KernelRegressor",
+    "kernels.GradientSteps": "KernelDynamics",
     "StoredKernel": "Kernel",
     "SupportReport": "supported",
-    "TangentParts": "tangent_parts",
+    "kernels.TangentParts": "tangent_parts",
     "data.CheckResult": "data.check",
     "data.Checksum": "data.load",
     "data.CifarSource": "data.load",
@@ -61,6 +62,7 @@ def test_public_name_is_documented_with_an_example(name):
     if not callable(thing):
         return  # a table of names, documented where it stands
     assert len(inspect.getdoc(thing) or "") > 20
+    assert undocumented(thing) == [], f"{name}: no line under Args, and no docstring of the field"
     is_error = isinstance(thing, type) and issubclass(thing, BaseException)  # met, not called
     if is_error or name in NEEDS_THE_NETWORK:
         return

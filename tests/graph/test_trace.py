@@ -231,7 +231,7 @@ def test_trace_leaves_the_model_alone():
         lambda network, x: npath.sensitive_gates(network, x, 0.1)["1"],
         lambda network, x: npath.nearest(network, x, x, 2, by="gates").values,
         lambda network, x: npath.gate_switches(network, x, [MODEL.state_dict()] * 2).flips["1"],
-        lambda network, x: npath.eigenvalue_bound(network, x).path,
+        lambda network, x: npath.paths.eigenvalue_bound(network, x).path,
     ],
 )
 def test_a_module_stands_for_its_graph(quantity):

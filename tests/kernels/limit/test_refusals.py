@@ -205,7 +205,7 @@ def test_parts_and_paths_need_gates():
     [
         (nn.Tanh(), None, "^tanh at '1' "),
         (nn.ReLU(), torch.sin, "^the activation sin at '1' "),
-        (nn.ReLU(), {"1": npath.ByQuadrature(torch.sin, name="a sine")}, "^a sine at '1' "),
+        (nn.ReLU(), {"1": npath.kernels.ByQuadrature(torch.sin, name="a sine")}, "^a sine at '1' "),
     ],
 )
 def test_activations_without_gates_are_named_with_their_node(layer, activation, message):
@@ -227,7 +227,7 @@ def _named(q):
         (_named, r"^the activation _named .*elementwise"),
         (lambda q: None, "NoneType"),
         (lambda q: 0.5, "a float"),
-        (npath.ByQuadrature(lambda q: q.mean(), name="my mean"), "^my mean .*elementwise"),
+        (npath.kernels.ByQuadrature(lambda q: q.mean(), name="my mean"), "^my mean .*elementwise"),
     ],
 )
 def test_functions_that_are_not_elementwise(activation, message):
@@ -252,7 +252,7 @@ def test_a_function_that_hides_its_derivative(function):
 
 def test_a_gate_that_is_not_elementwise():
     graph, x = _graph(nn.Sequential(dense(3, 4), nn.ReLU(), dense(4, 1)), 3)
-    wrong = npath.ByQuadrature(torch.nn.functional.silu, lambda q: torch.sigmoid(q).mean(-1))
+    wrong = npath.kernels.ByQuadrature(torch.nn.functional.silu, lambda q: torch.sigmoid(q).mean(-1))
     with pytest.raises(ValueError, match=r"^the activation .*elementwise"):
         limit_path_kernel(graph, x, activation=wrong)
 

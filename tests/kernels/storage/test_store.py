@@ -100,13 +100,13 @@ def test_everything_that_takes_a_kernel_takes_a_stored_one(tmp_path):
     kernel = begin(tmp_path / "K.zarr", npath.LinearKernel(), x)
     cross = begin(tmp_path / "C.zarr", npath.LinearKernel(), x[:3], x)
     matrix, y = kernel.filled(), torch.randn(20, dtype=torch.float64)
-    for quantity in (npath.spectrum, npath.condition_number):
+    for quantity in (npath.spectrum, npath.kernels.condition_number):
         assert torch.equal(quantity(kernel), quantity(matrix))
     for quantity in (npath.label_energy, npath.alignment):
         assert torch.equal(quantity(kernel, y), quantity(matrix, y))
-    split, expected = (npath.label_energy_by_eigenvector(k, y) for k in (kernel, matrix))
+    split, expected = (npath.kernels.label_energy_by_eigenvector(k, y) for k in (kernel, matrix))
     assert torch.equal(split.contributions, expected.contributions)
-    for quantity in (npath.alignment, npath.centered_alignment, npath.spectrum_ratio):
+    for quantity in (npath.alignment, npath.centered_alignment, npath.kernels.spectrum_ratio):
         assert torch.equal(quantity(kernel, kernel), quantity(matrix, matrix))
         assert torch.equal(quantity(matrix, kernel), quantity(matrix, matrix))
     one, two = npath.KernelDynamics(kernel), npath.KernelDynamics(matrix)
