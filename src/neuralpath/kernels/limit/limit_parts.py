@@ -23,9 +23,12 @@ CARRIED = (Pair.SLOPES, Pair.GATES, Pair.GATE_SLOPE, Pair.SLOPE_GATE)
 class LimitParts:
     """Parts of a tangent kernel of infinite width."""
 
-    value: Float[Tensor, "batch1 batch2"]  # with fixed gates
-    feature: Float[Tensor, "batch1 batch2"]  # from the dependence of the gates on the weights
-    cross: Float[Tensor, "batch1 batch2"]  # both mixed products of the two
+    value: Float[Tensor, "batch1 batch2"]
+    """The kernel with fixed gates."""
+    feature: Float[Tensor, "batch1 batch2"]
+    """The part that comes from the dependence of the gates on the weights."""
+    cross: Float[Tensor, "batch1 batch2"]
+    """Both mixed products of the two."""
 
     @property
     def total(self) -> Float[Tensor, "batch1 batch2"]:

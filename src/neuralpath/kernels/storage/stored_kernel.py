@@ -58,6 +58,12 @@ class StoredKernel:
     It has the interface of a kernel that is computed in tiles (``plan``, ``values``, ``filled``), and every function of
     this library that takes a kernel matrix takes it. Only tiles on and above the diagonal of a symmetric kernel are
     stored; the lower half is read from them. Every tile is checked against its checksum when it is read.
+    `open_kernel` and `Kernel.store` make it.
+
+    Args:
+        folder: Folder of the store.
+        array: The zarr array with the tiles.
+        description: What the kernel is and how its tiles were computed.
     """
 
     def __init__(self, folder: Path, array: ZarrArray, description: Description) -> None:

@@ -31,7 +31,9 @@ class Tile:
     """A block of rows and columns of the kernel."""
 
     rows: slice
+    """Rows of the block."""
     columns: slice
+    """Columns of the block."""
 
     @property
     def shape(self) -> tuple[int, int]:
