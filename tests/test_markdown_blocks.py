@@ -62,7 +62,7 @@ def test_pages_that_cannot_be_read(text, message):
         ("~~~python\nprint(1)\n~~~\n~~~text\n2\n~~~\n", "line 4: the page shows\n2\nbut what it shows is\n1"),
         ("\n~~~python\n1 / 0\n~~~\n", "line 2: ZeroDivisionError"),
         ("~~~bash\nrm -r x\n~~~\n", "only `neuralpath` commands can be run, not 'rm -r x'"),
-        ("~~~bash\nneuralpath show nowhere\n~~~\n", "ended with 1: neuralpath: there is no folder nowhere"),
+        ("~~~bash\nneuralpath papers show nowhere\n~~~\n", "ended with 1: neuralpath: there is no folder nowhere"),
         ("~~~ruby\nputs 1\n~~~\n", "no way is known to run a block of 'ruby'"),
     ],
 )
