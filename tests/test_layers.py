@@ -170,6 +170,15 @@ def test_no_exported_name_is_also_a_submodule(folder):
     assert not names & {path.stem for path in folder.iterdir() if path.suffix in ("", ".py")}
 
 
+def test_public_classes_have_one_name_each():
+    places = {}
+    for module, source in package_sources().items():
+        for node in ast.parse(source).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(module)
+    assert {name: modules for name, modules in places.items() if len(modules) > 1} == {}
+
+
 def test_public_names_are_there_and_listed():
     for name in neuralpath.__all__:
         assert getattr(neuralpath, name) is not None

@@ -362,7 +362,7 @@ def test_resnet18_in_float32_needs_normalize_and_then_agrees_with_float64():
         model = zoo._randomize_norms(zoo.ResNet18())
         x = torch.randn(2, 3, 32, 32)
     graph = npath.trace(model, x[:1])
-    with pytest.raises(OverflowError, match="float32.*`normalize=True`"):
+    with pytest.raises(OverflowError, match=r"float32.*`normalize=True`"):
         npath.path_kernel(graph, x)
     single = npath.path_kernel(graph, x, normalize=True)
     gates = graph.gates(x)

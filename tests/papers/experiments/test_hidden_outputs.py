@@ -111,8 +111,6 @@ def test_presets():
     assert len(hidden_outputs.tasks(PAPER)) == 5 * 4 + 1
     figures = [row[2] for row in hidden_outputs.summary(PAPER, {})[0].rows]
     assert figures == ["80.40", None, None, "80.00"]
-    assert tasks[-1].seconds(None) > 0
-    assert tasks[-1].memory() > 0
 
 
 def test_layers_of_unequal_shape_are_refused():

@@ -7,14 +7,14 @@ import pytest
 from neuralpath.papers.experiments import hidden_outputs, linear_gating
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.specs import TrainingRecipe
-from neuralpath.papers.runs.store import read_record
+from neuralpath.papers.runs import Store
 
-RECORDS = Path(__file__).parents[3] / "results" / "runs"
+RESULTS = Path(__file__).parents[3] / "results"
 
 
 def fitted(task):
     """Per cent of its training labels after the last epoch, of a run that is kept."""
-    return 100 * read_record(RECORDS / f"{task.name}.json")["result"]["last"]["train_accuracy"]
+    return 100 * Store(RESULTS).result(task)["last"]["train_accuracy"]
 
 
 @pytest.mark.parametrize("name", ["gate-orders", "tilings", "linear-gating"])

@@ -17,6 +17,7 @@ from neuralpath.papers.experiments.settings import (
     check_shares,
 )
 from neuralpath.papers.experiments.specs import _CLASS_SIZES, DataSpec, NetSpec
+from neuralpath.papers.runs import Store
 
 
 @pytest.mark.parametrize(
@@ -98,17 +99,16 @@ def test_presets_pass_the_checks_of_sweeps(name, preset):
     assert Sweep(experiment, experiment.presets[preset], preset).tasks
 
 
-def test_names_of_works_are_what_they_were():
-    """Fingerprints of presets are those of the sweeps that the repository's results were made by."""
+def test_the_repository_has_a_record_of_every_run_of_the_presets():
+    """Fingerprints of tasks are those of the records, so no finished run would be repeated."""
     results = Path(__file__).parents[3] / "results"
     sweeps, problems = read_sweeps(results)
     assert not problems
-    # Each file has the name of its own settings, be they a preset's or not, and the preset is among them.
     names = {sweep.name for sweep in sweeps}
-    assert names == {path.stem for path in (results / "sweeps").glob("*.json")}
-    presets = {Sweep(sweep.experiment, sweep.experiment.presets["cpu"], "cpu").name for sweep in sweeps}
-    assert presets <= names
-    assert len(presets) == len(NAMES)
+    presets = [Sweep(get(name), get(name).presets["cpu"], "cpu") for name in NAMES]
+    assert {sweep.name for sweep in presets} <= names
+    store = Store(results)
+    assert all(store.is_finished(task) for sweep in presets for task in sweep.tasks)
 
 
 @pytest.mark.parametrize("name", NAMES)
