@@ -205,7 +205,7 @@ def test_gates_are_kept_as_at_first_whatever_memory_is_free(
 ):
     """Else a run that goes on while the machine is fuller or emptier would have gates that are rounded differently."""
     budgets = iter((10**6, 10**6, 1) if fits_first else (1, 1, 10**6))
-    monkeypatch.setattr("neuralpath.training.task.memory_budget", lambda memory: next(budgets))
+    monkeypatch.setattr("neuralpath.training.training_task.memory_budget", lambda memory: next(budgets))
     whole = gated("fc")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)

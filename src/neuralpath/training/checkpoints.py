@@ -32,7 +32,7 @@ from neuralpath.gating import drawn_late
 from neuralpath.training.batches import Augment
 from neuralpath.training.config import TrainingConfig
 from neuralpath.training.metrics import EpochMetrics, Measurement
-from neuralpath.training.task import Data, Task
+from neuralpath.training.training_task import Data, TrainingTask
 
 FORMAT = 2
 _NAME = re.compile(r"checkpoint-(\d+)\.json")
@@ -232,7 +232,7 @@ class CheckpointFolder:
 
 
 def describe_run(
-    task: Task, config: TrainingConfig, augment: Augment | None, identity: Mapping[str, Any] | None
+    task: TrainingTask, config: TrainingConfig, augment: Augment | None, identity: Mapping[str, Any] | None
 ) -> dict[str, Any]:
     """A description of a run as JSON values, which must be equal when the run is resumed.
 

@@ -19,7 +19,7 @@ from neuralpath.training.label_energies import LabelEnergies, label_energies
 from neuralpath.training.layer_changes import Change, networks_with_changed_layer
 from neuralpath.training.loop import train
 from neuralpath.training.metrics import evaluate
-from neuralpath.training.task import check_task
+from neuralpath.training.training_task import check_task
 
 
 @dataclass(frozen=True)

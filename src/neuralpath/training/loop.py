@@ -31,7 +31,7 @@ from neuralpath.training.metrics import (
     TrainingResult,
     evaluate,
 )
-from neuralpath.training.task import Data, Sources, Task, check_task, make_sources
+from neuralpath.training.training_task import Data, Sources, TrainingTask, check_task, make_sources
 
 
 def train(
@@ -137,7 +137,12 @@ class _Run:
     """A run from its current state to its end."""
 
     def __init__(
-        self, task: Task, config: TrainingConfig, sources: Sources, checkpoints: CheckpointFolder, state: TrainingState
+        self,
+        task: TrainingTask,
+        config: TrainingConfig,
+        sources: Sources,
+        checkpoints: CheckpointFolder,
+        state: TrainingState,
     ) -> None:
         self._task = task
         self._config = config

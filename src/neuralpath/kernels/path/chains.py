@@ -56,15 +56,15 @@ class Inputs:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Batch:
+class GatedBatch:
     """Examples, and the gates that replace their own, if any."""
 
     x: Float[Tensor, "batch *shape"]
     gates: Gates | None
 
-    def with_gates(self, graph: PathGraph, memory: int) -> "Batch":
+    def with_gates(self, graph: PathGraph, memory: int) -> "GatedBatch":
         """The batch with the gates of all examples computed."""
-        return self if self.gates is not None else Batch(self.x, graph.gates(self.x, memory=memory))
+        return self if self.gates is not None else GatedBatch(self.x, graph.gates(self.x, memory=memory))
 
     def part(self, rows: slice, graph: PathGraph, memory: int) -> Inputs:
         """Consecutive examples with their gates."""
@@ -89,7 +89,9 @@ class DenseChain:
     linear_nodes: tuple[n.LinearNode, ...]
     gates: tuple[n.GateNode, ...]
 
-    def packed(self, batch1: Batch, batch2: Batch | None, variances: Mapping[str, float]) -> "PackedChain | None":
+    def packed(
+        self, batch1: GatedBatch, batch2: GatedBatch | None, variances: Mapping[str, float]
+    ) -> "PackedChain | None":
         """The inputs and packed gates of both batches; None where bits cannot be used (other gates, dtype, device)."""
         if batch1.x.dtype not in (torch.float32, torch.float64):
             return None
@@ -103,7 +105,7 @@ class DenseChain:
         x2 = x1 if batch2 is None else batch2.x.flatten(1)
         return PackedChain(x1, x2, rows, columns, first, tuple(others))
 
-    def _packed_gates(self, batch: Batch) -> PackedLayers | None:
+    def _packed_gates(self, batch: GatedBatch) -> PackedLayers | None:
         """Gates are computed and packed for a part of the examples at a time: unpacked they need far more memory."""
         parts = []
         for start in range(0, len(batch.x), EXAMPLES):

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from neuralpath._loops import use_bits
 from neuralpath.graph import CHUNK_BYTES, PathGraph, nodes as n, walk
-from neuralpath.kernels.path.chains import Batch, ImageChain, Inputs, WeightMoments, dense_chain, image_chain
+from neuralpath.kernels.path.chains import GatedBatch, ImageChain, Inputs, WeightMoments, dense_chain, image_chain
 from neuralpath.kernels.path.contraction import Frame, Workspace
 from neuralpath.kernels.path.reading import PairReading
 from neuralpath.kernels.tiling.plan import Cost, Plan, Tile, make_plan
@@ -31,8 +31,8 @@ WALK_DIAGONAL = 4
 def pair_tiles(
     name: str,
     graph: PathGraph,
-    batch1: Batch,
-    batch2: Batch | None,
+    batch1: GatedBatch,
+    batch2: GatedBatch | None,
     weights: WeightMoments,
     budget: int,
     *,

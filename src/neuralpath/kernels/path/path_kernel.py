@@ -13,7 +13,7 @@ from neuralpath._memory import memory_budget
 from neuralpath._precision import without_autocast
 from neuralpath.graph import Gates, PathGraph, check_gates, check_graph, check_input, nodes as n, refuse_tied
 from neuralpath.kernels.kernel import GraphKernel, check_same_kind
-from neuralpath.kernels.path.chains import Batch, WeightMoments
+from neuralpath.kernels.path.chains import GatedBatch, WeightMoments
 from neuralpath.kernels.path.pair_tiles import pair_tiles
 from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
 
@@ -82,7 +82,7 @@ class GatedPairKernel(GraphKernel):
     """A kernel of a network with fixed gates, which may replace the gates of the inputs."""
 
     @abstractmethod
-    def _tiles(self, graph: PathGraph, batch1: Batch, batch2: Batch | None, budget: int) -> TiledKernel:
+    def _tiles(self, graph: PathGraph, batch1: GatedBatch, batch2: GatedBatch | None, budget: int) -> TiledKernel:
         """The tiles, for arguments that are checked."""
 
     @without_autocast()
@@ -118,8 +118,8 @@ class GatedPairKernel(GraphKernel):
             check_gates("gates1", gates1, graph, len(x1))
         if gates2 is not None and x2 is not None:
             check_gates("gates2", gates2, graph, len(x2))
-        batch2 = None if x2 is None else Batch(x2.detach(), gates2)
-        return self._tiles(graph, Batch(x1.detach(), gates1), batch2, budget)
+        batch2 = None if x2 is None else GatedBatch(x2.detach(), gates2)
+        return self._tiles(graph, GatedBatch(x1.detach(), gates1), batch2, budget)
 
     def __call__(
         self,
@@ -180,7 +180,7 @@ class PathKernel(GatedPairKernel):
     normalize: bool = False
     unit_scales: bool = False
 
-    def _tiles(self, graph: PathGraph, batch1: Batch, batch2: Batch | None, budget: int) -> TiledKernel:
+    def _tiles(self, graph: PathGraph, batch1: GatedBatch, batch2: GatedBatch | None, budget: int) -> TiledKernel:
         refuse_tied(graph, "the path kernel")
         variances = weight_variances(graph, FanVariance(1.0) if self.normalize else 1.0)
         weights = WeightMoments(variances, bias_variance=1.0, unit_scales=self.unit_scales)
@@ -228,7 +228,7 @@ class ExpectedTangentKernel(GatedPairKernel):
     weight_variance: Variance = FanVariance(2.0)
     bias_variance: float = 0.0
 
-    def _tiles(self, graph: PathGraph, batch1: Batch, batch2: Batch | None, budget: int) -> TiledKernel:
+    def _tiles(self, graph: PathGraph, batch1: GatedBatch, batch2: GatedBatch | None, budget: int) -> TiledKernel:
         refuse_tied(graph, "the expected tangent kernel")
         bias_variance = check_number("bias_variance", self.bias_variance, or_zero=True)
         variances = weight_variances(graph, self.weight_variance)

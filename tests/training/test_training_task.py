@@ -13,7 +13,7 @@ from neuralpath._configs import to_json
 from neuralpath.gating.regimes import decouple
 from neuralpath.training import TrainingConfig, train
 from neuralpath.training.batches import Batch
-from neuralpath.training.task import check_task, forward_pass, make_sources
+from neuralpath.training.training_task import check_task, forward_pass, make_sources
 
 REGIMES = ("relu", "FR-II", "DL")
 

@@ -49,7 +49,7 @@ class Gated(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Task:
+class TrainingTask:
     """A model with its data, checked to fit together."""
 
     model: nn.Module
@@ -67,7 +67,7 @@ class Task:
     """The same in full precision: rounded outputs may be equal, and argmax would take the first of them."""
 
 
-def check_task(model: nn.Module, train: Data, test: Data | None, config: TrainingConfig) -> Task:
+def check_task(model: nn.Module, train: Data, test: Data | None, config: TrainingConfig) -> TrainingTask:
     """Check the data against the model with one example; splits are moved to the model's device.
 
     Raises: ValueError or TypeError that names the argument and the problem.
@@ -100,7 +100,7 @@ def check_task(model: nn.Module, train: Data, test: Data | None, config: Trainin
         if isinstance(value, Split)
     }
     forward = forward_pass(model, config.precision)
-    return Task(model, data, objective, probe, targets, device, forward, forward_pass(model))
+    return TrainingTask(model, data, objective, probe, targets, device, forward, forward_pass(model))
 
 
 def _check_data(name: str, data: Data, device: torch.device, dtype: torch.dtype) -> Data:
@@ -154,7 +154,10 @@ class Sources:
 
 
 def make_sources(
-    task: Task, config: TrainingConfig, augment: Augment | None, has_packed_gates: Mapping[str, bool] | None = None
+    task: TrainingTask,
+    config: TrainingConfig,
+    augment: Augment | None,
+    has_packed_gates: Mapping[str, bool] | None = None,
 ) -> Sources:
     """Sources of batches, with fixed gates computed and stored where they fit into the memory budget.
 
@@ -192,7 +195,7 @@ def make_sources(
     )
 
 
-def _gates_depend_on_batch(task: Task, gated: Gated) -> bool:
+def _gates_depend_on_batch(task: TrainingTask, gated: Gated) -> bool:
     train = task.data["train"]
     if not isinstance(train, Split) or not gates_depend_on_batch(gated.gates, train.images):
         return False
@@ -205,7 +208,7 @@ def _gates_depend_on_batch(task: Task, gated: Gated) -> bool:
 
 
 def _training_batches(
-    task: Task, config: TrainingConfig, augment: Augment | None, gates: PackedGates | None
+    task: TrainingTask, config: TrainingConfig, augment: Augment | None, gates: PackedGates | None
 ) -> TensorBatches | LoaderBatches:
     data = task.data["train"]
     if isinstance(data, Split):
@@ -216,7 +219,7 @@ def _training_batches(
 
 
 def _examples(
-    task: Task, part: str, config: TrainingConfig, gates: PackedGates | None
+    task: TrainingTask, part: str, config: TrainingConfig, gates: PackedGates | None
 ) -> TensorExamples | LoaderBatches:
     data = task.data[part]
     if isinstance(data, Split):
