@@ -63,7 +63,7 @@ def test_wheel_holds_every_file_of_the_package_and_nothing_else(wheel):
     files = (path for path in package.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     expected = {f"neuralpath/{path.relative_to(package).as_posix()}" for path in files}
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert {"neuralpath/py.typed", "neuralpath/experiments/printed.csv"} <= expected
+    assert {"neuralpath/py.typed", "neuralpath/papers/experiments/printed.csv"} <= expected
     assert names == expected
 
 

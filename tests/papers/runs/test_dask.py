@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -17,7 +18,7 @@ from papers.runs.small_tasks import Counting, finished
 @pytest.fixture
 def cluster(tmp_path):
     """A scheduler file, and the processes of two workers."""
-    file, here = tmp_path / "scheduler.json", os.environ | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
+    file, here = tmp_path / "scheduler.json", os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     start = [sys.executable, "-m", "distributed.cli.dask_scheduler"]
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "env": here}
     scheduler = subprocess.Popen(

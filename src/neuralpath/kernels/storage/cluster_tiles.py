@@ -69,7 +69,7 @@ def cluster_tiles(
         ClusterError: The scheduler is lost, no worker comes back, a tile loses several workers in turn, or the workers
             cannot import what the model needs.
     """
-    from distributed import wait
+    from distributed import CancelledError, wait
 
     name = f"neuralpath-{uuid.uuid4().hex[:12]}"
     # As a task and as bytes: the scheduler can give it to workers that come later, and need not unpickle the model.
@@ -97,6 +97,8 @@ def cluster_tiles(
                     raise ClusterError(_RESUME.format(f"there has been no worker for {patience:g} s")) from None
                 _check_running(client)
                 continue
+            except CancelledError:  # the scheduler is gone, and with it every task
+                raise ClusterError(_RESUME.format("the connection to the scheduler is lost")) from None
             for future in done:
                 yield running.pop(future), _result(client, future, patience)
     finally:

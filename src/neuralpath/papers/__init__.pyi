@@ -1,0 +1,1 @@
+from . import claims as claims, experiments as experiments, report as report, runs as runs
