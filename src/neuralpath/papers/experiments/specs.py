@@ -241,7 +241,7 @@ class TrainingRecipe:
     def training_until(self, accuracy: float, epochs: int, measured_every: int = 1) -> TrainingConfig:
         """Until the training accuracy, measured by a pass of its own after each epoch, reaches a share.
 
-        Where test data are measured every so many epochs only, the training accuracy is that of the epoch's own passes.
+        If test data are measured only every few epochs, the training accuracy is that of the epoch's own passes.
         """
         return replace(
             self.training(),
