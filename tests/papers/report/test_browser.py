@@ -56,6 +56,17 @@ class Watched:
         assert self.requests[0].startswith("file:")
 
 
+def wait_until_still(page, pause=600, limit=20_000):
+    """Wait until smooth scrolling and the drawing of figures have ended: nothing moves for ``pause`` milliseconds."""
+    position, still, waited = None, 0, 0
+    while still < pause and waited < limit:
+        before, position = position, page.evaluate("[scrollY, document.documentElement.scrollHeight]")
+        still = still + 100 if position == before else 0
+        page.wait_for_timeout(100)
+        waited += 100
+    assert still >= pause, f"the page still moves after {limit} ms"
+
+
 @pytest.fixture(scope="module")
 def networks(store):
     """One with biases, of a run, and one without, of another shape."""
@@ -164,7 +175,7 @@ def test_links_lead_to_their_sections(open_page, pages, viewport):
     assert {"#explorer", "#kernel", "#papers"} < set(anchors)
 
     def distance(page, anchor):
-        page.wait_for_timeout(1500)  # smooth scrolling, and drawing what comes near
+        wait_until_still(page)
         at_end = page.evaluate("Math.abs(innerHeight + scrollY - document.documentElement.scrollHeight) < 2")
         top = page.evaluate(f"document.querySelector('{anchor}').getBoundingClientRect().top")
         bar = page.locator(".top").bounding_box()["height"]
