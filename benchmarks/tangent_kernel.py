@@ -190,10 +190,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     arguments = parser.parse_args()
     measure.set_threads(arguments.threads)
-    results = {
-        "mlp": against_jacobians(mlp, 256, 3),
-        "gconv": against_jacobians(gconv, 32, REPEATS),
-    }
+    results = {"mlp": against_jacobians(mlp, 256, 3), "gconv": against_jacobians(gconv, 32, REPEATS)}
     if arguments.neural_tangents:
         results["neural_tangents"] = against_neural_tangents(arguments.neural_tangents, 512, 30)
     measure.save("tangent_kernel", results)

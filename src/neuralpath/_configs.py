@@ -30,7 +30,6 @@ def to_json(config: Any) -> Any:
 
     Returns:
         Dictionaries, lists and plain values, ready for `json.dumps`.
-
     """
     if is_dataclass(config) and not isinstance(config, type):
         stored = [f.name for f in fields(config) if f.metadata != ADDED_LATER or getattr(config, f.name) != f.default]
@@ -54,7 +53,6 @@ def from_json(cls: type[T], value: Any) -> T:
 
     Raises:
         UnreadableConfig: If a field is missing, unknown, or has a value of another type; the message names it.
-
     """
     config: T = _read(cls, value, cls.__name__)
     return config

@@ -11,7 +11,6 @@ def write_atomically(path: Path, data: bytes) -> None:
     Args:
         path: File to create or replace. Its folder must exist.
         data: The whole contents.
-
     """
     # Each writer has a temporary name of its own: two processes may write one file at once, and the last one wins.
     part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")

@@ -25,7 +25,6 @@ def exclusive_lock(path: Path) -> Iterator[None]:
     Raises:
         AlreadyLocked: Another process, or another thread of this one, holds the lock.
         OSError: The path cannot be opened.
-
     """
     handle = _open_locked(path)
     try:

@@ -28,7 +28,6 @@ def memory_budget(memory: int | None = None) -> int:
     Raises:
         TypeError: `memory` is not a number.
         ValueError: `memory` is not positive.
-
     """
     if memory is None:
         return int(DEFAULT_SHARE * available_memory())

@@ -30,7 +30,6 @@ def progress_bar(total: int, label: str, show: bool | None = None) -> Iterator[L
         total: Number of units in all.
         label: Text before the bar.
         show: Whether to show the bar; None: only on a terminal, once the whole looks longer than a few seconds.
-
     """
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     bar = Progress(*columns, console=Console(stderr=True), transient=True)

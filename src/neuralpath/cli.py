@@ -11,14 +11,7 @@ from typing import Annotated, Any, get_args
 import tyro
 
 from neuralpath import __version__
-from neuralpath.commands import (
-    DataCommand,
-    GatesCommand,
-    InspectCommand,
-    KernelCommand,
-    NeighborsCommand,
-    UserError,
-)
+from neuralpath.commands import DataCommand, GatesCommand, InspectCommand, KernelCommand, NeighborsCommand, UserError
 from neuralpath.papers.commands import (
     ClaimsCommand,
     DemoCommand,

@@ -24,10 +24,7 @@ def load_real(name: str) -> data.Dataset:
 
 @pytest.mark.parametrize(
     ("name", "counts"),
-    [
-        ("mnist", [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]),
-        ("fashion-mnist", [6000] * 10),
-    ],
+    [("mnist", [5923, 6742, 5958, 6131, 5842, 5421, 5918, 6265, 5851, 5949]), ("fashion-mnist", [6000] * 10)],
 )
 def test_idx_sets(name: str, counts: list[int]) -> None:
     dataset = load_real(name)

@@ -5,15 +5,7 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from neuralpath.data import (
-    Split,
-    balanced_subset,
-    binary_task,
-    label_noise,
-    random_labels,
-    random_pixels,
-    variants,
-)
+from neuralpath.data import Split, balanced_subset, binary_task, label_noise, random_labels, random_pixels, variants
 
 seeds = st.integers(0, 2**32 - 1)
 label_lists = st.lists(st.integers(0, 4), max_size=40)

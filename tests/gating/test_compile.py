@@ -67,10 +67,7 @@ print("done")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "backend"),
-    [("fc", "inductor"), ("vgg", "aot_eager"), ("resnet18", "aot_eager")],
-)
+@pytest.mark.parametrize(("name", "backend"), [("fc", "inductor"), ("vgg", "aot_eager"), ("resnet18", "aot_eager")])
 def test_compiled_networks_compute_the_same(name, backend):
     tests = Path(__file__).parent.parent
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, name, backend]

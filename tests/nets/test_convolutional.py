@@ -66,11 +66,7 @@ def test_defaults_are_the_papers_layers():
 
 def test_network_of_the_gate_order_experiment():
     net = GCONV((3, 32, 32), 10, channels=(128,) * 4, hidden=())
-    assert [tuple(p.shape) for p in net.parameters()] == [
-        (128, 3, 3, 3),
-        *[(128, 128, 3, 3)] * 3,
-        (10, 128),
-    ]
+    assert [tuple(p.shape) for p in net.parameters()] == [(128, 3, 3, 3), *[(128, 128, 3, 3)] * 3, (10, 128)]
     assert sum(isinstance(part, nn.ReLU) for part in net.modules()) == 4
 
 

@@ -14,21 +14,7 @@ def test_layers_are_those_of_cifar10_fast():
     kinds = [type(part) for part in parts]
     step = [nn.Conv2d, nn.BatchNorm2d, nn.ReLU]
     pool = [nn.MaxPool2d]
-    assert kinds == [
-        *step,
-        *step,
-        *pool,
-        *step,
-        *step,
-        *step,
-        *pool,
-        *step,
-        *pool,
-        *step,
-        *step,
-        *pool,
-        nn.Linear,
-    ]
+    assert kinds == [*step, *step, *pool, *step, *step, *step, *pool, *step, *pool, *step, *step, *pool, nn.Linear]
     convolutions = [part for part in parts if isinstance(part, nn.Conv2d)]
     assert [(part.in_channels, part.out_channels) for part in convolutions] == STEPS
     assert all(part.kernel_size == (3, 3) and part.padding == (1, 1) for part in convolutions)

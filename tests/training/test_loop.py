@@ -14,16 +14,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from neuralpath.data import Split, binary_task
-from neuralpath.training import (
-    SGD,
-    Adam,
-    Cosine,
-    Measurement,
-    PiecewiseLinear,
-    RMSprop,
-    TrainingDiverged,
-    train,
-)
+from neuralpath.training import SGD, Adam, Cosine, Measurement, PiecewiseLinear, RMSprop, TrainingDiverged, train
 from neuralpath.training.batches import derive_seed
 from neuralpath.training.metrics import COUNTED_AT_ONCE
 

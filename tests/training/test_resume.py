@@ -10,17 +10,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from neuralpath.training import (
-    SGD,
-    Adam,
-    Constant,
-    Cosine,
-    PiecewiseLinear,
-    RMSprop,
-    StepDecay,
-    Terminated,
-    train,
-)
+from neuralpath.training import SGD, Adam, Constant, Cosine, PiecewiseLinear, RMSprop, StepDecay, Terminated, train
 
 OPTIMIZERS = {
     "adam": Adam(),

@@ -137,10 +137,7 @@ def _moments(cosine, bend, level, mean):
     """
     angle, lift = _arc(cosine)
     half = level - bend * angle
-    return (
-        bend * lift + mean * cosine + level * abs(cosine),
-        mean + (half if cosine >= 0 else -half),
-    )
+    return (bend * lift + mean * cosine + level * abs(cosine), mean + (half if cosine >= 0 else -half))
 
 
 @compiled(cache=True, fastmath=FAST)

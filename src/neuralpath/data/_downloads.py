@@ -44,7 +44,6 @@ def fetch(
 
     Raises:
         DataError: If the name is unknown, no mirror delivers the file with its checksum, or it cannot be written.
-
     """
     source = lookup(name, sources)
     root = download_root(data_dir)

@@ -23,10 +23,7 @@ _COLORS = 3
 
 
 def load(
-    name: str,
-    *,
-    data_dir: str | os.PathLike[str] | None = None,
-    sources: Mapping[str, Source] = SOURCES,
+    name: str, *, data_dir: str | os.PathLike[str] | None = None, sources: Mapping[str, Source] = SOURCES
 ) -> Dataset:
     """Load a data set, with pixel values from 0 to 1 and no other preprocessing.
 
@@ -47,7 +44,6 @@ def load(
     >>> digits = load("digits")
     >>> tuple(digits.train.images.shape), len(digits.test)
     ((1437, 1, 8, 8), 360)
-
     """
     if name == EMBEDDED:
         return _load_digits()
@@ -72,7 +68,6 @@ class CheckResult:
         status: Whether it was found, is missing, or is damaged.
         path: Its folder or archive.
         detail: One human-readable line.
-
     """
 
     name: str
@@ -82,9 +77,7 @@ class CheckResult:
 
 
 def check(
-    data_dir: str | os.PathLike[str] | None = None,
-    *,
-    sources: Mapping[str, Source] = SOURCES,
+    data_dir: str | os.PathLike[str] | None = None, *, sources: Mapping[str, Source] = SOURCES
 ) -> list[CheckResult]:
     """Search every known data set and verify all files of those that are found.
 
@@ -100,7 +93,6 @@ def check(
     >>> from neuralpath import data
     >>> [(result.name, result.status) for result in data.check(sources={})]
     [('digits', 'found')]
-
     """
     search_roots(data_dir)
     digits = CheckResult(EMBEDDED, "found", None, "comes with scikit-learn")

@@ -38,7 +38,6 @@ def read_verified(source: Source, path: Path) -> dict[str, bytes]:
 
     Raises:
         DataError: With one line that names the file, the problem, and the command that downloads the data set.
-
     """
     try:
         if isinstance(source, IdxSource):
@@ -77,7 +76,6 @@ def parse_idx(name: str, contents: bytes, shape: Sequence[int]) -> UInt8[np.ndar
 
     Raises:
         DamagedFile: If the magic number, the sizes or the length differ from what the shape requires.
-
     """
     shape = tuple(shape)
     expected = magic_number(len(shape))

@@ -28,12 +28,7 @@ def cache_folder() -> Path:
     return (Path(base) if os.path.isabs(base) else Path.home() / ".cache") / "neuralpath"
 
 
-def find(
-    name: str,
-    data_dir: str | os.PathLike[str] | None = None,
-    *,
-    sources: Mapping[str, Source] = SOURCES,
-) -> Path:
+def find(name: str, data_dir: str | os.PathLike[str] | None = None, *, sources: Mapping[str, Source] = SOURCES) -> Path:
     """The folder or archive of a data set on the disk. The contents of the files are not checked.
 
     Args:
@@ -50,7 +45,6 @@ def find(
     ...     find("mnst", folder)
     Traceback (most recent call last):
     neuralpath.data._sources.DataError: No data set is called 'mnst'; known are digits, mnist, ... Did you mean mnist?
-
     """
     source = lookup(name, sources)
     roots = search_roots(data_dir)

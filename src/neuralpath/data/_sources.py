@@ -42,7 +42,6 @@ class Checksum:
     Args:
         algorithm: Name of the hash function.
         digest: Its value, in hexadecimal digits.
-
     """
 
     algorithm: Literal["md5", "sha256"]
@@ -53,7 +52,6 @@ class Checksum:
 
         Args:
             contents: All bytes.
-
         """
         return hashlib.new(self.algorithm, contents, usedforsecurity=False).hexdigest() == self.digest
 
@@ -66,7 +64,6 @@ class DataFile:
         name: Name of the file.
         shape: Shape of its array of bytes, number of examples first.
         checksum: Checksum of the uncompressed contents.
-
     """
 
     name: str
@@ -87,7 +84,6 @@ class Download:
         name: Name of the file, which is appended to the address of a mirror.
         size: Number of bytes.
         checksum: Checksum of the file as it is downloaded.
-
     """
 
     name: str
@@ -134,7 +130,6 @@ class IdxSource(_Source):
         train_labels: File of the training labels.
         test_images: File of the test images.
         test_labels: File of the test labels.
-
     """
 
     train_images: DataFile
@@ -165,7 +160,6 @@ class CifarSource(_Source):
         side: Height and width of an image.
         train: Files of the training examples.
         test: Files of the test examples.
-
     """
 
     archives: tuple[str, ...]
@@ -229,10 +223,7 @@ MNIST = _mnist_source(
         (1_648_877, _sha256("8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6")),
         (4_542, _sha256("f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6")),
     ),
-    mirrors=(
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ),
+    mirrors=("https://ossci-datasets.s3.amazonaws.com/mnist/", "https://storage.googleapis.com/cvdf-datasets/mnist/"),
     refused=("mnist.pkl.gz", "mnist.pkl"),
 )
 
@@ -348,7 +339,6 @@ def names(sources: Mapping[str, Source] = SOURCES) -> tuple[str, ...]:
 
     >>> names()
     ('digits', 'mnist', 'fashion-mnist', 'cifar10', 'cifar100')
-
     """
     return (EMBEDDED, *sources)
 

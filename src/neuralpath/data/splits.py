@@ -16,7 +16,6 @@ class Split:
 
     Raises:
         ValueError: If the numbers of images and labels differ.
-
     """
 
     images: Float[Tensor, "batch channels height width"]
@@ -46,7 +45,6 @@ class Dataset:
 
     Raises:
         ValueError: If a label is not the number of a class.
-
     """
 
     name: str

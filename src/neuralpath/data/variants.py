@@ -35,7 +35,6 @@ def binary_task(split: Split, negative: int, positive: int) -> Split:
     >>> task = binary_task(data.load("digits").train, 4, 7)
     >>> len(task), sorted(set(task.labels.tolist()))
     (296, [-1.0, 1.0])
-
     """
     if negative == positive:
         raise ValueError(f"`negative` and `positive` must be two classes, got {negative} for both.")
@@ -69,7 +68,6 @@ def label_noise(
     >>> noisy = label_noise(labels, 0.5, 10, torch.Generator().manual_seed(0))
     >>> 400 < int((noisy != labels).sum()) < 500  # 500 are drawn again, a tenth of them keep their value
     True
-
     """
     if not 0 <= fraction <= 1:  # a NaN fails here too
         raise ValueError(f"`fraction` must lie between 0 and 1, got {fraction}.")
@@ -100,7 +98,6 @@ def random_labels(labels: Int64[Tensor, "batch"], n_classes: int, generator: tor
 
     >>> random_labels(torch.zeros(5, dtype=torch.int64), 10, torch.Generator().manual_seed(0)).shape
     torch.Size([5])
-
     """
     _require_classes(labels, n_classes)
     _require_generator(generator)
@@ -128,7 +125,6 @@ def random_pixels(
     >>> shuffled = random_pixels(images, torch.Generator().manual_seed(0))
     >>> bool(torch.equal(shuffled.flatten(2).sort().values, images.flatten(2).sort().values))
     True
-
     """
     _require_generator(generator)
     n_pixels = math.prod(images.shape[2:])
@@ -158,7 +154,6 @@ def balanced_subset(split: Split, n_per_class: int, generator: torch.Generator) 
     >>> subset = balanced_subset(data.load("digits").train, 5, torch.Generator().manual_seed(0))
     >>> subset.labels.bincount().tolist()
     [5, 5, 5, 5, 5, 5, 5, 5, 5, 5]
-
     """
     if n_per_class < 1:
         raise ValueError(f"`n_per_class` must be at least 1, got {n_per_class}.")
@@ -201,7 +196,6 @@ def shifted_copies(
     >>> split = Split(torch.rand(10, 1, 4, 4), torch.arange(10))
     >>> [len(labels) for images, labels in shifted_copies(split, 25, batch_size=8)]
     [8, 2, 8, 2, 5]
-
     """
     if not len(split):
         raise ValueError("`split` has no images to copy.")

@@ -228,7 +228,6 @@ class KernelEstimator(BaseEstimator):
             ValueError: A ridge is not a number from 0, or too small for a singular kernel (the message has the smallest
                 ridge that works), or the estimator was fitted by conjugate gradients.
             MemoryError: The path needs more than the budget ``memory``.
-
         """
         factor = self._require_factor("`ridge_path`")
         chosen = np.array([checked_ridge(ridge, "ridges") for ridge in np.atleast_1d(as_numpy(ridges)).tolist()])

@@ -91,7 +91,6 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         Args:
             X: Examples, or their kernel if the kernel is precomputed.
             y: Classes, numbers or strings; at least two different ones.
-
         """
         kernel, labels = self._training_data(X, y)
         self.classes_, numbers = class_numbers(column_or_1d(labels, warn=True))
@@ -108,7 +107,6 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
                 The standard deviation is the same for every class; for two classes it is that of each of the two
                 scores, not of their difference.
             diagonal: k(x, x) of each row, needed with ``return_std`` and a precomputed kernel.
-
         """
         if not return_std:
             return decisions(self._outputs(X) + self.offset_)
@@ -120,7 +118,6 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
 
         Args:
             X: Examples, or their kernel with the training examples if the kernel is precomputed.
-
         """
         outputs = self._outputs(X)
         return self.classes_[(outputs + self.offset_).argmax(1)]

@@ -29,7 +29,6 @@ class LeaveOneOut:
             trained on all others.
         squared_error: Mean squared error over examples and columns.
         error_rate: Share of wrong classes, None for regression.
-
     """
 
     predictions: Float64[np.ndarray, "n *columns"]
@@ -48,7 +47,6 @@ class RidgePath:
         squared_errors: Mean squared leave-one-out error of each fit.
         error_rates: Share of wrong classes among the leave-one-out predictions, None for regression.
         predictions: Predictions (for classes: scores) at the test rows, None without test rows.
-
     """
 
     ridges: Float64[np.ndarray, " ridge"]

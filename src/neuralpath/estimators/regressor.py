@@ -74,7 +74,6 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         Args:
             X: Examples, or their kernel if the kernel is precomputed.
             y: Targets, a vector or a matrix with a column for each output.
-
         """
         kernel, labels = self._training_data(X, y)
         targets = check_array(labels, ensure_2d=False, dtype=np.float64, input_name="y")

@@ -195,7 +195,6 @@ class SketchRegressor(RegressorMixin, MultiOutputMixin, SketchEstimator):
         Args:
             X: Examples.
             y: Targets, a vector or a matrix with a column for each output.
-
         """
         self._learn([(X, y)])
         return self
@@ -206,7 +205,6 @@ class SketchRegressor(RegressorMixin, MultiOutputMixin, SketchEstimator):
         Args:
             X: Examples.
             y: Targets, a vector or a matrix with a column for each output.
-
         """
         with self._restored_on_error():
             self._learn_more(X, y)
@@ -217,7 +215,6 @@ class SketchRegressor(RegressorMixin, MultiOutputMixin, SketchEstimator):
 
         Args:
             batches: Pairs of examples and targets.
-
         """
         self._learn(batches)
         return self
@@ -227,7 +224,6 @@ class SketchRegressor(RegressorMixin, MultiOutputMixin, SketchEstimator):
 
         Args:
             X: Examples.
-
         """
         outputs = self._outputs(X)
         return outputs[:, 0] if self.n_columns_ is None else outputs
@@ -264,7 +260,6 @@ class SketchClassifier(ClassifierMixin, SketchEstimator):
         >>> classifier = SketchClassifier().partial_fit(X[:2], y[:2], classes=[3, 5]).partial_fit(X[2:], y[2:])
         >>> classifier.predict([[2.0], [7.0]])
         array([3, 5])
-
     """
 
     def fit(self, X: Any, y: Any) -> "SketchClassifier":
@@ -273,7 +268,6 @@ class SketchClassifier(ClassifierMixin, SketchEstimator):
         Args:
             X: Examples.
             y: Classes, numbers or strings; at least two different ones.
-
         """
         rows = checked_rows(self, X, reset=True)
         labels = checked_labels(self, y, len(rows))
@@ -288,7 +282,6 @@ class SketchClassifier(ClassifierMixin, SketchEstimator):
             X: Examples.
             y: Classes.
             classes: All classes of all batches; needed in the first call.
-
         """
         with self._restored_on_error():
             self._set_classes(classes, first=not hasattr(self, "moments_"))
@@ -301,7 +294,6 @@ class SketchClassifier(ClassifierMixin, SketchEstimator):
         Args:
             batches: Pairs of examples and classes.
             classes: All classes of all batches.
-
         """
         self._set_classes(classes, first=True)
         self._learn(batches)
@@ -312,7 +304,6 @@ class SketchClassifier(ClassifierMixin, SketchEstimator):
 
         Args:
             X: Examples.
-
         """
         return decisions(self._outputs(X))
 
@@ -321,7 +312,6 @@ class SketchClassifier(ClassifierMixin, SketchEstimator):
 
         Args:
             X: Examples.
-
         """
         outputs = self._outputs(X)
         return self.classes_[outputs.argmax(1)]

@@ -59,7 +59,6 @@ class SolveReport:
         seconds: Time of the fit.
         kernel: What a pass over the kernel does, such as "computed in each pass".
         reason: Why this solver was taken.
-
     """
 
     solver: str

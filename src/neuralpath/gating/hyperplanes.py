@@ -106,7 +106,6 @@ def draw_hyperplanes(network: nn.Module, example: Float[Tensor, "batch channel h
     Raises:
         ValueError: As ``gate_hyperplanes``, or the examples are not images of 1 or 3 channels.
         ImportError: matplotlib is not installed.
-
     """
     if example.ndim != 4 or example.shape[1] not in (1, 3):
         raise ValueError(

@@ -98,7 +98,6 @@ class LinearGatedCNN(GatedNetwork):
     Example:
         >>> LinearGatedCNN((1, 6, 6), 2, channels=(3, 4))(torch.ones(7, 1, 6, 6)).shape
         torch.Size([7, 2])
-
     """
 
     def __init__(

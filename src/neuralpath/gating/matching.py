@@ -61,7 +61,6 @@ class TileGates:
         Args:
             gate: Gates of the feature network, a mask for each example.
             shape: Shape of the value network's layer, without the batch.
-
         """
         channels, *space = gate.shape[1:]
         if tuple(space) != shape[1:] or not shape or shape[0] < channels:

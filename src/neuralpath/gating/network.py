@@ -122,7 +122,6 @@ class GatedNetwork(nn.Module):
 
         Args:
             mode: Whether to set training mode.
-
         """
         super().train(mode)
         if not self.train_feature:
@@ -140,7 +139,6 @@ class GatedNetwork(nn.Module):
         Raises:
             ValueError: The gates do not match (the message has both shapes), or the value network, or a linear feature
                 network, has nonlinear operations that are not gates.
-
         """
         check_examples(x)
         key = (tuple(x.shape[1:]), self.feature.training, self.value.training)
@@ -169,7 +167,6 @@ class GatedNetwork(nn.Module):
 
         Args:
             x: Examples.
-
         """
         return Gates(dict(zip(self.match(x).names, self._gate_layers(x), strict=True)))
 
@@ -205,7 +202,6 @@ class GatedNetwork(nn.Module):
 
         Raises:
             ValueError, TypeError: A gate does not fit; the message has its index and both shapes.
-
         """
         layers, names = (tuple(gates.layers.values()), gates.names) if isinstance(gates, Gates) else (gates, ())
         mode = Replacing(layers, names)
@@ -218,7 +214,6 @@ class GatedNetwork(nn.Module):
 
         Args:
             x: Examples.
-
         """
         return self.value_output(x, self._gate_layers(x))
 

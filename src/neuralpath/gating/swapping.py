@@ -44,7 +44,6 @@ def recorded_gates(
 
     >>> recorded_gates(nn.Sequential(nn.Linear(2, 3), nn.ReLU()), torch.ones(4, 2))
     Gates of 4 examples (1: (3,))
-
     """
     check_module("module", module)
     check_examples(x)
@@ -56,9 +55,7 @@ def recorded_gates(
 
 
 def run_with_gates(
-    module: nn.Module,
-    x: Float[Tensor, "batch ..."],
-    gates: Gates | Sequence[Shaped[Tensor, "_batch ..."]],
+    module: nn.Module, x: Float[Tensor, "batch ..."], gates: Gates | Sequence[Shaped[Tensor, "_batch ..."]]
 ) -> Any:
     """The output of a module on a batch with its gates replaced: ``q * G`` instead of each activation.
 
@@ -79,7 +76,6 @@ def run_with_gates(
     >>> x = torch.randn(4, 2)
     >>> bool((run_with_gates(net, x, recorded_gates(net, x)) == net(x)).all())
     True
-
     """
     check_module("module", module)
     check_examples(x)

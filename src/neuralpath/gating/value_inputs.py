@@ -36,7 +36,6 @@ class RandomImage(nn.Module):
     >>> fixed = image(torch.zeros(3, 1, 8, 8))
     >>> tuple(fixed.shape), bool((fixed[0] == fixed[2]).all())
     ((3, 1, 8, 8), True)
-
     """
 
     image: Tensor | None
@@ -53,7 +52,6 @@ class RandomImage(nn.Module):
 
         Args:
             x: Examples, which determine the number of copies.
-
         """
         if self.image is None:
             self._draw(x)

@@ -37,7 +37,6 @@ class Gates:
     Gates of 4 examples (1: (3,))
     >>> bool(gates["1"].any())  # a pre-activation of 0 opens no gate
     False
-
     """
 
     layers: dict[str, Shaped[Tensor, "batch ..."]]

@@ -15,11 +15,7 @@ from neuralpath.graph.reports import UnsupportedPart, first_line
 EXPORT_BATCH = 3
 """Examples in the batch that is exported: torch bakes in 0 and 1, and 2 is common among other sizes."""
 
-_STATEFUL = (
-    nn.modules.batchnorm._BatchNorm,
-    nn.modules.dropout._DropoutNd,
-    nn.modules.instancenorm._InstanceNorm,
-)
+_STATEFUL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.modules.instancenorm._InstanceNorm)
 
 
 def check_model(model: Any) -> None:

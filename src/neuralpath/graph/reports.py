@@ -112,14 +112,7 @@ def align(rows: Sequence[Sequence[str]]) -> str:
 
 def _row(node: n.Node) -> tuple[str, ...]:
     shape = "x".join(map(str, node.shape)) or "scalar"
-    return (
-        node.name,
-        node.kind.replace("_", " "),
-        shape,
-        _weights(node),
-        _gates(node),
-        ", ".join(node.inputs),
-    )
+    return (node.name, node.kind.replace("_", " "), shape, _weights(node), _gates(node), ", ".join(node.inputs))
 
 
 def _weights(node: n.Node) -> str:

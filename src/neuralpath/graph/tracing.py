@@ -56,7 +56,6 @@ def trace(model: nn.Module, example: Float[Tensor, "batch ..."]) -> PathGraph:
     >>> model = nn.Sequential(nn.Linear(3, 4, bias=False), nn.ReLU(), nn.Linear(4, 2, bias=False))
     >>> trace(model, torch.randn(1, 3)).n_paths
     12
-
     """
     graph, unsupported = _read(model, example)
     if unsupported:
@@ -105,7 +104,6 @@ def as_graph(network: object, x: object, name: str = "x") -> PathGraph:
     >>> graph = as_graph(model, torch.randn(8, 3))
     >>> graph.n_paths, as_graph(graph, None) is graph
     (17, True)
-
     """
     if isinstance(network, PathGraph):
         return network

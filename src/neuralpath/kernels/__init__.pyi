@@ -22,10 +22,7 @@ from .limit.limit_kernel import (
     limit_path_kernel as limit_path_kernel,
     limit_tangent_kernel as limit_tangent_kernel,
 )
-from .limit.limit_parts import (
-    LimitParts as LimitParts,
-    limit_tangent_parts as limit_tangent_parts,
-)
+from .limit.limit_parts import LimitParts as LimitParts, limit_tangent_parts as limit_tangent_parts
 from .limit.quadrature import ByQuadrature as ByQuadrature
 from .path.path_kernel import (
     ExpectedTangentKernel as ExpectedTangentKernel,

@@ -59,7 +59,6 @@ class Kernel(ABC):
             x1: Examples of the rows.
             x2: Examples of the columns; None: the same batch, and only tiles on and above the diagonal.
             memory: Budget in bytes for the computation; None: half of the free memory.
-
         """
 
     def __call__(
@@ -82,7 +81,6 @@ class Kernel(ABC):
             OverflowError: An entry exceeds the range of the dtype.
             BudgetTooSmall: One pair of examples needs more than `memory`.
             MemoryError: The matrix itself exceeds the free memory.
-
         """
         return self.tiles(x1, x2, memory=memory).filled(progress)
 
@@ -92,7 +90,6 @@ class Kernel(ABC):
         Args:
             x: Examples.
             memory: Budget in bytes for the computation; None: half of the free memory.
-
         """
         return self.tiles(x, memory=memory).diagonal()
 
@@ -138,7 +135,6 @@ class Kernel(ABC):
         ...     stored = LinearKernel().store(f"{folder}/K.zarr", x)
         ...     bool(torch.equal(stored.filled(), x @ x.T)), stored.complete
         (True, True)
-
         """
         make = partial(self.tiles, _own_copy(x1), None if x2 is None else _own_copy(x2))
         with nullcontext() if cluster is None else connect(cluster) as client:
@@ -183,7 +179,6 @@ class Kernel(ABC):
         ...     _ = LinearKernel().store(f"{folder}/K.zarr", x)
         ...     LinearKernel().verify(f"{folder}/K.zarr", x).good
         True
-
         """
         stored = open_kernel(path)
         refuse_other_kernel(stored, self._fingerprint(x1, x2))
@@ -232,7 +227,6 @@ class GraphKernel(Kernel):
 
         Args:
             x: Examples.
-
         """
         if isinstance(self.network, PathGraph):
             return self.network
@@ -269,7 +263,6 @@ class LinearKernel(Kernel):
             x1: Examples of the rows.
             x2: Examples of the columns; None: the same batch.
             memory: Budget in bytes for the computation; None: half of the free memory.
-
         """
         shape = tuple(x1.shape[1:]) if isinstance(x1, Tensor) else ()
         check_batch("x1", x1, shape)
@@ -292,7 +285,6 @@ def check_same_kind(x1: Shaped[Tensor, "batch1 ..."], x2: Shaped[Tensor, "batch2
 
     Raises:
         ValueError: They differ.
-
     """
     if x2.dtype != x1.dtype or x2.device != x1.device:
         raise ValueError(

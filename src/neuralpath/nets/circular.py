@@ -64,7 +64,6 @@ class CircularCNN(nn.Module):
     Example:
         >>> CircularCNN(6, width=4, n_conv=2, window=3)(torch.ones(5, 6)).shape
         torch.Size([5, 1])
-
     """
 
     def __init__(

@@ -35,7 +35,6 @@ class VCONV(nn.Module):
     Example:
         >>> VCONV((1, 6, 6), 2, channels=(3, 4), hidden=(5,))(torch.ones(7, 1, 6, 6)).shape
         torch.Size([7, 2])
-
     """
 
     def __init__(
@@ -91,7 +90,6 @@ class GCONV(nn.Module):
     Example:
         >>> GCONV((1, 6, 6), 2, channels=(3, 4), hidden=())(torch.ones(7, 1, 6, 6)).shape
         torch.Size([7, 2])
-
     """
 
     def __init__(

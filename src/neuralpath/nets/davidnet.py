@@ -39,7 +39,6 @@ class DavidNet(nn.Module):
     Example:
         >>> DavidNet(width=4).eval()(torch.ones(2, 3, 32, 32)).shape
         torch.Size([2, 10])
-
     """
 
     def __init__(

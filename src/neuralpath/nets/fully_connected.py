@@ -34,7 +34,6 @@ class FC(nn.Module):
     Example:
         >>> FC(4, 8, 3)(torch.ones(5, 4)).shape
         torch.Size([5, 1])
-
     """
 
     def __init__(

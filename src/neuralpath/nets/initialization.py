@@ -44,7 +44,6 @@ class Fans:
     Args:
         fan_in: Input channels per group times window positions.
         width: The fan-in; for the first layer, the number of outputs times window positions.
-
     """
 
     fan_in: int
@@ -63,7 +62,6 @@ class Initialization(ABC):
             bias: The layer's bias, or None.
             fans: The layer's fans.
             generator: Source of the draws; None is torch's global generator.
-
         """
 
 
@@ -110,7 +108,6 @@ class Gaussian(_Scaled):
     >>> layer = initialize(nn.Linear(100, 100), Gaussian(scale=1.0, fan="in"), torch.Generator().manual_seed(0))
     >>> bool(0.09 < layer.weight.std() < 0.11)
     True
-
     """
 
     def fill(self, weight: Weight, bias: Bias, fans: Fans, generator: torch.Generator | None) -> None:
@@ -130,7 +127,6 @@ class RandomSign(_Scaled):
     >>> layer = initialize(nn.Linear(100, 100), RandomSign(scale=1.0, fan="in"), torch.Generator().manual_seed(0))
     >>> layer.weight.abs().unique().tolist() == [torch.tensor(0.1).item()]
     True
-
     """
 
     def fill(self, weight: Weight, bias: Bias, fans: Fans, generator: torch.Generator | None) -> None:
@@ -188,7 +184,6 @@ def initialize(module: ModuleT, init: Initialization | str, generator: torch.Gen
         >>> net = initialize(nn.Linear(3, 2), RandomSign(scale=1, fan="in"), torch.Generator())
         >>> bool((net.weight.abs() == 3 ** -0.5).all()), net.bias.tolist()
         (True, [0.0, 0.0])
-
     """
     chosen = _as_initialization(init)
     _check_resettable(module)

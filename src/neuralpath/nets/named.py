@@ -34,6 +34,5 @@ def build(name: str, **settings: Any) -> nn.Module:
     Example:
         >>> type(build("gconv", input_shape=(3, 32, 32), n_outputs=10)).__name__
         'GCONV'
-
     """
     return look_up(BY_NAME, name, "name")(**settings)

@@ -285,7 +285,6 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     >>> load_weights(second, first.state_dict())
     >>> bool((first.weight == second.weight).all())
     True
-
     """
     own, optional = model.state_dict(), drawn_late(model)
     problems = {

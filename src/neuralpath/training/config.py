@@ -22,7 +22,6 @@ class Adam:
 
     >>> Adam(lr=3e-4, weight_decay=0.01, decoupled=True).lr
     0.0003
-
     """
 
     lr: float = 1e-3
@@ -50,7 +49,6 @@ class SGD:
 
     >>> SGD(lr=0.1, momentum=0.9, nesterov=True).momentum
     0.9
-
     """
 
     lr: float = 0.1
@@ -79,7 +77,6 @@ class RMSprop:
 
     >>> RMSprop(lr=1e-3).alpha
     0.99
-
     """
 
     lr: float = 1e-3
@@ -134,7 +131,6 @@ class TrainingConfig:
     >>> config = TrainingConfig(epochs=10, optimizer=SGD(0.1, momentum=0.9), seed=3)
     >>> config.epochs, config.batch_size
     (10, 32)
-
     """
 
     epochs: int = 20

@@ -139,7 +139,6 @@ def pack_gates(
 
     Returns:
         None if the gates need more memory than the budget, or there are none.
-
     """
     with torch.no_grad():
         first = compute(images[:block].clone())

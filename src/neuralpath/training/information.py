@@ -30,7 +30,6 @@ class LayerAccuracy:
         gate: Name of the layer.
         change: The gates are those of a random network, permuted channels, or all open.
         accuracy: Test accuracy of new weights with these gates.
-
     """
 
     gate: str
@@ -54,7 +53,6 @@ class GatingInformation:
         no_label_energy: Why there is no label energy: not requested, model not supported by `trace`, or images too
             large.
         n_energy_examples: Number of training examples for the label energies, equally many of each class.
-
     """
 
     model: float
@@ -127,7 +125,6 @@ def gating_information(
     >>> information = gating_information(model, subset, subset, TrainingConfig(epochs=1, threads=1), layers=False)
     >>> 0 <= information.gates <= 1, information.layers
     (True, ())
-
     """
     config = config or TrainingConfig()
     if config.epochs < 1:

@@ -12,7 +12,6 @@ class Terminated(SystemExit):
 
     Args:
         message: Where the run stopped.
-
     """
 
     def __init__(self, message: str = "terminated by SIGTERM") -> None:

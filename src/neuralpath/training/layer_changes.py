@@ -33,7 +33,6 @@ def networks_with_changed_layer(
 
     Yields:
         The name of the layer, the change, and the changed network.
-
     """
     matching = network.match(x)
     pairs, n_feature_gates = matching.pairs, matching.n_feature_gates

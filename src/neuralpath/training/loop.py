@@ -90,7 +90,6 @@ def train(
     >>> result = train(model, digits.train, digits.test, config)
     >>> len(result.history), result.last.test.accuracy > 0.5
     (2, True)
-
     """
     config = config or TrainingConfig()
     _check_arguments(model, config, checkpoint_every, identity, hooks)

@@ -38,7 +38,6 @@ class Measurement:
     Args:
         loss: Mean loss.
         accuracy: Share of correct answers, from 0 to 1.
-
     """
 
     loss: float
@@ -54,7 +53,6 @@ class EpochMetrics:
         train: Metrics on the training data, as ``TrainingConfig.train_metrics`` says.
         test: Metrics on the test data; None if they were not measured in this epoch.
         seconds: Duration of the epoch, with its measurements.
-
     """
 
     epoch: int
@@ -72,7 +70,6 @@ class TrainingMoment:
         epoch: Number of finished epochs; 0 before training.
         step: Number of finished steps.
         metrics: Metrics of the epoch that has just finished; None before training.
-
     """
 
     model: nn.Module
@@ -92,7 +89,6 @@ class TrainingResult:
         history: Metrics of each epoch.
         n_steps: Number of optimizer steps.
         stopped_early: Whether the run ended because the training accuracy reached ``stop_at_train_accuracy``.
-
     """
 
     history: tuple[EpochMetrics, ...]
@@ -128,10 +124,7 @@ class MetricSums:
         self._pending: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def add(
-        self,
-        loss: Float[Tensor, ""],
-        outputs: Float[Tensor, "batch n_outputs"],
-        targets: Shaped[Tensor, "batch ..."],
+        self, loss: Float[Tensor, ""], outputs: Float[Tensor, "batch n_outputs"], targets: Shaped[Tensor, "batch ..."]
     ) -> None:
         """Add a batch.
 

@@ -24,7 +24,6 @@ class Constant:
         Args:
             time: Time in epochs.
             epochs: Number of epochs of the run.
-
         """
         return 1.0
 
@@ -39,7 +38,6 @@ class StepDecay:
 
     >>> [round(StepDecay(at=(10, 15)).factor(time, 20), 4) for time in (0.0, 10.0, 19.0)]
     [1.0, 0.1, 0.01]
-
     """
 
     at: tuple[float, ...]
@@ -59,7 +57,6 @@ class StepDecay:
 
         >>> StepDecay(at=(10, 15)).factor(10.0, 20)
         0.1
-
         """
         return self.factor_each ** bisect_right(self.at, time)
 
@@ -74,7 +71,6 @@ class Cosine:
 
     >>> [round(Cosine(warmup=1.0).factor(time, 11), 4) for time in (0.5, 1.0, 6.0, 11.0)]
     [0.5, 1.0, 0.5, 0.0]
-
     """
 
     floor: float = 0.0
@@ -95,7 +91,6 @@ class Cosine:
 
         >>> Cosine().factor(5.0, 10)
         0.5
-
         """
         if time < self.warmup:
             return time / self.warmup
@@ -115,7 +110,6 @@ class PiecewiseLinear:
 
     >>> PiecewiseLinear(epochs=(0, 5, 24), factors=(0, 1, 0)).factor(2.5, 24)
     0.5
-
     """
 
     epochs: tuple[float, ...]
@@ -139,7 +133,6 @@ class PiecewiseLinear:
 
         >>> PiecewiseLinear(epochs=(0, 5, 24), factors=(0, 1, 0)).factor(2.5, 24)
         0.5
-
         """
         right = bisect_right(self.epochs, time)
         if right == 0 or right == len(self.epochs):

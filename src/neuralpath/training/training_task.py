@@ -167,7 +167,6 @@ def make_sources(
         augment: Random changes of the training batches; the gates of changed images are not stored.
         has_packed_gates: Of a resumed run: the parts whose gates were stored at first, which are stored again however
             much memory is free now. Gates that are computed in other batches may be rounded differently.
-
     """
     gated = fixed_gates_of(task.model)
     if gated is not None and has_packed_gates is None and _gates_depend_on_batch(task, gated):

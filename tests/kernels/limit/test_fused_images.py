@@ -9,11 +9,7 @@ from hypothesis import given, settings, strategies as st
 
 from kernels.limit.reference_chains import image_chain
 from neuralpath.kernels.limit.fused_dense import DenseStep
-from neuralpath.kernels.limit.fused_images import (
-    fused_image_kernels,
-    prepare_images,
-    workspace_bytes,
-)
+from neuralpath.kernels.limit.fused_images import fused_image_kernels, prepare_images, workspace_bytes
 from neuralpath.kernels.limit.fused_program import (
     ConvolutionStep,
     LimitChain,

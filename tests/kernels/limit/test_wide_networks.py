@@ -155,15 +155,7 @@ def test_tangent_kernels_of_wide_networks_are_near_the_limit(name):
     kernels.assert_near(limit_tangent_kernel(graph, x, **arguments))
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "softplus",
-        "tanh",
-        "residual after the gates",
-        "convolutions, pooled",
-    ],
-)
+@pytest.mark.parametrize("name", ["softplus", "tanh", "residual after the gates", "convolutions, pooled"])
 def test_outputs_of_wide_networks_are_near_the_limit(name):
     model, x, graph, sizes, arguments = _model(name, n_outputs=100)
     outputs_of_draws(model, x, 2 * DRAWS, sizes).assert_near(limit_output_kernel(graph, x, **arguments))
@@ -230,15 +222,7 @@ def _path_kernels(model, x, n_draws, sizes):
 
 
 @pytest.mark.usefixtures("torch_only")
-@pytest.mark.parametrize(
-    "name",
-    [
-        "dense, biases",
-        "SiLU",
-        "residual after the gates",
-        "convolutions, pooled",
-    ],
-)
+@pytest.mark.parametrize("name", ["dense, biases", "SiLU", "residual after the gates", "convolutions, pooled"])
 def test_path_kernels_of_wide_networks_are_near_the_limit(name):
     model, x, graph, sizes, arguments = _model(name, wider=4)
     del arguments["output_variance"]

@@ -5,12 +5,7 @@ from typing import Any
 from neuralpath import gates as g
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, Refused, Signal
-from neuralpath.graph.operands import (
-    ComputedOperand,
-    Operand,
-    is_zero,
-    per_channel,
-)
+from neuralpath.graph.operands import ComputedOperand, Operand, is_zero, per_channel
 from neuralpath.graph.operations.table import OPERATIONS, Handler, label_of, reads
 
 

@@ -9,15 +9,7 @@ from torch import Tensor
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, Refused, Signal
 from neuralpath.graph.nodes import Window, WindowTable, adaptive_table, incidence
-from neuralpath.graph.operations.table import (
-    OPERATIONS,
-    Handler,
-    check_batched,
-    for_each,
-    label_of,
-    reads,
-    without,
-)
+from neuralpath.graph.operations.table import OPERATIONS, Handler, check_batched, for_each, label_of, reads, without
 
 aten = torch.ops.aten
 
@@ -127,13 +119,7 @@ def _max_pooled(
 
 def _max_pool(n_space: int, with_indices: bool = False) -> Handler:
     def read(
-        build: Builder,
-        x: Any,
-        kernel: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        dilation: Any = 1,
-        ceil: bool = False,
+        build: Builder, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
     ) -> Any:
         windows = _pool_windows(x, kernel, stride, padding, dilation, n_space)
         tables = [w.table(size, ceil=ceil) for w, size in zip(windows, x.shape[1:], strict=True)]

@@ -10,18 +10,8 @@ from torch import Tensor
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, Refused, Signal
 from neuralpath.graph.nodes import OUTSIDE
-from neuralpath.graph.operands import (
-    Literal,
-    Operand,
-    is_zero,
-    parameters_of,
-)
-from neuralpath.graph.operations.table import (
-    OPERATIONS,
-    Handler,
-    reads,
-    without,
-)
+from neuralpath.graph.operands import Literal, Operand, is_zero, parameters_of
+from neuralpath.graph.operations.table import OPERATIONS, Handler, reads, without
 
 aten = torch.ops.aten
 

@@ -7,10 +7,7 @@ import torch
 
 from neuralpath.graph.builder import Builder, Refused, Signal
 from neuralpath.graph.operands import Operand
-from neuralpath.graph.operations.table import (
-    for_each,
-    reads,
-)
+from neuralpath.graph.operations.table import for_each, reads
 
 aten = torch.ops.aten
 

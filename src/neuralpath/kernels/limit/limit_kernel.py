@@ -131,7 +131,6 @@ class LimitKernel(GraphKernel):
         >>> x = torch.randn(5, 3)
         >>> [tuple(values.shape) for tile, values in LimitKernel(npath.nets.FC(3, 8, 3)).tiles(x, x[:2])]
         [(5, 2)]
-
         """
         network = limit_network(
             self.graph(x1),
@@ -197,7 +196,6 @@ def limit_tangent_kernel(
     >>> limit_tangent_kernel(npath.nets.FC(2, width=8, depth=2), x)
     tensor([[2.0000, 0.3183],
             [0.3183, 2.0000]])
-
     """
     kernel = LimitKernel(
         network,
@@ -240,7 +238,6 @@ def limit_output_kernel(
     >>> limit_output_kernel(npath.nets.FC(2, width=8, depth=2), x)
     tensor([[1.0000, 0.3183],
             [0.3183, 1.0000]])
-
     """
     kernel = LimitKernel(
         network,
@@ -283,7 +280,6 @@ def limit_path_kernel(
     >>> limit_path_kernel(npath.nets.FC(2, width=8, depth=2), x)
     tensor([[0.2500, 0.1875],
             [0.1875, 0.5000]])
-
     """
     kernel = LimitKernel(
         network,

@@ -55,7 +55,6 @@ def pair_tiles(
         overflow_hint: Advice for a matrix that exceeds the range of its dtype.
         derivative: Return the sum of the derivatives by all variances, instead of the second moment.
         factor: Multiplies every entry.
-
     """
     x1, symmetric = batch1.x, batch2 is None
     n1, n2 = len(x1), len(x1 if batch2 is None else batch2.x)
@@ -123,7 +122,6 @@ def pair_cost(graph: PathGraph, dtype: torch.dtype, orders: int) -> Cost:
         graph: The network.
         dtype: Dtype of the pair values.
         orders: 1 for the values, 2 with their derivatives.
-
     """
     size = dtype.itemsize * orders
     sources: dict[str, frozenset[str]] = {}  # by node: the linear nodes whose pair values its state refers to

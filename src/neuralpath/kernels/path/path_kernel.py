@@ -103,7 +103,6 @@ class GatedPairKernel(GraphKernel):
             gates1: Gates that replace those of `x1`.
             gates2: Gates that replace those of `x2`.
             memory: Budget in bytes for the computation; None: half of the free memory.
-
         """
         graph, budget = self.graph(x1), memory_budget(memory)
         check_input("x1", x1, graph)
@@ -140,7 +139,6 @@ class GatedPairKernel(GraphKernel):
             gates2: Gates that replace those of `x2`.
             memory: Budget in bytes for the computation; None: half of the free memory.
             progress: Whether to show a progress bar; None: on a terminal, for long computations.
-
         """
         return self.tiles(x1, x2, gates1=gates1, gates2=gates2, memory=memory).filled(progress)
 

@@ -42,13 +42,7 @@ class PairReading:
     variances, which is the expected tangent kernel.
     """
 
-    def __init__(
-        self,
-        sides: tuple[Inputs, Inputs],
-        state: State,
-        frame: Frame,
-        weights: WeightMoments,
-    ) -> None:
+    def __init__(self, sides: tuple[Inputs, Inputs], state: State, frame: Frame, weights: WeightMoments) -> None:
         self._sides = sides
         self._state = state
         self._frame = frame

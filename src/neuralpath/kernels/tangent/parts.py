@@ -23,11 +23,7 @@ from neuralpath.kernels.tangent.tangent_kernel import (
 from neuralpath.kernels.tangent.tangent_tiles import Limits, TangentTiles, make_tiles
 
 VALUE, FEATURE = 0, 1  # the gradient with constant gates, and the rest of it
-PARTS = {
-    "value": ((VALUE, VALUE),),
-    "feature": ((FEATURE, FEATURE),),
-    "cross": ((VALUE, FEATURE), (FEATURE, VALUE)),
-}
+PARTS = {"value": ((VALUE, VALUE),), "feature": ((FEATURE, FEATURE),), "cross": ((VALUE, FEATURE), (FEATURE, VALUE))}
 """The features whose inner products make up each part."""
 
 

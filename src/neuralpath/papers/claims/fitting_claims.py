@@ -145,10 +145,7 @@ def c15(records: Records) -> ClaimRow:
     return claim_row(
         "C15",
         records,
-        {
-            f"{to}, from the smallest depth to the best": helps,
-            f"{to}, from the largest depth to the best": hurts,
-        },
+        {f"{to}, from the smallest depth to the best": helps, f"{to}, from the largest depth to the best": hurts},
     )
 
 

@@ -104,10 +104,7 @@ def c17(records: Records) -> ClaimRow:
     return claim_row(
         "C17",
         records,
-        {
-            "distance from K^(d) against width": falls,
-            "relative distance from K^(d) at the largest width": ends,
-        },
+        {"distance from K^(d) against width": falls, "relative distance from K^(d) at the largest width": ends},
     )
 
 

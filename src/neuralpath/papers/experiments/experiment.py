@@ -72,7 +72,6 @@ class Experiment:
 
         Returns:
             The tables and figures.
-
         """
         return Sweep(self, config, self.preset_of(config)).run(Path(out), **options)
 
@@ -135,7 +134,6 @@ class Sweep:
 
         Raises:
             MisfitResults: If results do not have the form that this version expects.
-
         """
         with fitting_results(f"{self.name} is not shown"):
             return self.experiment.summary(self.config, results_of(self.tasks, store))
@@ -168,7 +166,6 @@ class Sweep:
 
         Raises:
             RunError: If the folder cannot be written to.
-
         """
         path = folder / SWEEPS / f"{self.name}.json"
         entries = self.to_json()

@@ -109,7 +109,6 @@ def gate_orders(n_gates: int, number: int, seed: int) -> tuple[Order, ...]:
 
     >>> gate_orders(3, 3, seed=0)
     ((0, 1, 2), (2, 1, 0), (1, 2, 0))
-
     """
     every = list(permutations(range(n_gates)))
     ends = [every[0], every[-1]] if n_gates > 1 else every

@@ -62,7 +62,6 @@ def get(name: str) -> Experiment:
 
     >>> get("base-kernels").source
     'P2 section 7'
-
     """
     if name not in NAMES:
         near = get_close_matches(name, NAMES, n=1, cutoff=0.4)
@@ -80,7 +79,6 @@ def read_sweeps(folder: Path) -> tuple[list[Sweep], list[str]]:
 
     Raises:
         RunError: If the folder has none, or was written before this format.
-
     """
     check_format(folder)
     sweeps: list[Sweep] = []
@@ -108,7 +106,6 @@ def sweep_from_json(entries: Any) -> Sweep:
 
     Raises:
         ValueError: If an entry is missing or wrong; the message names it.
-
     """
     if not isinstance(entries, dict):
         raise ValueError("it has no settings of an experiment.")
@@ -148,7 +145,6 @@ def collect(sweeps: Sequence[Sweep], store: Store, records: Path, weights: Seque
 
     Raises:
         RunError: If the folder cannot be written to, or was written before this format.
-
     """
     collected = Collected()
     try:

@@ -91,7 +91,6 @@ def accuracy_cells(
         results: The results so far.
         figure: The papers' figure for this row.
         is_printed: Whether the papers print figures for any row of the table.
-
     """
     best = accuracy(runs, results)
     return {

@@ -272,7 +272,6 @@ def check_tasks(tasks: Iterable[Task], data_dir: Path | None) -> None:
     Raises:
         neuralpath.data.DataError: If a data set is missing; the message says how to get it.
         ValueError: If a network does not fit its data.
-
     """
     import torch
 

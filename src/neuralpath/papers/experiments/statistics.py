@@ -116,7 +116,6 @@ def spread(values: Iterable[float | None], decimals: int | None = None) -> Sprea
     Args:
         values: The numbers.
         decimals: Digits behind the point; by default the sizes decide.
-
     """
     known = [value for value in values if value is not None]
     return Spread.of(known, decimals) if known else None

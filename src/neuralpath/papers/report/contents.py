@@ -5,13 +5,7 @@ from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
 
 from neuralpath.papers.experiments import DataSpec, HeatMaps, MisfitResults, SummaryItem, Sweep, read_sweeps
-from neuralpath.papers.runs import (
-    Store,
-    Task,
-    problems_of,
-    read_metrics,
-    with_dependencies,
-)
+from neuralpath.papers.runs import Store, Task, problems_of, read_metrics, with_dependencies
 
 State = Literal["finished", "failed", "begun", "not begun", "damaged"]
 

@@ -50,7 +50,7 @@ GUIDES = {
         f"The label energy is {ENERGY}. No jitter is added here. {WITHIN_ONE_NETWORK}",
         "The <em>share of the labels</em> is the part of the squared length of y that lies in the leading eigenvectors "
         "of H, those with the largest eigenvalues: 1 means that these directions alone hold the labels.",
-    ),
+    )
 }
 """Sentences, as HTML, at the beginning of an experiment's section."""
 

@@ -49,7 +49,6 @@ class Display:
             waiting: Names of the runs that are to be done.
             show: Whether to show a live table; None: on a terminal, else plain lines; False: nothing.
             n_failed: Runs that have failed before.
-
         """
         self._store = store
         self._works = tasks

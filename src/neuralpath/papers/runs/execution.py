@@ -40,7 +40,6 @@ def run_task(task: Task, store: Store, weights: tuple[str, ...] = (), command: s
         store: Where it is stored.
         weights: The weights that other runs will read.
         command: What the user has typed, for the provenance.
-
     """
     start = time.perf_counter()
     try:

@@ -53,7 +53,6 @@ def read_record(path: Path, task: Task) -> dict[str, Any]:
 
     Raises:
         DamagedRecord: If the file is not a whole record of this task.
-
     """
     try:
         record = json.loads(path.read_bytes())
@@ -72,7 +71,6 @@ def check_record(record: Any, where: str, task: Task) -> dict[str, Any]:
 
     Raises:
         DamagedRecord: If it is not.
-
     """
     if not isinstance(record, dict):
         raise DamagedRecord(f"{where} is not a record of a run (it is not a JSON object).")

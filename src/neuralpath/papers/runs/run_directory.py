@@ -40,7 +40,6 @@ class RunDirectory:
         folder: The directory.
         find_weights: Finds the weights of other runs.
         data_dir: Folder with the data sets; None for the default places.
-
     """
 
     def __init__(self, folder: Path, find_weights: FindWeights, data_dir: Path | None = None) -> None:
@@ -59,7 +58,6 @@ class RunDirectory:
         Args:
             step: Number of the step, such as the epoch.
             values: Plain JSON values by name.
-
         """
         line = json.dumps({"step": step, **values}, allow_nan=False).encode() + b"\n"
         with (self.folder / METRICS).open("a+b") as file:
@@ -81,7 +79,6 @@ class RunDirectory:
         Args:
             which: Name of the weights, such as ``last``, ``best`` or ``epoch-10``.
             tensors: The tensors by name, such as a module's state.
-
         """
         from safetensors.torch import save
 
@@ -100,7 +97,6 @@ class RunDirectory:
         Raises:
             FileNotFoundError: If there are no weights of that name.
             DamagedTensors: If the file is not what was written.
-
         """
         from safetensors.torch import load
 
@@ -150,7 +146,6 @@ def read_tensors(path: Path) -> bytes:
 
     Raises:
         DamagedTensors: If the file or its checksum is missing, unreadable or wrong.
-
     """
     try:
         data = path.read_bytes()

@@ -40,7 +40,6 @@ class Store:
 
     Raises:
         RunError: If a folder of records is missing, or a folder was written before this format.
-
     """
 
     out: Path
@@ -72,7 +71,6 @@ class Store:
 
         Raises:
             RunError: If it cannot be written to.
-
         """
         try:
             (self.out / LOCKS).mkdir(parents=True, exist_ok=True)
@@ -93,7 +91,6 @@ class Store:
 
         Raises:
             AlreadyLocked: On entering, if another process holds the lock.
-
         """
         return exclusive_lock(self.out / LOCKS / task.name)
 
@@ -116,7 +113,6 @@ class Store:
 
         Raises:
             DamagedRecord: If there is a record, but it is damaged.
-
         """
         if task.name in self._finished:
             return self._finished[task.name]
@@ -139,7 +135,6 @@ class Store:
 
         Raises:
             DamagedRecord: If there is a record, but it is damaged.
-
         """
         record = self.record(task)
         return None if record is None else record["result"]
@@ -175,7 +170,6 @@ class Store:
         Args:
             task: The run.
             weights: The weights to check, which takes reading them.
-
         """
         weights, folder = tuple(weights), self.folder(task)
         damage = _directory_problem(folder, task) or _weights_problem(folder, weights)
@@ -204,7 +198,6 @@ class Store:
 
         Returns:
             A message, if something damaged was quarantined.
-
         """
         folder = self.folder(task)
         problem = _directory_problem(folder, task) or _weights_problem(folder)
@@ -288,7 +281,6 @@ def check_format(folder: Path) -> None:
 
     Raises:
         RunError: In one line that names the folder.
-
     """
     if next(chain(folder.glob("*/config.json"), folder.glob("runs/*.about.json")), None) is not None:
         raise RunError(

@@ -80,7 +80,6 @@ def run_tasks(
         RunError: If ``out`` cannot be written to, or the disk is full. Finished runs are kept.
         SweepFailed: If runs have failed, after all others are done.
         SweepInterrupted: On Ctrl-C or SIGTERM.
-
     """
     store = Store(Path(out), records, data_dir)
     sweep_store(tasks, store, jobs=jobs, cluster=cluster, retry_failed=retry_failed, progress=progress, command=command)

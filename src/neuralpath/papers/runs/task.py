@@ -59,7 +59,6 @@ class Task(ABC):
 
         Returns:
             The result, as small plain JSON values.
-
         """
 
     @cached_property
