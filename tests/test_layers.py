@@ -11,19 +11,7 @@ import neuralpath
 
 # From the bottom up. A folder or module imports from its own layer only itself.
 LAYERS = [
-    [
-        "gates",
-        "_checks",
-        "_cluster",
-        "_configs",
-        "_files",
-        "_hashing",
-        "_locks",
-        "_memory",
-        "_precision",
-        "_threads",
-        "_progress",
-    ],
+    ["gates", "_checks", "_cluster", "_configs", "_files", "_hashing", "_progress", "_resources"],
     ["_loops"],
     ["graph"],
     ["kernels"],

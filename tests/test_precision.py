@@ -6,7 +6,7 @@ from torch import nn
 
 import neuralpath as npath
 from neuralpath import nets
-from neuralpath._precision import without_autocast
+from neuralpath._resources import without_autocast
 from neuralpath.kernels.random_values import value_kernel
 from neuralpath.paths.gate_statistics import base_kernels
 from neuralpath.paths.sketch import sketched_kernel

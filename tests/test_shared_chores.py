@@ -8,14 +8,13 @@ import pytest
 import torch
 from torch import nn
 
-from neuralpath._files import write_atomically
+from neuralpath._files import AlreadyLocked, exclusive_lock, write_atomically
 from neuralpath._hashing import json_digest, state_digests, tensor_digest, tensors_digest, text_digest, weights_digest
-from neuralpath._locks import AlreadyLocked, exclusive_lock
 
 HOLD = """
 import sys
 from pathlib import Path
-from neuralpath._locks import exclusive_lock
+from neuralpath._files import exclusive_lock
 with exclusive_lock(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()

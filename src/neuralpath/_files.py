@@ -1,17 +1,19 @@
-"""Atomic file writes: a reader sees the whole file or none of it."""
+"""Files: atomic writes, and locks between processes."""
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+
+try:
+    import fcntl
+except ImportError:  # Windows has no such locks: there, two processes are not kept apart
+    fcntl = None  # type: ignore[assignment]
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file under its final name only once all its bytes are on the disk.
-
-    Args:
-        path: File to create or replace. Its folder must exist.
-        data: The whole contents.
-    """
+    """Write a file under its final name only once all its bytes are on the disk: a reader sees all of it or none."""
     # Each writer has a temporary name of its own: two processes may write one file at once, and the last one wins.
     part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
@@ -28,3 +30,41 @@ def write_atomically(path: Path, data: bytes) -> None:
         os.fsync(folder)  # without this, a power failure may lose the new name
     finally:
         os.close(folder)
+
+
+class AlreadyLocked(RuntimeError):
+    """Another process holds the lock."""
+
+
+@contextmanager
+def exclusive_lock(path: Path) -> Iterator[None]:
+    """Hold the only lock on a folder, or on a file, which is created if it is missing, without waiting for it.
+
+    The operating system releases the lock however the process ends. Another process, or another thread of this one,
+    gets `AlreadyLocked`.
+    """
+    handle = _open_locked(path)
+    try:
+        yield
+    finally:
+        os.close(handle)
+
+
+def _open_locked(path: Path) -> int:
+    while True:
+        is_folder = path.is_dir()
+        handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT, 0o644)
+        try:
+            if fcntl is not None:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # The holder before us may have renamed or removed the file after we opened it: then this lock guards
+            # nothing, and the path has to be opened again.
+            if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
+                return handle
+        except BlockingIOError as error:
+            os.close(handle)
+            raise AlreadyLocked(f"another process uses {path}.") from error
+        except BaseException:
+            os.close(handle)
+            raise
+        os.close(handle)

@@ -7,8 +7,7 @@ import torch
 
 import neuralpath as npath
 from neuralpath import nets
-from neuralpath.kernels.tiling.plan import Cost, make_plan
-from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
+from neuralpath.kernels.tiling import Cost, TiledKernel, make_plan
 
 F64 = torch.float64
 

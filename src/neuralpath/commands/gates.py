@@ -60,7 +60,7 @@ class GatesCommand:
 
     def run(self) -> int:
         """Measure, and print tables or JSON."""
-        from neuralpath._threads import check_threads, pinned_threads
+        from neuralpath._resources import check_threads, pinned_threads
 
         for flag, number in (("--epochs", self.epochs), ("--train", self.train)):
             if number is not None and number < 1:

@@ -72,7 +72,7 @@ class KernelCommand:
         import torch
 
         from neuralpath._cluster import ClusterError
-        from neuralpath._memory import memory_budget, parse_memory
+        from neuralpath._resources import memory_budget, parse_memory
 
         store = self._store()
         check_seed(self.seed)
@@ -218,7 +218,7 @@ def _write_npy(tiles: "TiledKernel", part: Path, label: str) -> None:
     _print_note(str(plan))
     with progress_bar(plan.n_pairs, label, None if sys.stderr.isatty() else False) as step:
         for tile, values in tiles:
-            refuse_overflow(values, tiles.what, tiles.overflow_hint or "use --double")
+            refuse_overflow(values, tiles.name, tiles.overflow_hint or "use --double")
             array[tile.rows, tile.columns] = values.numpy()
             array[tile.columns, tile.rows] = values.T.numpy()
             step(tile.n_pairs(plan.symmetric))

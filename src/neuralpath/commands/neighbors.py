@@ -67,7 +67,7 @@ class NeighborsCommand:
         """Search, draw, and print how many neighbors have their query's label."""
         import torch
 
-        from neuralpath._memory import memory_budget, parse_memory
+        from neuralpath._resources import memory_budget, parse_memory
         from neuralpath.graph import ReplayMismatch, UnsupportedOperation, trace
         from neuralpath.paths import nearest
 

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_array, validate_data
 from torch import Tensor, nn
 
 from neuralpath._hashing import tensor_digest
-from neuralpath._memory import memory_budget
+from neuralpath._resources import memory_budget
 from neuralpath.estimators.tiles import KernelMatrix, as_kernel_matrix, check_symmetric, is_tiled
 from neuralpath.graph import PathGraph
 from neuralpath.kernels import differences

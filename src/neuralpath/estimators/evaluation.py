@@ -11,7 +11,7 @@ from jaxtyping import Float, Float64
 from torch import Tensor, nn
 
 from neuralpath._checks import describe
-from neuralpath._memory import memory_budget
+from neuralpath._resources import memory_budget
 from neuralpath.estimators.checks import Settings
 from neuralpath.estimators.tiles import check_symmetric
 from neuralpath.graph import PathGraph, common_dtype

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Bool, Float64
 from scipy.linalg import eigh
 
-from neuralpath._memory import format_memory
+from neuralpath._resources import format_memory
 from neuralpath.estimators.cholesky import SingularKernel
 
 

@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float64
 from sklearn.exceptions import ConvergenceWarning
 
-from neuralpath._memory import format_memory
+from neuralpath._resources import format_memory
 from neuralpath.estimators.checks import checked_count, checked_tolerance
 from neuralpath.estimators.cholesky import Factor, SingularKernel, factorize
 from neuralpath.estimators.conjugate_gradients import NegativeDirection, Nystrom, conjugate_gradients, nystrom

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.export.graph_signature import InputKind, InputSpec, OutputKind
 
 from neuralpath._checks import describe
-from neuralpath._precision import without_autocast
+from neuralpath._resources import without_autocast
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal
 from neuralpath.graph.free_weights import own_names

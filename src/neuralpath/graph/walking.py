@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from neuralpath._precision import without_autocast
+from neuralpath._resources import without_autocast
 from neuralpath.graph import nodes as n
 
 StateT = TypeVar("StateT")

@@ -35,8 +35,7 @@ from .random_values import random_weights as random_weights, value_kernel as val
 from .storage.stored_kernel import StoredKernel as StoredKernel, open_kernel as open_kernel
 from .tangent.parts import TangentParts as TangentParts, tangent_parts as tangent_parts
 from .tangent.tangent_kernel import TangentKernel as TangentKernel, tangent_kernel as tangent_kernel
-from .tiling.plan import BudgetTooSmall as BudgetTooSmall, Tile as Tile
-from .tiling.tiled_kernel import TiledKernel as TiledKernel
+from .tiling import BudgetTooSmall as BudgetTooSmall, Tile as Tile, TiledKernel as TiledKernel
 
 # isort: split
 # Used by other folders of the package; not public.
@@ -46,5 +45,4 @@ from .path.path_kernel import weight_variances as weight_variances
 from .random_values import random_signs as random_signs
 from .storage.stored_kernel import find_kernel as find_kernel
 from .storage.verification import differences as differences
-from .tiling.plan import Cost as Cost, Plan as Plan, make_plan as make_plan
-from .tiling.tiled_kernel import refuse_overflow as refuse_overflow
+from .tiling import Cost as Cost, Plan as Plan, make_plan as make_plan, refuse_overflow as refuse_overflow

@@ -16,14 +16,12 @@ from torch import Tensor, nn
 from neuralpath._checks import check_batch, describe
 from neuralpath._cluster import connect
 from neuralpath._hashing import repr_without_addresses, tensor_digest, text_digest
-from neuralpath._memory import memory_budget
-from neuralpath._threads import pinned_threads
+from neuralpath._resources import memory_budget, pinned_threads
 from neuralpath.graph import PathGraph, as_graph
 from neuralpath.kernels.storage.stored_kernel import Parts, StoredKernel, open_kernel
 from neuralpath.kernels.storage.storing import STORED_SIDE, write_kernel
 from neuralpath.kernels.storage.verification import Verification, refuse_other_kernel, verify
-from neuralpath.kernels.tiling.plan import Cost, Tile, make_plan
-from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
+from neuralpath.kernels.tiling import Cost, Tile, TiledKernel, make_plan
 
 LINEAR_SIDE = 1024
 """Rows of a tile of the linear kernel: large enough for matrix products at full speed."""

@@ -12,7 +12,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralpath._checks import describe
-from neuralpath._precision import without_autocast
+from neuralpath._resources import without_autocast
 from neuralpath.graph import (
     Forward,
     Gates,

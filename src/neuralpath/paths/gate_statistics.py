@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from neuralpath._checks import describe
 from neuralpath._loops import overlaps
-from neuralpath._precision import without_autocast
+from neuralpath._resources import without_autocast
 from neuralpath.graph import GATES_CHUNK, Gates, PathGraph, as_graph, check_input, nodes as n
 
 COMPARED_BYTES = 2**24

@@ -12,7 +12,7 @@ from jaxtyping import Float, Int64
 from torch import Tensor, nn
 
 from neuralpath._loops import overlaps
-from neuralpath._memory import memory_budget
+from neuralpath._resources import memory_budget
 from neuralpath.graph import PathGraph, as_graph, check_input, chosen_output
 from neuralpath.kernels import Cost, PathKernel, Plan, Tile, dense_chain, make_plan, refuse_overflow
 from neuralpath.paths.counts import log_active_paths, log_shared_paths

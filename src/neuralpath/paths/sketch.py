@@ -9,7 +9,7 @@ from jaxtyping import Float, Int
 from torch import Tensor, nn
 
 from neuralpath._checks import describe
-from neuralpath._precision import without_autocast
+from neuralpath._resources import without_autocast
 from neuralpath.graph import (
     Forward,
     Gates,

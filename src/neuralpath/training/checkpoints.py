@@ -24,9 +24,8 @@ from safetensors.torch import load, save
 from torch import Tensor, nn
 
 from neuralpath._configs import to_json
-from neuralpath._files import write_atomically
+from neuralpath._files import AlreadyLocked, exclusive_lock, write_atomically
 from neuralpath._hashing import json_digest, repr_without_addresses, sha256, tensors_digest
-from neuralpath._locks import AlreadyLocked, exclusive_lock
 from neuralpath.data import Split
 from neuralpath.gating import drawn_late
 from neuralpath.training.batches import Augment

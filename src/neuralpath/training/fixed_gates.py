@@ -19,7 +19,7 @@ from jaxtyping import Float, Int64, Shaped, UInt8
 from torch import Tensor
 
 from neuralpath._loops import WORD, n_words, pack
-from neuralpath._memory import format_memory
+from neuralpath._resources import format_memory
 from neuralpath.graph import Gates
 
 ComputeGates = Callable[[Float[Tensor, "batch ..."]], Gates]

@@ -11,7 +11,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from neuralpath._checks import check_batch, check_finite, describe
-from neuralpath._memory import memory_budget
+from neuralpath._resources import memory_budget
 from neuralpath.data import Split
 from neuralpath.graph import Gates
 from neuralpath.training.batches import (

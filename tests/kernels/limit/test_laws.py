@@ -12,6 +12,7 @@ from torch import nn
 import neuralpath as npath
 from neuralpath import nets
 from neuralpath.gates import GeluGate
+from neuralpath.kernels import tiling
 from neuralpath.kernels.limit.activations import Pair
 from neuralpath.kernels.limit.fused_chains import chain_of
 from neuralpath.kernels.limit.limit_kernel import (
@@ -23,7 +24,6 @@ from neuralpath.kernels.limit.limit_kernel import (
 from neuralpath.kernels.limit.limit_network import limit_network
 from neuralpath.kernels.limit.limit_parts import limit_tangent_parts
 from neuralpath.kernels.limit.limit_reading import Need, ReadingTiles, pair_cost
-from neuralpath.kernels.tiling import tiled_kernel as tiled_kernels
 from tiny import Net, conv1, conv2, dense
 
 F64 = torch.float64
@@ -259,7 +259,7 @@ def test_parts_in_small_tiles_and_beyond_memory(monkeypatch):
     for name in ("value", "feature", "cross"):
         torch.testing.assert_close(getattr(tiled, name), getattr(parts, name), rtol=1e-12, atol=1e-13)
     result_bytes = 3 * len(x) ** 2 * x.element_size()
-    monkeypatch.setattr(tiled_kernels, "available_memory", lambda: result_bytes - 1)
+    monkeypatch.setattr(tiling, "available_memory", lambda: result_bytes - 1)
     with pytest.raises(MemoryError, match="limit tangent kernel"):
         limit_tangent_parts(graph, x, activation=soft)
 

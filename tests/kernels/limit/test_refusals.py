@@ -14,7 +14,7 @@ from neuralpath.kernels.limit.limit_kernel import (
     limit_tangent_kernel,
 )
 from neuralpath.kernels.limit.limit_parts import limit_tangent_parts
-from neuralpath.kernels.tiling.plan import BudgetTooSmall
+from neuralpath.kernels.tiling import BudgetTooSmall
 from tiny import Net, conv1, conv2, dense
 
 F64 = torch.float64

@@ -10,9 +10,8 @@ from hypothesis import HealthCheck, given, settings, strategies as st
 
 import neuralpath as npath
 from kernels.storage.stores import N, begin, contents, inputs, network, path_kernel, tiles_of
-from neuralpath.kernels import Tile, open_kernel
+from neuralpath.kernels import Tile, open_kernel, tiling
 from neuralpath.kernels.storage.stored_kernel import StoreError
-from neuralpath.kernels.tiling import tiled_kernel
 
 KERNELS = {
     "path": path_kernel(),
@@ -90,7 +89,7 @@ def test_it_is_an_array_and_a_tiled_kernel(kernel):
 
 
 def test_whole_kernels_beyond_memory_are_refused(kernel, monkeypatch):
-    monkeypatch.setattr(tiled_kernel, "available_memory", lambda: 1000)
+    monkeypatch.setattr(tiling, "available_memory", lambda: 1000)
     with pytest.raises(MemoryError, match=r"19.1 KiB.*1000 bytes"):
         kernel.filled()
 

@@ -17,7 +17,7 @@ from neuralpath.kernels.storage import storing
 from neuralpath.kernels.storage.stored_kernel import StoreError
 from neuralpath.kernels.storage.storing import MOST_BLOCKS, stored_plan
 from neuralpath.kernels.storage.verification import refuse_other_corners, relative_gap
-from neuralpath.kernels.tiling.plan import Plan
+from neuralpath.kernels.tiling import Plan
 from unprivileged import unprivileged
 
 

@@ -14,8 +14,7 @@ from neuralpath.kernels.limit.fused_dense import Combination, DenseStep, DenseTi
 from neuralpath.kernels.limit.fused_images import ImageTiles, image_bytes, workspace_bytes
 from neuralpath.kernels.limit.fused_program import ConvolutionStep, LimitChain, PoolStep
 from neuralpath.kernels.limit.limit_network import LimitNetwork
-from neuralpath.kernels.tiling.plan import Cost, make_plan
-from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
+from neuralpath.kernels.tiling import Cost, TiledKernel, make_plan
 
 DENSE_PAIRS = 512**2
 """Pairs of a tile of vectors: the Gram product runs at full speed."""

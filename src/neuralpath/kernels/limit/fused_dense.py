@@ -31,7 +31,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath._loops import bend_of, in_threads, run_tiles, run_tiles_in_place, squared_lengths, use_bits
-from neuralpath.kernels.tiling.plan import Tile
+from neuralpath.kernels.tiling import Tile
 
 TILE = 128
 """Rows and columns of a tile: its two values for each pair stay in the second-level cache."""

@@ -40,7 +40,7 @@ from neuralpath.kernels.limit.fused_program import (
     program_of,
     segments_of,
 )
-from neuralpath.kernels.tiling.plan import Tile
+from neuralpath.kernels.tiling import Tile
 
 
 class _Arrays(NamedTuple):

@@ -6,15 +6,14 @@ from typing import Literal, get_args
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralpath._memory import memory_budget
-from neuralpath._precision import without_autocast
+from neuralpath._resources import memory_budget, without_autocast
 from neuralpath.graph import PathGraph, check_input
 from neuralpath.kernels.kernel import GraphKernel, check_same_kind
 from neuralpath.kernels.limit.activations import Pair
 from neuralpath.kernels.limit.fused_chains import fused_tiles
 from neuralpath.kernels.limit.limit_network import ActivationChoice, OutputVariance, Variance, limit_network
 from neuralpath.kernels.limit.limit_reading import ReadingTiles
-from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
+from neuralpath.kernels.tiling import TiledKernel
 
 OVERFLOW_HINT = "scale the inputs, or give them in float64"
 """Advice for kernels beyond the range of their dtype."""

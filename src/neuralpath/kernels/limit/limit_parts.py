@@ -6,15 +6,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralpath._memory import memory_budget
-from neuralpath._precision import without_autocast
+from neuralpath._resources import memory_budget, without_autocast
 from neuralpath.graph import PathGraph, as_graph
 from neuralpath.kernels.limit.activations import Pair
 from neuralpath.kernels.limit.limit_kernel import OVERFLOW_HINT, checked_batches
 from neuralpath.kernels.limit.limit_network import ActivationChoice, OutputVariance, Variance, limit_network
 from neuralpath.kernels.limit.limit_reading import ReadingTiles
-from neuralpath.kernels.tiling.plan import Tile
-from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
+from neuralpath.kernels.tiling import Tile, TiledKernel
 
 CARRIED = (Pair.SLOPES, Pair.GATES, Pair.GATE_SLOPE, Pair.SLOPE_GATE)
 

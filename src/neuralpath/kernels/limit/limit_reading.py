@@ -14,7 +14,7 @@ from neuralpath.graph import Forward, PathGraph, nodes as n, walk
 from neuralpath.kernels.limit.activations import Identity, Pair
 from neuralpath.kernels.limit.limit_network import LimitNetwork, NodeDistribution, by_position
 from neuralpath.kernels.limit.pair_values import Fixed, Pairing, PairValues, Random, State, of_examples
-from neuralpath.kernels.tiling.plan import Cost, Plan, Tile, make_plan
+from neuralpath.kernels.tiling import Cost, Plan, Tile, make_plan
 
 USEFUL_BYTES = 2**22
 """Largest useful size of a tile's pair values; larger tiles leave the caches and are not faster."""

@@ -35,7 +35,7 @@ from neuralpath.graph import CHUNK_BYTES, Gates, PathGraph, nodes as n
 from neuralpath.kernels.path.contraction import Frame
 from neuralpath.kernels.path.convolution import FEW_CHANNELS, KERNEL_DTYPES, window_steps
 from neuralpath.kernels.path.entries import Scaled, measured
-from neuralpath.kernels.tiling.plan import Cost, Tile
+from neuralpath.kernels.tiling import Cost, Tile
 
 EXAMPLES = 4096
 """Examples whose gates are computed together."""

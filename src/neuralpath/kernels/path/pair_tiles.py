@@ -12,8 +12,7 @@ from neuralpath.graph import CHUNK_BYTES, PathGraph, nodes as n, walk
 from neuralpath.kernels.path.chains import GatedBatch, ImageChain, Inputs, WeightMoments, dense_chain, image_chain
 from neuralpath.kernels.path.contraction import Frame, Workspace
 from neuralpath.kernels.path.reading import PairReading
-from neuralpath.kernels.tiling.plan import Cost, Plan, Tile, make_plan
-from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
+from neuralpath.kernels.tiling import Cost, Plan, Tile, TiledKernel, make_plan
 
 USEFUL_BYTES = 2**28
 """Pair values of a tile beyond which larger tiles gain nothing: they exceed every cache."""

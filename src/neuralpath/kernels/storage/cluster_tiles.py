@@ -16,10 +16,8 @@ import torch
 from torch import Tensor
 
 from neuralpath._cluster import ClusterError
-from neuralpath._memory import DEFAULT_SHARE, memory_budget
-from neuralpath._threads import pinned_threads
-from neuralpath.kernels.tiling.plan import Tile
-from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
+from neuralpath._resources import DEFAULT_SHARE, memory_budget, pinned_threads
+from neuralpath.kernels.tiling import Tile, TiledKernel
 
 if TYPE_CHECKING:
     from distributed import Client as Client, Future

@@ -12,8 +12,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from neuralpath._progress import progress_bar
-from neuralpath.kernels.tiling.plan import Plan, Tile
-from neuralpath.kernels.tiling.tiled_kernel import fill, large_empty, refuse_large_result
+from neuralpath.kernels.tiling import Plan, Tile, fill, large_empty, refuse_large_result
 
 if TYPE_CHECKING:
     from zarr import Array
@@ -72,7 +71,7 @@ class StoredKernel:
         chunk1, chunk2 = array.chunks
         n1, n2 = array.shape
         self.plan = Plan(n1, n2, chunk1, chunk2, description.symmetric, chunk1 * chunk2 * array.dtype.itemsize)
-        self.what, self.symmetric = description.what, description.symmetric
+        self.name, self.symmetric = description.what, description.symmetric
         self.shape, self.ndim = (n1, n2), 2
         self.dtype: torch.dtype = getattr(torch, str(array.dtype))
         self.device = torch.device("cpu")
@@ -83,7 +82,7 @@ class StoredKernel:
     def __repr__(self) -> str:
         state = "" if self.complete else f", {self.n_finished} of {self.n_tiles} tiles"
         dtype = str(self.dtype).removeprefix("torch.")
-        return f"StoredKernel({str(self.folder)!r}, {self.what}, {self.shape[0]} x {self.shape[1]} {dtype}{state})"
+        return f"StoredKernel({str(self.folder)!r}, {self.name}, {self.shape[0]} x {self.shape[1]} {dtype}{state})"
 
     @cached_property
     def n_tiles(self) -> int:
@@ -162,9 +161,9 @@ class StoredKernel:
             MemoryError: It exceeds the free memory.
             StoreError: Tiles are missing or damaged.
         """
-        refuse_large_result(self.what, self.shape, self.dtype, self.device, "use its tiles or its rows")
+        refuse_large_result(self.name, self.shape, self.dtype, self.device, "use its tiles or its rows")
         out = large_empty(self.shape, self.dtype, self.device)
-        with progress_bar(self.plan.n_pairs, self.what, progress) as step:
+        with progress_bar(self.plan.n_pairs, self.name, progress) as step:
             fill(out, self.plan, self.values, step)
         return out
 

@@ -10,10 +10,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from neuralpath._locks import AlreadyLocked, exclusive_lock
-from neuralpath._memory import format_memory, memory_budget
+from neuralpath._files import AlreadyLocked, exclusive_lock
 from neuralpath._progress import progress_bar
-from neuralpath._threads import check_threads, pinned_threads
+from neuralpath._resources import check_threads, format_memory, memory_budget, pinned_threads
 from neuralpath.kernels.storage.cluster_tiles import Client, cluster_tiles, worker_memory, worker_threads
 from neuralpath.kernels.storage.stored_kernel import (
     Description,
@@ -24,8 +23,7 @@ from neuralpath.kernels.storage.stored_kernel import (
     find_kernel,
 )
 from neuralpath.kernels.storage.verification import refuse_other_blocks, refuse_other_corners, refuse_other_kernel
-from neuralpath.kernels.tiling.plan import Plan, Tile
-from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
+from neuralpath.kernels.tiling import Plan, Tile, TiledKernel
 
 STORED_SIDE = 256
 """Rows of a stored tile, at least: smaller tiles make too many files."""
@@ -87,7 +85,7 @@ def write_kernel(
                 refuse_other_blocks(stored, kernel, on_message)
         if stored is None:
             block = (kernel.plan.block1, kernel.plan.block2)
-            description = Description(kernel.what, kernel.plan.symmetric, block, memory, threads, fingerprint)
+            description = Description(kernel.name, kernel.plan.symmetric, block, memory, threads, fingerprint)
             with _explained(folder):
                 stored = create_kernel(folder, stored_plan(kernel.plan, side), kernel.dtype, description)
         missing = stored.missing()

@@ -11,8 +11,7 @@ from torch import Tensor
 
 from neuralpath._progress import progress_bar
 from neuralpath.kernels.storage.stored_kernel import Parts, StoredKernel, StoreError
-from neuralpath.kernels.tiling.plan import Tile
-from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
+from neuralpath.kernels.tiling import Tile, TiledKernel
 
 ROUNDING = {torch.float32: 1e-4, torch.float64: 1e-10}
 """Largest difference between processors of different kinds, relative to the largest entry of a tile."""

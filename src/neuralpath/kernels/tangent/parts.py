@@ -7,8 +7,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from neuralpath._memory import memory_budget
-from neuralpath._precision import without_autocast
+from neuralpath._resources import memory_budget, without_autocast
 from neuralpath.gates import HardGate, LeakyGate, LinearGate
 from neuralpath.graph import Forward, PathGraph, nodes as n, own_names, parameters_of, trace, walk
 from neuralpath.kernels.tangent.features import Features

@@ -10,8 +10,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from neuralpath._checks import check_finite, describe
-from neuralpath._memory import memory_budget
-from neuralpath._precision import without_autocast
+from neuralpath._resources import memory_budget, without_autocast
 from neuralpath.graph import PathGraph
 from neuralpath.kernels.kernel import Kernel
 from neuralpath.kernels.tangent.probe import probe_network

@@ -15,13 +15,12 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath._memory import format_memory
+from neuralpath._resources import format_memory
 from neuralpath.kernels.tangent.contraction import SCRATCH_BYTES, add_inner_products, feature_bytes
 from neuralpath.kernels.tangent.features import Features
 from neuralpath.kernels.tangent.gradients import ExplicitGradient
 from neuralpath.kernels.tangent.probe import Probe
-from neuralpath.kernels.tiling.plan import BudgetTooSmall, Cost, Tile, make_plan
-from neuralpath.kernels.tiling.tiled_kernel import TiledKernel
+from neuralpath.kernels.tiling import BudgetTooSmall, Cost, Tile, TiledKernel, make_plan
 
 RUN_COPIES = 4
 """Copies of an example's intermediate values in a run: forward, backward, and those of batched transforms."""

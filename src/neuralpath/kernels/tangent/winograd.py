@@ -41,7 +41,7 @@ from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath._loops import POINTS, STEP, from_points, one_thread, side_by_side, to_points, to_windows, use_bits
-from neuralpath.kernels.tiling.tiled_kernel import large_empty
+from neuralpath.kernels.tiling import large_empty
 
 WINDOW = 3
 DTYPES = (torch.float32, torch.float64)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Literal
 
-from neuralpath._locks import AlreadyLocked
+from neuralpath._files import AlreadyLocked
 from neuralpath.papers.runs.store import Store
 from neuralpath.papers.runs.task import Task
 from neuralpath.training import CheckpointError, Terminated

@@ -9,8 +9,7 @@ from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from neuralpath._files import write_atomically
-from neuralpath._locks import AlreadyLocked, exclusive_lock
+from neuralpath._files import AlreadyLocked, exclusive_lock, write_atomically
 from neuralpath.papers.runs.records import (
     RECORD,
     DamagedRecord,

@@ -1,12 +1,18 @@
-"""Free memory, memory budgets, and sizes as text."""
+"""Resources of a computation: memory budget, threads, precision; and sizes as text."""
 
 import re
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from numbers import Real
 
 import psutil
+import torch
 
 DEFAULT_SHARE = 0.5
 """Share of the free memory that a computation uses by default."""
+
+MOST_THREADS = 1024
+"""More than any machine has; the system ends programs that start many more."""
 
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
@@ -20,15 +26,7 @@ def available_memory() -> int:
 
 
 def memory_budget(memory: int | None = None) -> int:
-    """The memory budget in bytes.
-
-    Args:
-        memory: Number of bytes; None: half of the free memory.
-
-    Raises:
-        TypeError: `memory` is not a number.
-        ValueError: `memory` is not positive.
-    """
+    """The memory budget in bytes; None: half of the free memory."""
     if memory is None:
         return int(DEFAULT_SHARE * available_memory())
     if not isinstance(memory, Real) or isinstance(memory, bool):
@@ -63,3 +61,40 @@ def format_memory(size: float) -> str:
             break
         size /= 1024
     return f"{size:.0f} {unit}" if unit == "bytes" else f"{size:.1f} {unit}"
+
+
+def check_threads(count: int, name: str = "`threads`") -> None:
+    """Refuse a number of threads that no machine has."""
+    if not 1 <= count <= MOST_THREADS:
+        raise ValueError(f"{name} must be from 1 to {MOST_THREADS}, got {count}; use one for each processor.")
+
+
+@contextmanager
+def pinned_threads(count: int) -> Iterator[None]:
+    """Run torch and the compiled loops on a number of threads: the rounding of some kernels depends on it."""
+    import numba
+
+    before = torch.get_num_threads()
+    numba.get_num_threads()  # the first call starts numba's threads, and sets torch's count to theirs
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextmanager
+def without_autocast() -> Iterator[None]:
+    """Compute in the precision of the tensors, even under torch's autocast. A context manager and a decorator.
+
+    Autocast would round products to a few digits, and results would still have the dtype of exact ones.
+
+    >>> with torch.autocast("cpu", torch.bfloat16), without_autocast():
+    ...     (torch.ones(2, 2) @ torch.ones(2, 2)).dtype
+    torch.float32
+    """
+    with ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        yield

@@ -1,1 +1,0 @@
-"""Large kernel matrices in tiles, under a memory budget."""
