@@ -1,6 +1,7 @@
 """Checks of arguments of public functions, with messages that say what to do."""
 
 import math
+import operator
 from numbers import Real
 
 import torch
@@ -72,4 +73,20 @@ def check_number(name: str, value: object, hint: str = "", *, or_zero: bool = Fa
     number = float(value)
     if not math.isfinite(number) or number < 0 or (number == 0 and not or_zero):
         raise ValueError(f"`{name}` must be {'0 or ' if or_zero else ''}positive and finite{hint}, got {value}.")
+    return number
+
+
+def as_integer(value: object) -> int | None:
+    """A plain integer, also from integers of numpy and torch; None for anything else."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
+def check_integer(name: str, value: object, least: int = 1) -> int:
+    """`value` as a plain integer of at least `least`; integers of numpy and torch are accepted."""
+    number = as_integer(value)
+    if number is None or number < least:
+        raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r}.")
     return number

@@ -101,7 +101,7 @@ def test_layers_and_free_widths():
         ({"n_conv": 0}, "n_conv"),
         ({"n_conv": None}, "n_conv"),
         ({"width": (), "n_conv": None}, "width"),
-        ({"width": (3, 3, 3)}, "`width` must be one integer or 2 of them for `n_conv`=2"),
+        ({"width": (3, 3, 3)}, "`width` must be one integer or 2 of them.*`n_conv`=2"),
         ({"n_dense": 0}, "n_dense"),
         ({"n_dense": 2, "dense_width": (3, 3)}, "dense_width"),
         ({"n_outputs": 0}, "n_outputs"),

@@ -68,7 +68,7 @@ def test_images_are_flattened():
         ({"width": 5, "depth": 0}, "depth"),
         ({"width": 0, "depth": 3}, "width"),
         ({"width": (4, -1)}, "width"),
-        ({"width": (4, 4), "depth": 2}, "`width` must be one integer or 1 of them for `depth`=2"),
+        ({"width": (4, 4), "depth": 2}, "`width` must be one integer or 1 of them.*`depth`=2"),
         ({"width": 5, "depth": 3, "n_outputs": 0}, "n_outputs"),
         ({"width": 5, "depth": 3, "init": "gausian"}, "Did you mean 'gaussian'"),
     ],

@@ -1,6 +1,4 @@
-from .circular import CircularCNN as CircularCNN
-from .convolutional import GCONV as GCONV, VCONV as VCONV
-from .davidnet import DavidNet as DavidNet
+from .convolutional import GCONV as GCONV, VCONV as VCONV, CircularCNN as CircularCNN, DavidNet as DavidNet
 from .fully_connected import FC as FC, ResidualFC as ResidualFC
 from .initialization import (
     INITIALIZATIONS as INITIALIZATIONS,

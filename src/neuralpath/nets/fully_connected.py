@@ -7,7 +7,8 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralpath.nets._layers import check_integer, count_inputs, dense_stack, layer_widths
+from neuralpath._checks import check_integer
+from neuralpath.nets._layers import count_inputs, dense_stack, layer_widths
 from neuralpath.nets.initialization import Initialization, initialize
 
 
@@ -49,8 +50,8 @@ class FC(nn.Module):
     ) -> None:
         super().__init__()
         widths = layer_widths(width, depth, "depth", extra=1)
-        sizes = (count_inputs(input_shape), *widths, check_integer("n_outputs", n_outputs))
-        self.layers = dense_stack(sizes, bias=bias, gate_last=False)
+        outputs = check_integer("n_outputs", n_outputs)
+        self.layers = dense_stack(count_inputs(input_shape), *widths, outputs, bias=bias)
         initialize(self, init, generator)
 
     def forward(self, x: Float[Tensor, "batch *example"]) -> Float[Tensor, "batch n_outputs"]:
@@ -78,9 +79,7 @@ class ResidualFC(nn.Module):
         n_outputs: Number of outputs.
         gamma_pre: Factor before each skipped block, one for all or one per skip.
         gamma_post: Factor after each sum, one for all or one per skip.
-        bias: Whether the layers have biases.
-        init: An initialization, or its name; see `neuralpath.nets.initialize`.
-        generator: Source of the initial weights; by default torch's global generator.
+        bias, init, generator: As in `FC`.
 
     Raises:
         ValueError: If a size is not positive, or a number of widths or factors does not fit.
@@ -88,7 +87,6 @@ class ResidualFC(nn.Module):
     Example:
         >>> ResidualFC(4, 8, n_skips=3, block_depth=2, gamma_post=0.5)(torch.ones(5, 4)).shape
         torch.Size([5, 1])
-
     """
 
     def __init__(
@@ -114,9 +112,9 @@ class ResidualFC(nn.Module):
             raise ValueError("`width` is empty; a block needs at least one layer.")
         carried = widths[-1]
         outputs = check_integer("n_outputs", n_outputs)
-        self.first = dense_stack((count_inputs(input_shape), *widths), bias=bias, gate_last=True)
-        self.skipped = nn.ModuleList(dense_stack((carried, *widths), bias=bias, gate_last=True) for _ in range(n_skips))
-        self.last = dense_stack((carried, *widths[:-1], outputs), bias=bias, gate_last=False)
+        self.first = dense_stack(count_inputs(input_shape), *widths, bias=bias, gate_last=True)
+        self.skipped = nn.ModuleList(dense_stack(carried, *widths, bias=bias, gate_last=True) for _ in range(n_skips))
+        self.last = dense_stack(carried, *widths[:-1], outputs, bias=bias)
         initialize(self, init, generator)
 
     def forward(self, x: Float[Tensor, "batch *example"]) -> Float[Tensor, "batch n_outputs"]:

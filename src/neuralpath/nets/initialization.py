@@ -5,12 +5,10 @@ r"""The initializations of the papers, for any module with linear and convolutio
 Symbols: :math:`c` is ``scale``; ``fan`` is one of:
 
 - ``"in"``: the layer's own fan-in, input channels per group times window positions.
-- ``"width"``: the paper's w, or w times the window. For all layers except the first this is the layer's fan-in, since
-  its inputs are the hidden units of the layer before. For the first layer it is the number of its outputs times its
-  window, so the variance does not depend on the dimension of the data. If all hidden widths are w, every layer has the
-  variance c²/w (dense) or c²/(w·window) (convolution), including the first and the output layer. The first layer is
-  the first linear or convolution layer that the module registers; a single layer has no hidden units and keeps its
-  fan-in.
+- ``"width"``: the paper's w, or w times the window. This is the layer's fan-in, except for the first linear or
+  convolution layer that the module registers, where it is the number of outputs times the window. So the variance does
+  not depend on the dimension of the data: if all hidden widths are w, every layer has the variance c²/w (dense) or
+  c²/(w·window) (convolution). A single layer has no hidden units and keeps its fan-in.
 
 Reference: "Deep Learning is Composite Kernel Learning", theorem 5.1 (sigma for dense and conv layers).
 """
@@ -20,7 +18,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import torch
 from jaxtyping import Float
@@ -28,9 +26,10 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 from torch.nn.parameter import is_lazy
 
+from neuralpath._checks import check_number
+
 T = TypeVar("T")
 ModuleT = TypeVar("ModuleT", bound=nn.Module)
-Fan = Literal["width", "in"]
 Weight = Float[Tensor, "outputs *rest"]
 Bias = Float[Tensor, " n_biases"] | None
 Transposed = nn.ConvTranspose1d | nn.ConvTranspose2d | nn.ConvTranspose3d
@@ -39,15 +38,12 @@ LinearLayer = nn.Linear | nn.Conv1d | nn.Conv2d | nn.Conv3d | Transposed
 
 @dataclass(frozen=True, slots=True)
 class Fans:
-    """The two fans of one layer: its fan-in, and the fan of ``fan="width"``.
-
-    Args:
-        fan_in: Input channels per group times window positions.
-        width: The fan-in; for the first layer, the number of outputs times window positions.
-    """
+    """The two fans of one layer: its fan-in, and the fan of ``fan="width"``."""
 
     fan_in: int
+    """Input channels per group times window positions."""
     width: int
+    """The fan-in; for the first layer, the number of outputs times window positions."""
 
 
 class Initialization(ABC):
@@ -55,13 +51,9 @@ class Initialization(ABC):
 
     @abstractmethod
     def fill(self, weight: Weight, bias: Bias, fans: Fans, generator: torch.Generator | None) -> None:
-        """Fill `weight` and `bias` in place; called without gradient recording.
+        """Fill `weight` and `bias` (None if there is none) in place; called without gradient recording.
 
-        Args:
-            weight: The layer's weight.
-            bias: The layer's bias, or None.
-            fans: The layer's fans.
-            generator: Source of the draws; None is torch's global generator.
+        Draws come from `generator`; None is torch's global generator.
         """
 
 
@@ -75,7 +67,6 @@ class GlorotUniform(Initialization):
     """
 
     def fill(self, weight: Weight, bias: Bias, fans: Fans, generator: torch.Generator | None) -> None:
-        """Fill `weight` and `bias` in place."""
         nn.init.xavier_uniform_(weight, generator=generator)
         _zero(bias)
 
@@ -85,11 +76,10 @@ class _Scaled(Initialization):
     """An initialization with standard deviation scale / sqrt(fan)."""
 
     scale: float | int = math.sqrt(2.0)
-    fan: Fan = "width"
+    fan: Literal["width", "in"] = "width"
 
     def __post_init__(self) -> None:
-        if not (math.isfinite(self.scale) and self.scale > 0):
-            raise ValueError(f"`scale` must be positive and finite, got {self.scale!r}.")
+        check_number("scale", self.scale)
         if self.fan not in ("width", "in"):
             raise ValueError(f'`fan` must be "width" or "in", got {self.fan!r}.')
 
@@ -111,7 +101,6 @@ class Gaussian(_Scaled):
     """
 
     def fill(self, weight: Weight, bias: Bias, fans: Fans, generator: torch.Generator | None) -> None:
-        """Fill `weight` and `bias` in place."""
         weight.normal_(0.0, self._sigma(fans), generator=generator)
         _zero(bias)
 
@@ -121,8 +110,7 @@ class RandomSign(_Scaled):
     """Weights scale / sqrt(fan) with independent fair signs, biases 0: the papers' symmetric Bernoulli.
 
     Args:
-        scale: The factor c.
-        fan: ``"width"`` or ``"in"``, see the module `neuralpath.nets.initialization`.
+        scale, fan: As in `Gaussian`.
 
     >>> layer = initialize(nn.Linear(100, 100), RandomSign(scale=1.0, fan="in"), torch.Generator().manual_seed(0))
     >>> layer.weight.abs().unique().tolist() == [torch.tensor(0.1).item()]
@@ -130,9 +118,7 @@ class RandomSign(_Scaled):
     """
 
     def fill(self, weight: Weight, bias: Bias, fans: Fans, generator: torch.Generator | None) -> None:
-        """Fill `weight` and `bias` in place."""
-        signs = weight.bernoulli_(0.5, generator=generator).mul_(2).sub_(1)
-        signs.mul_(self._sigma(fans))
+        weight.bernoulli_(0.5, generator=generator).mul_(2).sub_(1).mul_(self._sigma(fans))
         _zero(bias)
 
 
@@ -146,7 +132,6 @@ class TorchDefault(Initialization):
     """
 
     def fill(self, weight: Weight, bias: Bias, fans: Fans, generator: torch.Generator | None) -> None:
-        """Fill `weight` and `bias` in place."""
         nn.init.kaiming_uniform_(weight, a=math.sqrt(5.0), generator=generator)
         if bias is not None:
             # As in torch: for a transposed convolution this is not the fan-in.
@@ -177,22 +162,24 @@ def initialize(module: ModuleT, init: Initialization | str, generator: torch.Gen
         generator: Source of every draw, on the module's device; by default torch's global generator.
 
     Raises:
-        ValueError: If parts own parameters and cannot be reset, or have no shapes yet; the message has their names,
-            and nothing has changed.
+        ValueError: If parts own parameters and cannot be reset, or have no shapes yet; then nothing has changed.
 
     Example:
         >>> net = initialize(nn.Linear(3, 2), RandomSign(scale=1, fan="in"), torch.Generator())
         >>> bool((net.weight.abs() == 3 ** -0.5).all()), net.bias.tolist()
         (True, [0.0, 0.0])
     """
-    chosen = _as_initialization(init)
+    if isinstance(init, str):
+        init = look_up(INITIALIZATIONS, init, "init")()
+    if not isinstance(init, Initialization):
+        raise TypeError(f"`init` must be an Initialization or the name of one, got {type(init).__name__}.")
     _check_resettable(module)
     layers = [part for part in module.modules() if isinstance(part, LinearLayer)]
     with torch.no_grad():
         for part in module.modules():
             if isinstance(part, LinearLayer):
                 is_first = len(layers) > 1 and part is layers[0]
-                chosen.fill(part.weight, part.bias, _fans(part, is_first), generator)
+                init.fill(part.weight, part.bias, _fans(part, is_first), generator)
             elif isinstance(part, _NormBase):
                 part.reset_parameters()
             elif _owned(part):
@@ -200,21 +187,12 @@ def initialize(module: ModuleT, init: Initialization | str, generator: torch.Gen
     return module
 
 
-def _as_initialization(init: Initialization | str) -> Initialization:
-    if isinstance(init, Initialization):
-        return init
-    if isinstance(init, str):
-        return look_up(INITIALIZATIONS, init, "init")()
-    raise TypeError(f"`init` must be an Initialization or the name of one, got {type(init).__name__}.")
-
-
 def _fans(layer: LinearLayer, is_first: bool) -> Fans:
     if isinstance(layer, nn.Linear):
         fan_in, width = layer.in_features, layer.out_features
     else:
         window = math.prod(layer.kernel_size)
-        fan_in = layer.in_channels // layer.groups * window
-        width = layer.out_channels * window
+        fan_in, width = layer.in_channels // layer.groups * window, layer.out_channels * window
     return Fans(fan_in=fan_in, width=width if is_first else fan_in)
 
 
@@ -234,11 +212,9 @@ def _check_resettable(module: nn.Module) -> None:
         label = f"{path or 'the module itself'} ({type(part).__name__})"
         if any(is_lazy(parameter) for parameter in owned.values()):
             raise ValueError(f"`module`: {label} has no shapes yet; run the module on an example first.")
-        # A reparametrized layer (weight norm, pruning) owns other names than these, or no weight at all.
-        if isinstance(part, LinearLayer):
+        is_known = not owned or callable(getattr(part, "reset_parameters", None))
+        if isinstance(part, LinearLayer):  # a reparametrized one (weight norm, pruning) has other parameters
             is_known = "weight" in owned and set(owned) <= {"weight", "bias"}
-        else:
-            is_known = not owned or callable(getattr(part, "reset_parameters", None))
         if not is_known:
             stuck.append(f"{label} with {', '.join(owned) or 'no weight of its own'}")
     if stuck:
@@ -248,21 +224,16 @@ def _check_resettable(module: nn.Module) -> None:
         )
 
 
-def _reset_other(part: nn.Module, generator: torch.Generator | None) -> None:
+def _reset_other(part: Any, generator: torch.Generator | None) -> None:
     """Call ``part.reset_parameters()``; with a generator, seed the global one from it during the call."""
-    reset = part.reset_parameters
-    assert callable(reset)
     if generator is None:
-        reset()
+        part.reset_parameters()
         return
     seed = torch.randint(2**62, (), generator=generator, device=generator.device).item()
-    with torch.random.fork_rng(devices=_devices(part)):
+    devices = {parameter.device for parameter in _owned(part).values() if parameter.device.type == "cuda"}
+    with torch.random.fork_rng(devices=sorted(devices, key=str)):
         torch.manual_seed(int(seed))
-        reset()
-
-
-def _devices(part: nn.Module) -> list[torch.device]:
-    return sorted({p.device for p in _owned(part).values() if p.device.type == "cuda"}, key=str)
+        part.reset_parameters()
 
 
 def look_up(table: Mapping[str, T], name: str, what: str) -> T:

@@ -1,12 +1,8 @@
 """The networks of the papers by name."""
 
-from typing import Any
-
 from torch import nn
 
-from neuralpath.nets.circular import CircularCNN
-from neuralpath.nets.convolutional import GCONV, VCONV
-from neuralpath.nets.davidnet import DavidNet
+from neuralpath.nets.convolutional import GCONV, VCONV, CircularCNN, DavidNet
 from neuralpath.nets.fully_connected import FC, ResidualFC
 from neuralpath.nets.initialization import look_up
 
@@ -21,7 +17,7 @@ BY_NAME: dict[str, type[nn.Module]] = {
 """The classes of the networks; each takes `input_shape`, `n_outputs`, `bias`, `init` and `generator`."""
 
 
-def build(name: str, **settings: Any) -> nn.Module:
+def build(name: str, **settings: object) -> nn.Module:
     """A network by name.
 
     Args:
