@@ -1,4 +1,3 @@
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -137,5 +136,5 @@ def test_split_of_unequal_parts_is_refused() -> None:
 
 def test_label_without_a_class_is_refused() -> None:
     split = data.Split(torch.zeros(2, 1, 1, 1), torch.tensor([0, 2]))
-    with pytest.raises(ValueError, match=re.escape("`train` labels of x must lie between 0 and 1, got 0 to 2")):
+    with pytest.raises(ValueError, match=r"`train` labels of x must lie between 0 and 1,.* got 0 to 2"):
         data.Dataset("x", split, split, ("a", "b"))

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from neuralpath.data import Split
-from neuralpath.data.variants import shifted, shifted_copies
+from neuralpath.data.splits import shifted, shifted_copies
 
 
 def _split(n=7, channels=2):

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from neuralpath.data import Split, balanced_subset, binary_task, label_noise, random_labels, random_pixels, variants
+from neuralpath.data import Split, balanced_subset, binary_task, label_noise, random_labels, random_pixels, splits
 
 seeds = st.integers(0, 2**32 - 1)
 label_lists = st.lists(st.integers(0, 4), max_size=40)
@@ -84,7 +84,7 @@ def test_label_noise_refuses_a_wrong_fraction(fraction: float) -> None:
 
 def test_labels_beyond_the_classes_are_refused() -> None:
     for make in (lambda y, n: label_noise(y, 0.5, n, seeded(0)), lambda y, n: random_labels(y, n, seeded(0))):
-        with pytest.raises(ValueError, match=r"`labels` must lie between 0 and 2 .*, got 1 to 3"):
+        with pytest.raises(ValueError, match=r"`labels` must lie between 0 and 2,.* got 1 to 3"):
             make(torch.tensor([1, 3]), 3)
         with pytest.raises(ValueError, match="`n_classes` must be at least 1, got 0"):
             make(torch.tensor([], dtype=torch.int64), 0)
@@ -155,4 +155,4 @@ def test_global_randomness_is_neither_used_nor_accepted() -> None:
     assert torch.equal(torch.get_rng_state(), state)
     # Not through a variant: the type checks that tests switch on would speak first.
     with pytest.raises(TypeError, match=r"`generator` must be a torch.Generator, got NoneType; make one with"):
-        variants._require_generator(None)
+        splits._require_generator(None)

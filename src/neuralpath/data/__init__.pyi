@@ -1,6 +1,11 @@
 from ._downloads import fetch as fetch
-from ._loading import CheckResult as CheckResult, check as check, load as load
-from ._search import cache_folder as cache_folder, find as find
+from ._loading import (
+    CheckResult as CheckResult,
+    cache_folder as cache_folder,
+    check as check,
+    find as find,
+    load as load,
+)
 from ._sources import (
     SOURCES as SOURCES,
     Checksum as Checksum,
@@ -11,8 +16,9 @@ from ._sources import (
     IdxSource as IdxSource,
     names as names,
 )
-from .splits import Dataset as Dataset, Split as Split
-from .variants import (
+from .splits import (
+    Dataset as Dataset,
+    Split as Split,
     balanced_subset as balanced_subset,
     binary_task as binary_task,
     label_noise as label_noise,

@@ -3,14 +3,15 @@
 import logging
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import pooch
 from requests import HTTPError, RequestException
 
 from neuralpath._progress import Step, progress_bar
+from neuralpath.data._loading import Folder, folders_to_search, search
 from neuralpath.data._reading import read_verified
-from neuralpath.data._search import download_root, search
 from neuralpath.data._sources import SOURCES, DataError, Download, Source, lookup
 
 _TIMEOUT = 30.0  # seconds without a byte after which a server is given up
@@ -20,7 +21,7 @@ _CHUNK = 1 << 16
 def fetch(
     name: str,
     *,
-    data_dir: str | os.PathLike[str] | None = None,
+    data_dir: Folder = None,
     progress: bool | None = None,
     retries: int = 2,
     sources: Mapping[str, Source] = SOURCES,
@@ -46,10 +47,11 @@ def fetch(
         DataError: If the name is unknown, no mirror delivers the file with its checksum, or it cannot be written.
     """
     source = lookup(name, sources)
-    root = download_root(data_dir)
-    path = search(source, [root], sources)
-    if path is not None and _is_complete(source, path):
-        return path
+    root = folders_to_search(data_dir)[0]
+    if (path := search(source, [root], sources)) is not None:
+        with suppress(DataError):
+            read_verified(source, path)
+            return path
     folder = root / source.name
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -70,14 +72,12 @@ def _download(download: Download, mirrors: tuple[str, ...], folder: Path, retrie
     failures = []
     for mirror in mirrors:
         url = f"{mirror.rstrip('/')}/{download.name}"
-        registry = pooch.create(
-            path=folder, base_url=mirror, registry={download.name: checksum}, retry_if_failed=retries
-        )
+        files = pooch.create(path=folder, base_url=mirror, registry={download.name: checksum}, retry_if_failed=retries)
         try:
             with progress_bar(download.size, f"{download.name} (bytes)", show) as report:
                 bar = _PoochBar(download.size, report)
                 downloader = pooch.HTTPDownloader(progressbar=bar, chunk_size=_CHUNK, timeout=_TIMEOUT)
-                path = registry.fetch(download.name, downloader=downloader)
+                path = files.fetch(download.name, downloader=downloader)
             os.chmod(path, 0o644)  # temporary files are readable by their owner only
             return
         except HTTPError as error:
@@ -95,14 +95,6 @@ def _download(download: Download, mirrors: tuple[str, ...], folder: Path, retrie
         f"{download.name} could not be downloaded: {'; '.join(failures)}. "
         f"Run the same command again, or put the file into {folder} yourself."
     )
-
-
-def _is_complete(source: Source, path: Path) -> bool:
-    try:
-        read_verified(source, path)
-    except DataError:
-        return False
-    return True
 
 
 class _TooLong(Exception):

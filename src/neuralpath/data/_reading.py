@@ -11,7 +11,7 @@ import math
 import os
 import tarfile
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import BinaryIO, cast
@@ -27,8 +27,8 @@ _UNSIGNED_BYTE = 0x08  # third byte of an idx file's magic number: the type of t
 _OTHER_MEMBERS = 16 << 20  # bytes allowed for readme, class names and padding of a tar archive; they are far smaller
 
 
-def read_verified(source: Source, path: Path) -> dict[str, bytes]:
-    """The uncompressed contents of every file of a data set, by file name, each with its published checksum.
+def read_verified(source: Source, path: Path) -> dict[str, UInt8[np.ndarray, "..."]]:
+    """The array of every file of a data set, by file name, each with its published checksum.
 
     The checksum of an archive itself is not compared: it may have been packed again.
 
@@ -39,28 +39,39 @@ def read_verified(source: Source, path: Path) -> dict[str, bytes]:
     Raises:
         DataError: With one line that names the file, the problem, and the command that downloads the data set.
     """
+    arrays = {}
     try:
-        if isinstance(source, IdxSource):
-            return _read_idx_files(source, path)
-        return _read_cifar_folder(source, path) if os.path.isdir(path) else _read_cifar_archive(source, path)
+        if isinstance(source, CifarSource) and not os.path.isdir(path):
+            files = _read_archive(source, path)
+        else:
+            files = _read_folder(source, path)
+        parse = parse_idx if isinstance(source, IdxSource) else _parse_records
+        for file, name, contents in files:
+            arrays[file.name] = parse(name, contents, file.shape)  # more precise in messages than a wrong checksum
+            if not file.checksum.matches(contents):
+                algorithm = file.checksum.algorithm.upper()
+                raise DamagedFile(f"{name} differs from the published file: its {algorithm} is wrong.")
     except DamagedFile as error:
         raise DamagedFile(f"{source.name}: {error} Move it away and run {source.fetch_command()}.") from error
     except PickledData as error:
         raise PickledData(source.pickled_refusal(str(error), source.fetch_command())) from error
+    return arrays
 
 
-def idx_path(folder: Path, file: DataFile) -> Path | None:
-    """The path of an idx file, compressed or not; some copies have a dot in place of the hyphen."""
-    for name in (file.name, file.name.replace("-idx", ".idx")):
-        for path in (folder / f"{name}.gz", folder / name):
-            if os.path.isfile(path):
-                return path
-    return None
+def file_path(source: Source, folder: Path, file: DataFile) -> Path | None:
+    """The path of a file; idx files may be compressed, and some copies have a dot in place of the hyphen."""
+    names = [file.name]
+    if isinstance(source, IdxSource):
+        dotted = file.name.replace("-idx", ".idx")
+        names = [f"{file.name}.gz", file.name, f"{dotted}.gz", dotted]
+    return next((folder / name for name in names if os.path.isfile(folder / name)), None)
 
 
-def read_idx(path: Path, file: DataFile) -> bytes:
-    """The uncompressed contents of an idx file, or one byte more than it should have if it is longer."""
-    return _read_at_most(path, _header_size(len(file.shape)) + file.n_values)
+def read_file(source: Source, path: Path, file: DataFile) -> bytes:
+    """The uncompressed contents of a file, or one byte more than it should have if it is longer."""
+    header = _header_size(len(file.shape)) if isinstance(source, IdxSource) else 0
+    with _unpacked(path) as stream:
+        return stream.read(header + file.n_values + 1)
 
 
 def parse_idx(name: str, contents: bytes, shape: Sequence[int]) -> UInt8[np.ndarray, "..."]:
@@ -77,76 +88,51 @@ def parse_idx(name: str, contents: bytes, shape: Sequence[int]) -> UInt8[np.ndar
     Raises:
         DamagedFile: If the magic number, the sizes or the length differ from what the shape requires.
     """
-    shape = tuple(shape)
-    expected = magic_number(len(shape))
-    magic = int.from_bytes(contents[:4], "big")
+    shape, start = tuple(shape), _header_size(len(shape))
+    expected, magic = _UNSIGNED_BYTE << 8 | len(shape), int.from_bytes(contents[:4], "big")
     if len(contents) < 4 or magic != expected:
         actual = f"{magic}" if len(contents) >= 4 else f"only {len(contents)} bytes"
         raise DamagedFile(
             f"{name} is not an idx file with {len(shape)} axes: "
             f"expected the magic number {expected}, found {actual}{_pickle_hint(contents)}."
         )
-    start = _header_size(len(shape))
     header = tuple(int.from_bytes(contents[at : at + 4], "big") for at in range(4, start, 4))
     if header != shape and len(contents) >= start:
-        raise DamagedFile(f"{name} has {_times(header)} values by its header, expected {_times(shape)}.")
-    _require_size(name, contents, start + math.prod(shape))
-    return np.frombuffer(contents, np.uint8, offset=start).reshape(shape)
-
-
-def magic_number(n_axes: int) -> int:
-    """Magic number of an idx file of bytes: 2049 for labels, 2051 for images."""
-    return _UNSIGNED_BYTE << 8 | n_axes
+        stated, required = ("x".join(map(str, sizes)) for sizes in (header, shape))
+        raise DamagedFile(f"{name} has {stated} values by its header, expected {required}.")
+    return _parse_records(name, contents, shape, start)
 
 
 def _header_size(n_axes: int) -> int:
     return 4 + 4 * n_axes
 
 
-def _times(shape: tuple[int, ...]) -> str:
-    return "x".join(str(size) for size in shape)
+def _parse_records(name: str, contents: bytes, shape: Sequence[int], start: int = 0) -> UInt8[np.ndarray, "..."]:
+    """The array of all bytes from ``start`` on."""
+    n_bytes = start + math.prod(shape)
+    if len(contents) != n_bytes:
+        actual = f"more than {n_bytes}" if len(contents) > n_bytes else f"{len(contents)}"
+        raise DamagedFile(f"{name} has {actual} bytes, expected {n_bytes}{_pickle_hint(contents)}.")
+    return np.frombuffer(contents, np.uint8, offset=start).reshape(shape)
 
 
-def _read_idx_files(source: IdxSource, folder: Path) -> dict[str, bytes]:
-    contents = {}
+def _pickle_hint(contents: bytes) -> str:
+    is_pickle = contents[:2] in _PICKLE_STARTS
+    return " (it looks like a Python pickle, which is never opened)" if is_pickle else ""
+
+
+def _read_folder(source: Source, folder: Path) -> Iterator[tuple[DataFile, str, bytes]]:
+    """Each file of a folder, its name in messages, and its contents."""
     for file in source.files:
-        path = idx_path(folder, file)
+        path = file_path(source, folder, file)
         if path is None:
-            raise DamagedFile(f"{folder} is incomplete: {file.name} is missing, compressed or not.")
-        data = read_idx(path, file)
-        parse_idx(str(path), data, file.shape)  # its messages are more precise than a wrong checksum
-        _require_checksum(str(path), data, file)
-        contents[file.name] = data
-    return contents
-
-
-def _read_cifar_folder(source: CifarSource, folder: Path) -> dict[str, bytes]:
-    contents = {}
-    for file in source.files:
-        path = folder / file.name
-        if not os.path.isfile(path):
             raise DamagedFile(f"{folder} is incomplete: {file.name} is missing.")
-        contents[file.name] = _read_at_most(path, file.n_values)
-        _require_size(str(path), contents[file.name], file.n_values)
-        _require_checksum(str(path), contents[file.name], file)
-    return contents
+        yield file, str(path), read_file(source, path, file)
 
 
-def _read_cifar_archive(source: CifarSource, path: Path) -> dict[str, bytes]:
+def _read_archive(source: CifarSource, path: Path) -> Iterator[tuple[DataFile, str, bytes]]:
+    """The same from a tar archive, compressed with gzip or not."""
     sizes = {f"{source.member_folder}/{file.name}": file.n_values for file in source.files}
-    members = _read_members(path, sizes, source.refused)
-    contents = {}
-    for file in source.files:
-        contents[file.name] = members.pop(f"{source.member_folder}/{file.name}")
-        _require_checksum(f"{path}: {file.name}", contents[file.name], file)
-    return contents
-
-
-def _read_members(path: Path, sizes: Mapping[str, int], refused: tuple[str, ...]) -> dict[str, bytes]:
-    """Contents of the members with the given names and sizes of a tar archive, compressed with gzip or not.
-
-    ``refused`` has the names of folders that only the pickled version of the data set has.
-    """
     contents: dict[str, bytes] = {}
     try:
         with _unpacked(path) as stream:
@@ -155,17 +141,21 @@ def _read_members(path: Path, sizes: Mapping[str, int], refused: tuple[str, ...]
                 for member in archive:
                     _require_harmless(path, member)
                     name = PurePosixPath(member.name)
-                    if pickled := set(name.parts) & set(refused):
+                    if pickled := set(name.parts) & set(source.refused):
                         raise PickledData(f"{path} with its {pickled.pop()}")
-                    if str(name) in sizes:
-                        _require_expected(path, member, sizes[str(name)], str(name) in contents)
-                        contents[str(name)] = cast(BinaryIO, archive.extractfile(member)).read()
+                    if (size := sizes.get(str(name))) is None:
+                        continue
+                    if str(name) in contents:
+                        raise DamagedFile(f"{path} is refused: it contains {member.name} twice.")
+                    if not member.isreg() or member.size != size:
+                        raise DamagedFile(f"{path}: {member.name} has {member.size} bytes, expected {size}.")
+                    contents[str(name)] = cast(BinaryIO, archive.extractfile(member)).read()
     except tarfile.TarError as error:
         raise DamagedFile(f"{path} is not a complete tar archive ({error}).") from error
-    missing = [name for name in sizes if name not in contents]
-    if missing:
+    if missing := [name for name in sizes if name not in contents]:
         raise DamagedFile(f"{path} lacks {', '.join(missing)}.")
-    return contents
+    for file in source.files:
+        yield file, f"{path}: {file.name}", contents.pop(f"{source.member_folder}/{file.name}")
 
 
 def _require_harmless(path: Path, member: tarfile.TarInfo) -> None:
@@ -175,13 +165,6 @@ def _require_harmless(path: Path, member: tarfile.TarInfo) -> None:
     is_outside = name.is_absolute() or PureWindowsPath(member.name).is_absolute() or ".." in name.parts
     if is_outside or "\\" in member.name:
         raise DamagedFile(f"{path} is refused: its member {member.name!r} points outside the archive's folder.")
-
-
-def _require_expected(path: Path, member: tarfile.TarInfo, size: int, is_repeated: bool) -> None:
-    if is_repeated:
-        raise DamagedFile(f"{path} is refused: it contains {member.name} twice.")
-    if not member.isreg() or member.size != size:
-        raise DamagedFile(f"{path}: {member.name} has {member.size} bytes, expected {size}.")
 
 
 class _Bounded:
@@ -217,25 +200,3 @@ def _unpacked(path: Path) -> Iterator[io.BufferedIOBase]:
         raise DamagedFile(f"{path} is truncated or damaged: its gzip data cannot be unpacked.") from error
     except OSError as error:
         raise DamagedFile(f"{path} cannot be read: {error.strerror or error}.") from error
-
-
-def _read_at_most(path: Path, n_bytes: int) -> bytes:
-    """The uncompressed contents of a file, or ``n_bytes + 1`` bytes of them if it is longer."""
-    with _unpacked(path) as stream:
-        return stream.read(n_bytes + 1)
-
-
-def _require_size(name: str, contents: bytes, n_bytes: int) -> None:
-    if len(contents) != n_bytes:
-        actual = f"more than {n_bytes}" if len(contents) > n_bytes else f"{len(contents)}"
-        raise DamagedFile(f"{name} has {actual} bytes, expected {n_bytes}{_pickle_hint(contents)}.")
-
-
-def _require_checksum(name: str, contents: bytes, file: DataFile) -> None:
-    if not file.checksum.matches(contents):
-        raise DamagedFile(f"{name} differs from the published file: its {file.checksum.algorithm.upper()} is wrong.")
-
-
-def _pickle_hint(contents: bytes) -> str:
-    is_pickle = contents[:2] in _PICKLE_STARTS
-    return " (it looks like a Python pickle, which is never opened)" if is_pickle else ""
