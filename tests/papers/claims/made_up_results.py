@@ -4,7 +4,7 @@ import math
 from dataclasses import replace
 from functools import cache
 
-from neuralpath.papers.claims.sweep_records import Records, SweepRecords
+from neuralpath.papers.claims.rows import Records, SweepRecords
 from neuralpath.papers.experiments import Sweep, label_noise
 from neuralpath.papers.experiments.kernel_draws import ApproachLimits, DrawKernels, TrainLazily
 from neuralpath.papers.experiments.kernel_parts import TraceKernelParts

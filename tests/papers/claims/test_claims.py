@@ -7,11 +7,9 @@ from dataclasses import replace
 import pytest
 from scipy import stats
 
-from neuralpath.papers.claims.all_claims import CLAIMS, check_claim
+from neuralpath.papers.claims.all_claims import CLAIMS, check_claim, claims_markdown
 from neuralpath.papers.claims.estimates import Comparison
-from neuralpath.papers.claims.markdown import claims_markdown
-from neuralpath.papers.claims.rows import claim_row
-from neuralpath.papers.claims.sweep_records import Records
+from neuralpath.papers.claims.rows import Records, claim_row
 from neuralpath.papers.experiments.registry import get
 from papers.claims import made_up_results as made_up
 from papers.claims.made_up_results import accuracies, records

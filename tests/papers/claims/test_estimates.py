@@ -5,10 +5,19 @@ import math
 import pytest
 import torch
 
-from neuralpath.papers.claims.estimates import Comparison, above, false_alarms, interval, is_above, too_few, within
+from neuralpath.papers.claims.estimates import (
+    Comparison,
+    Gap,
+    above,
+    difference,
+    false_alarms,
+    interval,
+    too_few,
+    within,
+)
 from neuralpath.papers.claims.rows import verdict_of
 from neuralpath.papers.experiments.specs import DataSpec
-from neuralpath.papers.experiments.statistics import Spread, paired
+from neuralpath.papers.experiments.statistics import Spread
 
 
 def test_bounds_are_kept_broken_or_open():
@@ -44,8 +53,10 @@ def test_above_a_floor_nothing_more_is_asked_for():
     assert above(Spread.of([5.20, 5.02, 5.11]), 5.0, named=0.3) == "inconclusive"
     assert above(Spread.of([5.20, 5.10, 5.15]), 5.0, named=0.3) == "supports"
     assert above(Spread.of([4.80, 4.90, 4.85]), 5.0, named=0.3) == "contradicts"
-    pair = paired(dict(enumerate((55.20, 55.02, 55.11))), dict.fromkeys(range(3), 50.0))
-    assert [one.outcome for one in is_above(DataSpec("mnist"), "here", pair, floor=5.0)] == ["inconclusive"]
+    gap = Gap(
+        DataSpec("mnist"), "here", difference(dict(enumerate((55.20, 55.02, 55.11))), dict.fromkeys(range(3), 50.0))
+    )
+    assert [one.outcome for one in gap.above(5.0)] == ["inconclusive"]
 
 
 def test_what_standard_errors_of_few_seeds_mean():

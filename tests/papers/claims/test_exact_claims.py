@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from neuralpath.papers.claims.all_claims import check_claims
-from neuralpath.papers.claims.sweep_records import Records
+from neuralpath.papers.claims.rows import Records
 
 ROOT = Path(__file__).parents[3]
 TESTS = {

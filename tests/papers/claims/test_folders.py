@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from neuralpath.cli import main
-from neuralpath.papers.claims.all_claims import check_claim, check_claims
-from neuralpath.papers.claims.markdown import claims_markdown, verdict_counts
-from neuralpath.papers.claims.sweep_records import Records, read_records
+from neuralpath.papers.claims.all_claims import check_claim, check_claims, claims_markdown, verdict_counts
+from neuralpath.papers.claims.rows import Records, read_records
 from neuralpath.papers.experiments import Sweep
 from neuralpath.papers.experiments.registry import NAMES, get, read_sweeps
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork

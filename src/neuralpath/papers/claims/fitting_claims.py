@@ -6,63 +6,50 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from neuralpath.papers.claims.estimates import (
-    A_FACTOR,
     FITTED,
     LEAST_SQUARES,
     NEAR_LIMIT,
     Comparison,
     above,
     counted,
+    falls_by,
     is_exact,
     is_smaller,
     lies_within,
-    ratio,
-    too_few,
 )
-from neuralpath.papers.claims.rows import ClaimRow, claim_row
-from neuralpath.papers.claims.sweep_records import Records, SweepRecords, by_seed
+from neuralpath.papers.claims.rows import Part, Records, SweepRecords, claim
 from neuralpath.papers.experiments import FitPair, Memorize, Spread, paired
 
 
-def c2(records: Records) -> ClaimRow:
+@claim(f"sum of squares without biases, at least {LEAST_SQUARES}", "sum of squares with biases")
+def c2(records: Records, without: Part, with_biases: Part) -> None:
     """C2: homogeneity without biases; opposite labels on one ray."""
-    least = f"sum of squares without biases, at least {LEAST_SQUARES}"
-    parts: dict[str, list[Comparison]] = {least: [], "sum of squares with biases": []}
     for one in records.of("memorization"):
-        for bias, comparisons in zip((False, True), parts.values(), strict=True):
-            losses = [run["loss"] for run in by_seed(one.results, FitPair, bias=bias).values()]
-            if not losses:
-                continue
-            ours = f"{min(losses):.4g} to {max(losses):.4g} ({counted(len(losses), 'seed')})"
-            # The outputs have single precision.
-            holds = max(losses) < LEAST_SQUARES / 2 if bias else min(losses) >= LEAST_SQUARES * (1 - 1e-6)
-            comparisons += is_exact("with biases" if bias else "without biases", ours, holds, len(losses))
-    return claim_row("C2", records, parts)
+        for bias, part in ((False, without), (True, with_biases)):
+            if losses := list(one.by_seed(FitPair, "loss", bias=bias).values()):
+                ours = f"{min(losses):.4g} to {max(losses):.4g} ({counted(len(losses), 'seed')})"
+                # The outputs have single precision.
+                holds = max(losses) < LEAST_SQUARES / 2 if bias else min(losses) >= LEAST_SQUARES * (1 - 1e-6)
+                part += is_exact("with biases" if bias else "without biases", ours, holds, len(losses))
 
 
-Runs = dict[int, dict[int, dict[str, Any]]]
-"""Results by depth and seed."""
+Runs = dict[int, dict[str, Any]]
+"""Results by seed."""
 
 
-def _cases(records: Records) -> Iterator[tuple[SweepRecords, str, int, Runs]]:
+def _cases(records: Records) -> Iterator[tuple[SweepRecords, str, int, dict[int, Runs]]]:
     """The runs by depth, for each kind of inputs and width of every sweep."""
     for one in records.of("memorization"):
-        config = one.sweep.config
-        for inputs in config.inputs:
-            for width in config.widths:
-                by_depth = {
-                    depth: by_seed(one.results, Memorize, inputs=inputs, width=width, depth=depth)
-                    for depth in sorted(config.depths)
-                }
-                yield one, inputs, width, {depth: several for depth, several in by_depth.items() if several}
+        for inputs in one.config.inputs:
+            for width in one.config.widths:
+                depths = sorted(one.config.depths)
+                runs = {d: one.by_seed(Memorize, inputs=inputs, width=width, depth=d) for d in depths}
+                yield one, inputs, width, {depth: several for depth, several in runs.items() if several}
 
 
 @dataclass(frozen=True)
 class StepCounts:
-    """Steps to a share of the first error, by seed.
-
-    A run that never reaches it counts with all its steps, a lower bound.
-    """
+    """Steps to a share of the first error, by seed; a run that never reaches it counts with all its steps."""
 
     counts: dict[int, int]
     unfinished: frozenset[int]
@@ -100,101 +87,78 @@ def takes_fewer(where: str, first: StepCounts, second: StepCounts) -> list[Compa
     if pair is None:
         return []
     fall, seeds = pair.difference, pair.seeds
-    is_bound = [bool(steps.unfinished & set(seeds)) for steps in (first, second)]
-    error = None if fall.error is None else max(fall.error, _rounding(first, second, seeds))
-    fall = Spread(fall.mean, fall.deviation, error, fall.n)
+    if fall.error is not None:
+        # Whole steps: each count is off by up to one, uniformly, so by 1 / sqrt(12). Without this, counts that are
+        # equal for all seeds would have no error at all.
+        variances = [1 / (12 * steps.counts[seed] ** 2) for steps in (first, second) for seed in seeds]
+        fall = replace(fall, error=max(fall.error, math.sqrt(sum(variances)) / len(seeds)))
     outcome = above(fall)
+    is_bound = [bool(steps.unfinished & set(seeds)) for steps in (first, second)]
     if is_bound[0 if outcome == "supports" else 1]:
         outcome = "inconclusive"
     suffix = "" if is_bound[0] == is_bound[1] else " or more" if is_bound[0] else " or less"
-    seen = f"{second.listed(seeds)} to {first.listed(seeds)}{ratio(fall, suffix)} ({counted(fall.n, 'seed')})"
-    factor = math.exp(-fall.mean)
-    return [Comparison(where, seen, outcome, value=factor, unit=A_FACTOR, excluded=too_few(None, fall.n))]
+    return falls_by(where, f"{second.listed(seeds)} to {first.listed(seeds)}", fall, outcome, suffix)
 
 
-def _rounding(first: StepCounts, second: StepCounts, seeds: tuple[int, ...]) -> float:
-    """The standard error that whole steps leave: each count is off by up to one, uniformly, so by 1 / sqrt(12).
-
-    Without it, counts that are equal for all seeds would have no error at all.
-    """
-    variances = [1 / (12 * steps.counts[seed] ** 2) for steps in (first, second) for seed in seeds]
-    return math.sqrt(sum(variances)) / len(seeds)
-
-
-def c15(records: Records) -> ClaimRow:
+@claim(
+    f"steps to {100 * FITTED:g} % of the first error, from the smallest depth to the best",
+    f"steps to {100 * FITTED:g} % of the first error, from the largest depth to the best",
+)
+def c15(records: Records, helps: Part, hurts: Part) -> None:
     """C15: the steps that the best depth takes, against those of the smallest and of the largest depth.
 
     Speed is compared, not the remaining error: after 500 steps many depths are down to the rounding of float32. The
     claim names no depth, so no largest depth can contradict the second half.
     """
-    helps: list[Comparison] = []
-    hurts: list[Comparison] = []
     for one, inputs, width, by_depth in _cases(records):
-        n_steps = one.sweep.config.n_steps
-        steps = {depth: StepCounts.to(FITTED, several, n_steps) for depth, several in by_depth.items()}
+        steps = {depth: StepCounts.to(FITTED, runs, one.config.n_steps) for depth, runs in by_depth.items()}
         if len(steps) < 3:
             continue
-        where, least, most = f"{inputs} w = {width}", min(steps), max(steps)
-        best = _fastest(steps, excluding=least)
-        helps += takes_fewer(f"{where}, d = {least} to {best}", steps[best], steps[least])
-        best = _fastest(steps, excluding=most)
-        for comparison in takes_fewer(f"{where}, d = {most} to {best}", steps[best], steps[most]):
-            outcome = comparison.outcome if comparison.outcome == "supports" else "inconclusive"
-            hurts.append(replace(comparison, outcome=outcome))
-    to = f"steps to {100 * FITTED:g} % of the first error"
-    return claim_row(
-        "C15",
-        records,
-        {f"{to}, from the smallest depth to the best": helps, f"{to}, from the largest depth to the best": hurts},
-    )
+        means = {depth: counts.mean for depth, counts in steps.items()}
+        for part, end in ((helps, min(steps)), (hurts, max(steps))):
+            best = min((depth for depth in steps if depth != end), key=means.__getitem__)
+            compared = takes_fewer(f"{inputs} w = {width}, d = {end} to {best}", steps[best], steps[end])
+            if part is hurts:
+                compared = [
+                    one if one.outcome == "supports" else replace(one, outcome="inconclusive") for one in compared
+                ]
+            part += compared
 
 
-def _fastest(steps: dict[int, StepCounts], excluding: int) -> int:
-    """The depth with the fewest steps, apart from one."""
-    return min((depth for depth in steps if depth != excluding), key=lambda depth: steps[depth].mean)
-
-
-def c16(records: Records) -> ClaimRow:
+@claim(
+    "mean of the diagonal",
+    "diagonal off 1 against width, root mean square",
+    "off-diagonal entries over Π μ_l",
+    "off-diagonal entries against depth",
+)
+def c16(records: Records, diagonal: Part, nearer: Part, product: Part, suppressed: Part) -> None:
     """C16: the diagonal against 1, and off-diagonal entries against the product of overlaps, at the largest width."""
-    diagonal: list[Comparison] = []
-    nearer: list[Comparison] = []
-    product: list[Comparison] = []
-    suppressed: list[Comparison] = []
     for one, inputs, width, by_depth in _cases(records):
-        widths = one.sweep.config.widths
-        if width != max(widths) or not by_depth:
+        least, most = min(one.config.widths), max(one.config.widths)
+        if width != most or not by_depth:
             continue
-        for depth, several in by_depth.items():
+        measured = {depth: _entry(runs, "suppression") for depth, runs in by_depth.items()}
+        for depth, runs in by_depth.items():
             where = f"{inputs} w = {width} d = {depth}"
-            diagonal += lies_within(where, _entry(several, "diagonal_mean"), 1 - NEAR_LIMIT, 1 + NEAR_LIMIT)
-            measured, limit = _entry(several, "suppression"), _entry(several, "suppression_in_the_limit")
-            ratios = {seed: measured[seed] / limit[seed] for seed in measured}
+            diagonal += lies_within(where, _entry(runs, "diagonal_mean"), 1 - NEAR_LIMIT, 1 + NEAR_LIMIT)
+            limit = _entry(runs, "suppression_in_the_limit")
+            ratios = {seed: value / limit[seed] for seed, value in measured[depth].items()}
             product += lies_within(where, ratios, 1 - NEAR_LIMIT, 1 + NEAR_LIMIT)
-            narrow = by_seed(one.results, Memorize, inputs=inputs, width=min(widths), depth=depth)
-            if min(widths) < width:
-                where = f"{inputs} d = {depth}, w = {min(widths)} to {width}"
-                nearer += is_smaller(where, _off_one(several), _off_one(narrow))
-        least, most = min(by_depth), max(by_depth)
-        if least < most:
-            shallow, deep = (_entry(by_depth[depth], "suppression") for depth in (least, most))
-            suppressed += is_smaller(f"{inputs} w = {width}, d = {least} to {most}", deep, shallow)
-    return claim_row(
-        "C16",
-        records,
-        {
-            "mean of the diagonal": diagonal,
-            "diagonal off 1 against width, root mean square": nearer,
-            "off-diagonal entries over Π μ_l": product,
-            "off-diagonal entries against depth": suppressed,
-        },
-    )
+            if least < width:
+                narrow = one.by_seed(Memorize, inputs=inputs, width=least, depth=depth)
+                where = f"{inputs} d = {depth}, w = {least} to {width}"
+                nearer += is_smaller(where, _off_one(runs), _off_one(narrow))
+        shallow, deep = min(by_depth), max(by_depth)
+        if shallow < deep:
+            where = f"{inputs} w = {width}, d = {shallow} to {deep}"
+            suppressed += is_smaller(where, measured[deep], measured[shallow])
 
 
-def _entry(runs: dict[int, dict[str, Any]], name: str) -> dict[int, float]:
+def _entry(runs: Runs, name: str) -> dict[int, float]:
     return {seed: run["entries"][name] for seed, run in runs.items()}
 
 
-def _off_one(runs: dict[int, dict[str, Any]]) -> dict[int, float]:
+def _off_one(runs: Runs) -> dict[int, float]:
     """Root mean square distance of the diagonal from 1, by seed."""
-    entries = {seed: run["entries"] for seed, run in runs.items()}
-    return {seed: math.hypot(e["diagonal_mean"] - 1, e["diagonal_deviation"]) for seed, e in entries.items()}
+    mean, deviation = _entry(runs, "diagonal_mean"), _entry(runs, "diagonal_deviation")
+    return {seed: math.hypot(mean[seed] - 1, deviation[seed]) for seed in runs}

@@ -1,197 +1,304 @@
-"""Claims about kernels during training and as estimators: C6, C12, C13, C26, C37."""
+"""Claims about kernels: C4, C6, C12, C13, C17, C22, C26, C29, C35 to C37."""
 
 import math
 from collections.abc import Iterator
-from typing import Any, Literal
+from dataclasses import replace
+from typing import Any
 
+from neuralpath.kernels import printed_variance_bound
+from neuralpath.papers.claims.accuracy_claims import regime_settings
 from neuralpath.papers.claims.estimates import (
+    HALF_THE_DISTANCE,
     KERNEL_ACCURACY,
+    MEAN_OFF,
+    NEAR_LIMIT,
     ONE_SCALE,
+    ROOT_LAW,
     Comparison,
-    is_above,
+    Gap,
+    Values,
+    difference,
     is_exact,
     is_smaller,
-    is_within,
     lies_within,
     printed_difference,
+    too_few,
+    with_interval,
+    within,
 )
-from neuralpath.papers.claims.regime_claims import in_all_settings
-from neuralpath.papers.claims.rows import ClaimRow, claim_row
-from neuralpath.papers.claims.sweep_records import Records, by_seed, runs
+from neuralpath.papers.claims.rows import Part, Records, SweepRecords, claim
 from neuralpath.papers.experiments import (
+    LAW_FROM,
     NORMS,
+    ApproachLimits,
     DataSpec,
-    NetSpec,
-    Results,
+    DrawKernels,
+    DrawnFamily,
+    GateOverlaps,
+    Spread,
     TraceKernelParts,
     TraceLabelEnergy,
+    TrainLazily,
     WidenValue,
+    _law,
+    accuracies,
     kernels,
-    paired,
     printed,
 )
 
+# Kernels during training
 
-def c6(records: Records) -> ClaimRow:
+
+@claim("K^CROSS of a gated network", "K^F with fixed gates")
+def c6(records: Records, cross: Part, fixed: Part) -> None:
     """C6: the parts of the tangent kernel; during training no run may differ from 0."""
-    cross: list[Comparison] = []
-    fixed: list[Comparison] = []
     for one in records.of("kernel-parts"):
-        for regime in one.sweep.config.regimes:
-            measured = by_seed(one.results, TraceKernelParts, regime=regime)
-            if not measured:
-                continue
-            points = [point for run in measured.values() for point in run["measured"]]
-            where = f"{one.sweep.config.data.label} {one.sweep.config.net.label} {regime}"
-            for part, comparisons in (("cross", cross), ("feature", fixed)):
-                if part == "feature" and regime == "DL":
-                    continue
-                largest = max(abs(point[part]["frobenius"]) for point in points)
-                comparisons += is_exact(where, f"{largest:g} at most", largest == 0, len(measured))
-    return claim_row("C6", records, {"K^CROSS of a gated network": cross, "K^F with fixed gates": fixed})
+        for regime in one.config.regimes:
+            runs = one.by_seed(TraceKernelParts, "measured", regime=regime).values()
+            where = f"{one.config.data.label} {one.config.net.label} {regime}"
+            for name, part in (("cross", cross), ("feature", fixed)):
+                if name == "cross" or regime != "DL":
+                    largest = max((abs(point[name]["frobenius"]) for run in runs for point in run), default=0.0)
+                    part += is_exact(where, f"{largest:g} at most", largest == 0, len(runs))
 
 
-def c12(records: Records) -> ClaimRow:
+@claim("label energy")
+def c12(records: Records, part: Part) -> None:
     """C12: the label energy falls."""
-    comparisons: list[Comparison] = []
     for one in records.of("label-energy"):
-        for depth in one.sweep.config.depths:
-            ends: dict[int, list[float | None]] = {
-                task.seed: [run["measured"][at]["energy"] for at in (0, -1)]
-                for task, run in runs(one.results, TraceLabelEnergy)
-                if task.net.depth == depth
-            }
+        for depth in one.config.depths:
+            runs = {task.seed: run for task, run in one.runs(TraceLabelEnergy) if task.net.depth == depth}
             first, last = (
-                {seed: value for seed, both in ends.items() if (value := both[at]) is not None} for at in (0, 1)
+                {seed: value for seed, run in runs.items() if (value := run["measured"][at]["energy"]) is not None}
+                for at in (0, -1)
             )
-            comparisons += is_smaller(f"{one.sweep.config.data.label} d = {depth}, before to after", last, first)
-    return claim_row("C12", records, {"label energy": comparisons})
+            part += is_smaller(f"{one.config.data.label} d = {depth}, before to after", last, first)
 
 
-def c13(records: Records) -> ClaimRow:
-    """C13: value and feature part at the worst moment of training of each run."""
-    comparisons: list[Comparison] = []
+@claim("largest factor between K^F and K^V in training")
+def c13(records: Records, part: Part) -> None:
+    """C13: value and feature part at the worst moment of training of each run, whichever is larger."""
     for one in records.of("kernel-parts"):
-        measured = by_seed(one.results, TraceKernelParts, regime="DL")
+        runs = one.by_seed(TraceKernelParts, "measured", regime="DL")
         for norm, title in NORMS.items():
-            worst = {seed: _worst_ratio(run, norm) for seed, run in measured.items()}
-            where = f"{one.sweep.config.data.label} {one.sweep.config.net.label}, {title}"
-            comparisons += lies_within(where, worst, 1.0, ONE_SCALE)
-    return claim_row("C13", records, {"largest factor between K^F and K^V in training": comparisons})
+            worst = {
+                seed: math.exp(max(abs(math.log(point["feature"][norm] / point["value"][norm])) for point in run))
+                for seed, run in runs.items()
+            }
+            where = f"{one.config.data.label} {one.config.net.label}, {title}"
+            part += lies_within(where, worst, 1.0, ONE_SCALE)
 
 
-def _worst_ratio(run: dict[str, Any], norm: str) -> float:
-    """The factor between the parts, whichever is larger, at the worst moment."""
-    ratios = [abs(math.log(point["feature"][norm] / point["value"][norm])) for point in run["measured"]]
-    return math.exp(max(ratios))
-
-
-_LIMIT: Literal["limit-tangent"] = "limit-tangent"
+# Kernels as estimators
 
 _NOT_A_CNTK = "the kernel is the NTK of a fully connected network, not the CNTK of the claim"
 _NOT_WIDE = "a network of finite width, trained with Adam on cross-entropy; the claim is about wide value networks"
 
 
-def c26(records: Records) -> ClaimRow:
+@claim("learned gates - CNTK", "CNTK - random gates", "FL - FR-II")
+def c26(records: Records, learned: Part, random: Part, networks: Part) -> None:
     """C26: networks and the CNTK on the same examples; fully connected networks and their NTK do not count."""
-    learned: list[Comparison] = []
-    random: list[Comparison] = []
     cntk = printed(architecture="CNTK", dataset="CIFAR-10")
     fl, fr = (
         printed(paper="P1", where="table 2", architecture="GCONV", optimizer="Adam", regime=regime)
         for regime in ("FL", "FR-II")
     )
     for one in records.of("kernels"):
-        config = one.sweep.config
-        for part, data, net in _networks(config):
-            tests = _accuracies(config, part, one.results)
-            is_cntk = part == "images"
-            limit, excluded = ("CNTK", "") if is_cntk else ("NTK", _NOT_A_CNTK)
-            where = f"{data.label} {net.label}"
-            learned += is_above(
-                data,
-                f"{where}, FL network - {limit}",
-                paired(tests["FL"], tests[_LIMIT]),
-                printed_difference(fl, cntk) if is_cntk else None,
-                excluded=excluded,
+        for part, data, where, tests in _networks(one):
+            limit, excluded = ("CNTK", "") if part == "images" else ("NTK", _NOT_A_CNTK)
+            above_limit, below_limit = (
+                None if excluded else printed_difference(*pair) for pair in ((fl, cntk), (cntk, fr))
             )
-            random += is_above(
-                data,
-                f"{where}, {limit} - FR-II network",
-                paired(tests[_LIMIT], tests["FR-II"]),
-                printed_difference(cntk, fr) if is_cntk else None,
-                excluded=excluded,
-            )
-    return claim_row(
-        "C26",
-        records,
-        {
-            "learned gates - CNTK": learned,
-            "CNTK - random gates": random,
-            "FL - FR-II": in_all_settings(records, lambda setting: setting.above("FL", "FR-II")),
-        },
-    )
+            estimate = difference(tests["FL"], tests["limit-tangent"])
+            learned += Gap(data, f"{where}, FL network - {limit}", estimate, above_limit, excluded).above()
+            estimate = difference(tests["limit-tangent"], tests["FR-II"])
+            random += Gap(data, f"{where}, {limit} - FR-II network", estimate, below_limit, excluded).above()
+    for setting in regime_settings(records):
+        networks += setting.gap("FL", "FR-II").above()
 
 
-def _networks(config: kernels.KernelsConfig) -> Iterator[tuple[kernels.KernelsPart, DataSpec, NetSpec]]:
-    """The networks that are compared with kernels on the same examples."""
-    if "images" in config.only:
-        yield "images", config.image_data, config.image_net
-    if "dense" in config.only:
-        yield "dense", config.dense_data, config.dense_net
-
-
-def _accuracies(
-    config: kernels.KernelsConfig, part: kernels.KernelsPart, results: Results
-) -> dict[str, dict[int, float]]:
-    """Test accuracies in per cent by seed; networks after their last epoch, so test data choose nothing."""
-    kernel_names: tuple[kernels.KernelOf, ...] = (_LIMIT, "path-random", "path-learnt")
-    tests: dict[str, dict[int, float]] = {name: {} for name in (*kernel_names, "FL", "FR-II")}
-    for seed in config.seeds:
-        for name in kernel_names:
-            regression = kernels.regression(config, part, name, seed)
-            if regression in results:
-                tests[name][seed] = 100 * results[regression]["test_accuracy"]
-        for regime in ("FL", "FR-II"):
-            network = kernels.gated(config, part, regime, seed)
-            if network in results:
-                tests[regime][seed] = 100 * results[network]["last"]["test_accuracy"]
-    return tests
-
-
-def c37(records: Records) -> ClaimRow:
+@claim("distance of test outputs", "accuracy of the network - its kernel")
+def c37(records: Records, nearer: Part, alike: Part) -> None:
     """C37: wider value networks with the same gates approach their kernel, in outputs and in accuracy."""
-    nearer: list[Comparison] = []
-    alike: list[Comparison] = []
     bounds = (-KERNEL_ACCURACY, KERNEL_ACCURACY)
     for one in records.of("kernels"):
-        config = one.sweep.config
+        config = one.config
         for gates in ("random", "learnt") if "widened" in config.only else ():
-            narrow, wide = _widened(config, one.results, gates)
+            narrow, wide = (
+                {
+                    task.seed: run
+                    for task, run in one.runs(WidenValue, repeats=repeats)
+                    if (task.gates is None) == (gates == "random") and not run["diverged"]
+                }
+                for repeats in (min(config.repeats), max(config.repeats))
+            )
             where = f"{config.wide_data.label} {config.wide_net.label}, {gates} gates"
-            distances = ({seed: run["distance"] for seed, run in several.items()} for several in (wide, narrow))
-            nearer += is_smaller(f"{where}, narrowest to widest", *distances)
+            if len(set(config.repeats)) > 1:
+                distances = ({seed: run["distance"] for seed, run in several.items()} for several in (wide, narrow))
+                nearer += is_smaller(f"{where}, narrowest to widest", *distances)
             tests = ({seed: 100 * run[name] for seed, run in wide.items()} for name in ("network", "kernel"))
-            alike += is_within(config.wide_data, f"{where}, the widest", paired(*tests), *bounds)
-        for part, data, net in _networks(config):
-            reached = _accuracies(config, part, one.results)
+            alike += Gap(config.wide_data, f"{where}, the widest", difference(*tests)).within(*bounds)
+        for _, data, label, reached in _networks(one):
             for gates, regime in (("random", "FR-II"), ("learnt", "FL")):
-                pair = paired(reached[regime], reached[f"path-{gates}"])
-                where = f"{data.label} {net.label}, {gates} gates, not widened"
-                alike += is_within(data, where, pair, *bounds, excluded=_NOT_WIDE)
-    return claim_row(
-        "C37", records, {"distance of test outputs": nearer, "accuracy of the network - its kernel": alike}
-    )
+                estimate = difference(reached[regime], reached[f"path-{gates}"])
+                where = f"{label}, {gates} gates, not widened"
+                alike += Gap(data, where, estimate, excluded=_NOT_WIDE).within(*bounds)
 
 
-def _widened(config: kernels.KernelsConfig, results: Results, gates: str) -> tuple[dict[int, Any], dict[int, Any]]:
-    """The narrowest and the widest value networks by seed; the first is empty if all have one width."""
-    narrow, wide = (
-        {
-            task.seed: run
-            for task, run in runs(results, WidenValue, repeats=repeats)
-            if (task.gates is None) == (gates == "random") and not run["diverged"]
-        }
-        for repeats in (min(config.repeats), max(config.repeats))
-    )
-    return ({} if len(set(config.repeats)) == 1 else narrow), wide
+def _networks(one: SweepRecords) -> Iterator[tuple[kernels.KernelsPart, DataSpec, str, dict[str, Values]]]:
+    """The networks that are compared with kernels on the same examples: their data and label, and accuracies by seed.
+
+    Networks after their last epoch, so that test data choose nothing.
+    """
+    config, results = one.config, one.results
+    part: kernels.KernelsPart
+    kernel: kernels.KernelOf
+    for part, data, net in (
+        ("images", config.image_data, config.image_net),
+        ("dense", config.dense_data, config.dense_net),
+    ):
+        if part not in config.only:
+            continue
+        tests: dict[str, Values] = {}
+        for kernel in ("limit-tangent", "path-random", "path-learnt"):
+            fits = {seed: kernels.regression(config, part, kernel, seed) for seed in config.seeds}
+            tests[kernel] = {seed: 100 * results[fit]["test_accuracy"] for seed, fit in fits.items() if fit in results}
+        for regime in ("FL", "FR-II"):
+            runs = {seed: kernels.gated(config, part, regime, seed) for seed in config.seeds}
+            tests[regime] = accuracies(runs, results, "last")
+        yield part, data, f"{data.label} {net.label}", tests
+
+
+# Random networks against width and depth
+
+_MEANS = "mean of the draws off its expectation, in standard errors"
+_FALLS = "relative distance of a draw against width"
+
+
+@claim(_MEANS, _FALLS, "relative variance against depth")
+def c4(records: Records, means: Part, falls: Part, deeper: Part) -> None:
+    """C4: the expected value tangent kernel; for open gates the printed bound stands beside the variance (E13)."""
+    _against_width(records, ("fc",), means, falls)
+    for one in records.of("theorem"):
+        config = one.config
+        width, least, most = config.deep_width, min(config.depths), max(config.depths)
+        for family in ("open", "fc"):
+            if family not in config.deep_families:
+                continue
+            draws = (
+                one.by_seed(DrawKernels, "distance", family=family, width=width, depth=depth) for depth in (least, most)
+            )
+            shallow, deep = ({seed: distance**2 for seed, distance in several.items()} for several in draws)
+            compared = is_smaller(f"{family} w = {width}, d = {most} to {least}", shallow, deep)
+            if family == "open" and compared:
+                bound = printed_variance_bound(1, width, most, 1 / width) / most**2
+                excess = f"{sum(deep.values()) / len(deep) / bound:.3g} times the bound (E13)"
+                compared = [replace(compared[0], paper=f"at most {bound:.3g} at d = {most}", difference=excess)]
+            deeper += compared
+
+
+@claim(_MEANS, _FALLS)
+def c22(records: Records, means: Part, falls: Part) -> None:
+    """C22: the same for convolutional and residual networks."""
+    _against_width(records, ("cnn", "residual"), means, falls)
+
+
+def _against_width(records: Records, families: tuple[DrawnFamily, ...], means: Part, falls: Part) -> None:
+    for one in records.of("theorem"):
+        depth = one.config.depth
+        for family in families:
+            widths = one.config.widths if family == "fc" else one.config.other_widths
+            least, most, where = min(widths), max(widths), f"{family} d = {depth}"
+            off = one.by_seed(DrawKernels, "mean_off_in_errors", family=family, width=most, depth=depth)
+            means += lies_within(f"{where}, w = {most}", off, 0.0, MEAN_OFF)
+            narrow, wide = (
+                one.by_seed(DrawKernels, "distance", family=family, width=width, depth=depth) for width in (least, most)
+            )
+            if least < most:
+                falls += is_smaller(f"{where}, w = {least} to {most}", wide, narrow)
+
+
+@claim("distance from K^(d) against width", "relative distance from K^(d) at the largest width")
+def c17(records: Records, falls: Part, ends: Part) -> None:
+    """C17: the limit of wide ReLU networks."""
+    for one in records.of("theorem"):
+        widths = one.values_of(ApproachLimits, "width")
+        if len(widths) > 1:
+            narrow, wide = (_from_limit(one, "dependent", "dependent", width) for width in (widths[0], widths[-1]))
+            falls += is_smaller(f"dependent weights, w = {widths[0]} to {widths[-1]}", wide, narrow)
+            ends += lies_within(f"dependent weights, w = {widths[-1]}", wide, 0.0, NEAR_LIMIT)
+
+
+@claim("relative distance from their own limit", "nearer their own limit than the other")
+def c35(records: Records, own: Part, other: Part) -> None:
+    """C35: two initializations, two limits."""
+    for one in records.of("theorem"):
+        widths = one.values_of(ApproachLimits, "width")
+        for weights, opposite in (("dependent", "independent"), ("independent", "dependent")) if widths else ():
+            where = f"{weights} weights, w = {widths[-1]}"
+            to_own, to_other = (_from_limit(one, weights, limit, widths[-1]) for limit in (weights, opposite))
+            if len(widths) > 1:
+                own += lies_within(where, to_own, 0.0, NEAR_LIMIT)
+            other += is_smaller(f"{where}: from the other limit to their own", to_own, to_other)
+
+
+def _from_limit(one: SweepRecords, weights: str, limit: str, width: int) -> Values:
+    """The distance of networks with dependent or independent weights from one of the two limits, by seed."""
+    return one.by_seed(ApproachLimits, "distance", weights, limit, width=width)
+
+
+@claim("share of gates that flip", "relative change of K")
+def c36(records: Records, flips: Part, kernel: Part) -> None:
+    """C36: the power of the width with which gates and kernel change, from the width on where the law has set in."""
+    for one in records.of("theorem"):
+        for first in one.config.first_layers:
+            by_width = {
+                width: one.by_seed(TrainLazily, first_layer=first, width=width)
+                for width in one.values_of(TrainLazily, "width", first_layer=first)
+                if width >= LAW_FROM
+            }
+            n_seeds = min(map(len, by_width.values()), default=0)
+            for name, part in (("flips", flips), ("kernel", kernel)):
+                samples = {w: [v for run in several.values() for v in run[name]] for w, several in by_width.items()}
+                power, error = _law(samples)
+                if power is None or error is None:
+                    continue
+                estimate = Spread(power, None, error, n_seeds)
+                variance = "2 / width" if first == "width" else "2 / fan-in"
+                where = f"first layer of variance {variance}, w = {min(samples)} to {max(samples)}"
+                text, outcome = f"power {with_interval(estimate, '.3f')}", within(estimate, -math.inf, ROOT_LAW)
+                paper = ("-0.5 or below", f"{power + 0.5:+.3f}", power, -0.5)
+                part.append(Comparison(where, text, outcome, *paper, excluded=too_few(None, n_seeds)))
+
+
+@claim(
+    "overlap off (π-θ)/2π, root mean square",
+    "overlap off (π-θ)/2π against width",
+    "remaining share of the distance from 1/2",
+)
+def c29(records: Records, near: Part, falls: Part, deep: Part) -> None:
+    """C29: the overlap against the angle for all features, and its approach to 1/2 with depth for ReLU features."""
+    for one in records.of("base-kernels"):
+        for features in one.config.features:
+            widths = one.values_of(GateOverlaps, "width", features=features)
+            if not widths:
+                continue
+            draws = {w: one.by_seed(GateOverlaps, "layers", features=features, width=w) for w in widths}
+            off = {width: {seed: _mean_off(run) for seed, run in several.items()} for width, several in draws.items()}
+            most, where = widths[-1], f"{one.config.data.label} {features} features"
+            # Given its inputs, the gates of a layer are independent, so a share deviates by at most 1 / (2 sqrt(w)).
+            noise = 0.5 / most**0.5
+            near += lies_within(f"{where}, w = {most}, randomness alone gives {noise:.3g}", off[most], 0.0, noise)
+            if len(widths) > 1:
+                falls += is_smaller(f"{where}, w = {widths[0]} to {most}", off[most], off[widths[0]])
+            if features == "relu":
+                remaining = {
+                    seed: (0.5 - layers[-1]["overlap"]) / (0.5 - layers[0]["overlap"])
+                    for seed, layers in draws[most].items()
+                }
+                where = f"{where}, w = {most}, layer {one.config.n_layers}"
+                deep += lies_within(where, remaining, -HALF_THE_DISTANCE, HALF_THE_DISTANCE)
+
+
+def _mean_off(layers: list[dict[str, Any]]) -> float:
+    return float(sum(layer["off_the_angle"] for layer in layers) / len(layers))

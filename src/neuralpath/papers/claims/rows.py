@@ -1,23 +1,95 @@
-"""The row of a claim: the papers' figure, ours with its interval, the verdict and the reason for it."""
+"""The row of a claim, from the records of sweeps: the papers' figure, ours with its interval, the verdict and why."""
 
 import tomllib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
-from typing import Any, Literal, get_args
+from typing import Any, Literal, TypeVar, get_args
 
 from neuralpath.papers.claims.estimates import Comparison, counted
-from neuralpath.papers.claims.sweep_records import Records
+from neuralpath.papers.experiments import Results, Sweep
+from neuralpath.papers.runs import Store, Task, results_of, with_dependencies
 
 Verdict = Literal["holds", "holds in part", "does not hold", "not tested here"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
+SMOKE = "smoke"
+"""Preset that tests the machinery on digits in seconds; no claim is checked against its runs."""
+
 _FEW = 3
 """Comparisons that a cell lists one by one; more are summarized here and listed below the table."""
 
-Parts = Mapping[str, Sequence[Comparison]]
-"""The parts of a claim by name, each with its comparisons in all settings that were run."""
+Kind = TypeVar("Kind", bound=Task)
+
+Part = list[Comparison]
+"""A part of a claim: its comparisons in all settings that were run."""
+
+
+@dataclass(frozen=True)
+class SweepRecords:
+    """A sweep, the results of its finished runs, and all its runs with those that they depend on."""
+
+    sweep: Sweep
+    results: Results
+    tasks: tuple[Task, ...]
+
+    @property
+    def config(self) -> Any:
+        """The settings of the sweep."""
+        return self.sweep.config
+
+    @property
+    def progress(self) -> str:
+        """Finished runs, such as ``12 of 89``."""
+        return f"{sum(task in self.results for task in self.tasks)} of {len(self.tasks)}"
+
+    def runs(self, kind: type[Kind], **fields: Any) -> Iterator[tuple[Kind, dict[str, Any]]]:
+        """Finished runs of one type whose fields have these values."""
+        for task, result in self.results.items():
+            if isinstance(task, kind) and all(getattr(task, name) == value for name, value in fields.items()):
+                yield task, result
+
+    def by_seed(self, kind: type[Task], *entries: str, **fields: Any) -> dict[int, Any]:
+        """Results of the same runs by seed, or one entry of them, such as ``"distance", "dependent"``."""
+        values: dict[int, Any] = {task.seed: result for task, result in self.runs(kind, **fields)}  # type: ignore[attr-defined]
+        for name in entries:
+            values = {seed: value[name] for seed, value in values.items()}
+        return values
+
+    def values_of(self, kind: type[Task], name: str, **fields: Any) -> list[Any]:
+        """The values of one field in the same runs, in rising order."""
+        return sorted({getattr(task, name) for task, _ in self.runs(kind, **fields)})
+
+
+@dataclass(frozen=True)
+class Records:
+    """All sweeps of a folder by the name of their experiment, and experiments that only have smoke runs."""
+
+    sweeps: Mapping[str, tuple[SweepRecords, ...]]
+    smoke_only: frozenset[str] = frozenset()
+
+    def of(self, experiment: str) -> tuple[SweepRecords, ...]:
+        """The sweeps of an experiment."""
+        return self.sweeps.get(experiment, ())
+
+    def n_missing(self, experiment: str) -> int:
+        """Number of runs without a result; a run of several sweeps counts once."""
+        return len({task for one in self.of(experiment) for task in one.tasks if task not in one.results})
+
+    def is_finished(self, experiment: str) -> bool:
+        """Whether the experiment was run and no run is missing."""
+        return bool(self.of(experiment)) and not self.n_missing(experiment)
+
+
+def read_records(sweeps: Sequence[Sweep], store: Store) -> Records:
+    """Read the results of all sweeps of a folder from its store, apart from those that only test the machinery."""
+    records: dict[str, tuple[SweepRecords, ...]] = {}
+    for sweep in sweeps:
+        if SMOKE not in (sweep.preset, sweep.experiment.preset_of(sweep.config)):
+            tasks, name = with_dependencies(sweep.tasks), sweep.experiment.name
+            records[name] = (*records.get(name, ()), SweepRecords(sweep, results_of(tasks, store), tasks))
+    return Records(records, frozenset(sweep.experiment.name for sweep in sweeps).difference(records))
 
 
 @dataclass(frozen=True)
@@ -38,7 +110,8 @@ class ClaimRow:
     rule: str = ""
     """The rule for comparisons with runs, in words."""
     experiments: tuple[str, ...] = ()
-    parts: Parts | None = None
+    parts: Mapping[str, Sequence[Comparison]] | None = None
+    """The comparisons by the name of the part."""
     analysis: str = ""
     """Why ours differs, if it does: Markdown text, written by hand."""
 
@@ -54,7 +127,7 @@ class ClaimRow:
     @property
     def differs(self) -> bool:
         """Whether a comparison contradicts the claim or is doubtful; then an analysis is due."""
-        return any(one.is_doubtful or (one.counts and one.outcome == "contradicts") for one in self.comparisons)
+        return any(one.is_doubtful or one.contradicts for one in self.comparisons)
 
     @property
     def is_exact(self) -> bool:
@@ -62,33 +135,49 @@ class ClaimRow:
         return self.verdict == "holds" and not self.experiments
 
 
-def claim_row(
-    number: str,
-    records: Records,
-    parts: Mapping[str, Iterable[Comparison]],
-    *,
-    untested: Mapping[str, str] | None = None,
-) -> ClaimRow:
+@cache
+def claim_texts() -> dict[str, dict[str, Any]]:
+    """The texts of all claims by number, from `claims.toml`."""
+    return tomllib.loads(files("neuralpath.papers.claims").joinpath("claims.toml").read_text(encoding="utf-8"))
+
+
+def claim(*names: str) -> Callable[[Callable[..., None]], Callable[[Records], ClaimRow]]:
+    """Make the function that checks a claim from one that compares.
+
+    The decorated function has the number of the claim as its name. It takes the records and one empty list for each of
+    the named parts of the claim, and adds comparisons to the lists.
+    """
+
+    def decorate(compare: Callable[..., None]) -> Callable[[Records], ClaimRow]:
+        def check(records: Records) -> ClaimRow:
+            parts: dict[str, Part] = {name: [] for name in names}
+            compare(records, *parts.values())
+            return claim_row(compare.__name__.upper(), records, parts)
+
+        return check
+
+    return decorate
+
+
+def claim_row(number: str, records: Records, comparisons: Mapping[str, Iterable[Comparison]]) -> ClaimRow:
     """Put the comparisons of a claim together: cells, verdict and reason.
 
     Args:
         number: Number of the claim in `claims.toml`, which holds its texts.
         records: The records that the comparisons were made with.
-        parts: Comparisons by the name of the part of the claim. Sweeps that overlap give the same comparison twice;
-            one of them is kept.
-        untested: For a part without comparisons: why, if the reason is not that runs are missing.
+        comparisons: By the name of the part of the claim. Of equal ones, from sweeps that overlap, one is kept.
     """
     texts = claim_texts()[number]
     exact, experiments = texts.get("exact", ""), tuple(texts.get("experiments", ()))
-    unique = {name: tuple(dict.fromkeys(several)) for name, several in parts.items()}
+    parts = {name: tuple(dict.fromkeys(several)) for name, several in comparisons.items()}
     is_finished = all(map(records.is_finished, experiments))
-    verdict = verdict_of(list(unique.values()), exact=bool(exact), is_finished=is_finished)
-    reason = _reason(unique, exact, records, experiments, untested or {})
-    if verdict == "not tested here" and any(one.counts for part in unique.values() for one in part):
+    verdict = verdict_of(list(parts.values()), exact=bool(exact), is_finished=is_finished)
+    reason = _reason(parts, records, texts)
+    if verdict == "not tested here" and any(one.counts for part in parts.values() for one in part):
         reason = f"The comparisons contradict the claim; the missing ones could still support it. {reason}"
 
     def cell(column: str, *first: str) -> str:
-        return "\n".join(filter(None, (*first, *(_cell(name, part, column) for name, part in unique.items()))))
+        return "\n".join(filter(None, (*first, *(_cell(name, part, column) for name, part in parts.items()))))
 
     return ClaimRow(
         number,
@@ -101,14 +190,8 @@ def claim_row(
         source=texts["source"],
         rule=texts.get("rule", ""),
         experiments=experiments,
-        parts=unique,
+        parts=parts,
     )
-
-
-@cache
-def claim_texts() -> dict[str, dict[str, Any]]:
-    """The texts of all claims by number, from `claims.toml`."""
-    return tomllib.loads(files("neuralpath.papers.claims").joinpath("claims.toml").read_text(encoding="utf-8"))
 
 
 def verdict_of(parts: Iterable[Sequence[Comparison]], *, exact: bool = False, is_finished: bool = True) -> Verdict:
@@ -142,18 +225,16 @@ def _cell(name: str, part: Sequence[Comparison], column: str) -> str:
     if len(part) <= _FEW:
         entries = (f"{getattr(one, column)} [{one.where}{_standing(one, column)}]" for one in filled)
         return f"{name}: {', '.join(entries)}"
-    extent = _extent(part, column)
-    if column != "ours":
-        return f"{name}: {extent}" if extent else ""
-    n_counting = sum(one.counts for one in part)
-    n_doubtful = sum(one.is_doubtful for one in part)
-    n_supporting = sum(one.counts and one.outcome == "supports" for one in part)
-    words = [f"{n_supporting} of {n_counting} support it" if n_counting else f"none of {len(part)} counts"]
-    if n_counting and n_doubtful:
-        words.append(f"{n_doubtful} doubtful")
-    if n_counting and (others := len(part) - n_counting - n_doubtful):
-        words.append(f"{others} more do not count")
-    return f"{name}: {', '.join(filter(None, (extent, *words)))}"
+    words = [_extent(part, column)]
+    if column == "ours":
+        n_counting, n_doubtful = (sum(getattr(one, name) for one in part) for name in ("counts", "is_doubtful"))
+        n_supporting = n_counting - sum(one.contradicts for one in part)
+        words.append(f"{n_supporting} of {n_counting} support it" if n_counting else f"none of {len(part)} counts")
+        if n_counting and n_doubtful:
+            words.append(f"{n_doubtful} doubtful")
+        if n_counting and (others := len(part) - n_counting - n_doubtful):
+            words.append(f"{others} more do not count")
+    return f"{name}: {', '.join(filter(None, words))}" if any(words) else ""
 
 
 def _standing(one: Comparison, column: str) -> str:
@@ -165,28 +246,24 @@ def _standing(one: Comparison, column: str) -> str:
 
 def _extent(part: Sequence[Comparison], column: str) -> str:
     """The least and the largest figure in a column; empty if the units differ."""
-    numbers = [(figure, one.unit) for one in part if (figure := _figure(one, column)) is not None]
-    units = {unit for _, unit in numbers}
-    if len(units) != 1:
-        return ""
-    least, most = (choose(figure for figure, _ in numbers) for choose in (min, max))
-    return f"{units.pop()} {least:.3g} to {most:.3g}".strip()
+    ours = [(one.value, one.printed, one.unit) for one in part]
+    if column == "difference":
+        figures = [(value - figure, unit) for value, figure, unit in ours if value is not None and figure is not None]
+    else:
+        both = ((value if column == "ours" else figure, unit) for value, figure, unit in ours)
+        figures = [(figure, unit) for figure, unit in both if figure is not None]
+    units, numbers = {unit for _, unit in figures}, [figure for figure, _ in figures]
+    return f"{units.pop()} {min(numbers):.3g} to {max(numbers):.3g}".strip() if len(units) == 1 else ""
 
 
-def _figure(one: Comparison, column: str) -> float | None:
-    if column != "difference":
-        return one.value if column == "ours" else one.printed
-    return None if one.value is None or one.printed is None else one.value - one.printed
-
-
-def _reason(parts: Parts, exact: str, records: Records, experiments: Sequence[str], untested: Mapping[str, str]) -> str:
+def _reason(parts: Mapping[str, Sequence[Comparison]], records: Records, texts: Mapping[str, Any]) -> str:
     """Why the verdict is what it is: what contradicts the claim, what is inconclusive, what is missing."""
-    sentences = ["Verified by the test suite."] if exact else []
+    sentences = ["Verified by the test suite."] if texts.get("exact") else []
     if counting := [one for part in parts.values() for one in part if one.counts]:
         n_supporting = sum(one.outcome == "supports" for one in counting)
         sentences.append(f"{n_supporting} of {counted(len(counting), 'comparison')} support it.")
     for name, part in parts.items():
-        if against := [one.where for one in part if one.counts and one.outcome == "contradicts"]:
+        if against := [one.where for one in part if one.contradicts]:
             sentences.append(f"Contradicted, {name}: {_listed(against)}.")
         if doubts := [one.where for one in part if one.is_doubtful]:
             sentences.append(f"Doubtful, {name}: {_listed(doubts)}.")
@@ -195,9 +272,9 @@ def _reason(parts: Parts, exact: str, records: Records, experiments: Sequence[st
             open_ones = [one.where for one in part if not one.excluded]
             reasons = [f"inconclusive ({_listed(open_ones)})"] if open_ones else []
             reasons += sorted({one.excluded for one in part if one.excluded})
-            why = "; ".join(reasons) or untested.get(name) or "no finished runs for it"
+            why = "; ".join(reasons) or texts.get("untested", {}).get(name) or "no finished runs for it"
             sentences.append(f"Not tested, {name}: {why}.")
-    for name in experiments:
+    for name in texts.get("experiments", ()):
         if n_missing := records.n_missing(name):
             sentences.append(f"`{name}` is not finished: {counted(n_missing, 'run')} missing.")
         elif name in records.smoke_only:

@@ -61,4 +61,9 @@ from .summary_items import (
     Table as Table,
 )
 from .theorem import LAW_FROM as LAW_FROM, _law as _law
-from .trained import GatedRegime as GatedRegime, TrainGated as TrainGated, TrainNetwork as TrainNetwork
+from .trained import (
+    GatedRegime as GatedRegime,
+    TrainGated as TrainGated,
+    TrainNetwork as TrainNetwork,
+    ValueInputName as ValueInputName,
+)
