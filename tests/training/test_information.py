@@ -16,8 +16,12 @@ from neuralpath.gating.matching import TileGates
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.regimes import decouple
 from neuralpath.training import Adam, CheckpointError, TrainingConfig, label_energies as energies, train
-from neuralpath.training.information import GatingInformation, LayerAccuracy, gating_information
-from neuralpath.training.layer_changes import networks_with_changed_layer
+from neuralpath.training.information import (
+    GatingInformation,
+    LayerAccuracy,
+    gating_information,
+    networks_with_changed_layer,
+)
 
 
 @pytest.fixture(scope="module")

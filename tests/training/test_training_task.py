@@ -95,7 +95,7 @@ def test_weights_and_their_steps_stay_full(regime, data, rounded):
 
 def test_kept_gates_are_those_of_full_precision(data, rounded):
     model = convolutional("FR-II")
-    sources = make_sources(check_task(model, *data, rounded), rounded, None)
+    sources = make_sources(check_task(model, *data, rounded))
     assert sources.has_packed_gates == {"train": True, "test": True}
     for examples, split, dtype in (
         (sources.examples["train"], data[0], torch.bfloat16),  # as what they are multiplied with in training

@@ -3,7 +3,16 @@ from .checkpoints import (
     CheckpointWarning as CheckpointWarning,
     load_weights as load_weights,
 )
-from .config import SGD as SGD, Adam as Adam, RMSprop as RMSprop, TrainingConfig as TrainingConfig
+from .config import (
+    SGD as SGD,
+    Adam as Adam,
+    Constant as Constant,
+    Cosine as Cosine,
+    PiecewiseLinear as PiecewiseLinear,
+    RMSprop as RMSprop,
+    StepDecay as StepDecay,
+    TrainingConfig as TrainingConfig,
+)
 from .information import GatingInformation as GatingInformation, gating_information as gating_information
 from .interrupts import Terminated as Terminated
 from .loop import train as train
@@ -13,12 +22,6 @@ from .metrics import (
     TrainingDiverged as TrainingDiverged,
     TrainingMoment as TrainingMoment,
     TrainingResult as TrainingResult,
-)
-from .schedules import (
-    Constant as Constant,
-    Cosine as Cosine,
-    PiecewiseLinear as PiecewiseLinear,
-    StepDecay as StepDecay,
 )
 
 # isort: split

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
-from jaxtyping import Float, Int64, Shaped
+from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from neuralpath._checks import describe
 from neuralpath.graph import Gates
 from neuralpath.training.config import TrainingConfig
 from neuralpath.training.fixed_gates import PackedGates
-from neuralpath.training.objectives import Labels, Objective
+from neuralpath.training.metrics import Labels, Objective
 
 Augment = Callable[[Tensor, torch.Generator], Tensor]
 """Changes a batch of images at random, with the given generator as the only source of randomness."""
@@ -48,8 +48,17 @@ def derive_seed(seed: int, *use: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
+def _augmented(
+    images: Float[Tensor, "batch ..."], augment: Augment | None, seed: int, epoch: int, number: int
+) -> Float[Tensor, "batch ..."]:
+    if augment is None:
+        return images
+    generator = torch.Generator(images.device).manual_seed(derive_seed(seed, "augment", epoch, number))
+    return augment(images, generator)
+
+
 class TensorBatches:
-    """Training batches of tensors in memory: rows of a permutation that is drawn from (seed, epoch)."""
+    """Batches of tensors in memory: rows of a permutation that is drawn from (seed, epoch), or all rows in order."""
 
     def __init__(
         self,
@@ -59,64 +68,40 @@ class TensorBatches:
         *,
         gates: PackedGates | None = None,
         augment: Augment | None = None,
+        in_order: bool = False,
     ) -> None:
         self._images = images
         self._targets = targets
-        self._size = config.batch_size
         self._seed = config.seed
         self._gates = gates
         self._augment = augment
-        whole, rest = divmod(len(images), config.batch_size)
-        self._n_batches = whole if config.drop_last else whole + (rest > 0)
+        self._in_order = in_order
+        self._size = config.evaluation_batch_size if in_order else config.batch_size
+        whole, rest = divmod(len(images), self._size)
+        self._n_batches = whole + (rest > 0 and (in_order or not config.drop_last))
         if self._n_batches == 0:
-            raise ValueError(
-                f"`drop_last` leaves no batch: there are {len(images)} examples and `batch_size` is {self._size}."
-            )
+            counts = f"there are {len(images)} examples and `batch_size` is {self._size}"
+            raise ValueError(f"`drop_last` leaves no batch: {counts}.")
 
     def __len__(self) -> int:
         return self._n_batches
 
-    def order(self, epoch: int) -> Int64[Tensor, " example"]:
-        """The order of the examples in an epoch, drawn on the CPU so that all devices have the same."""
-        generator = torch.Generator().manual_seed(derive_seed(self._seed, "order", epoch))
-        return torch.randperm(len(self._images), generator=generator).to(self._images.device)
-
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch."""
-        order = self.order(epoch)
-        generator = torch.Generator(device=self._images.device)
+        if not self._in_order:
+            generator = torch.Generator().manual_seed(derive_seed(self._seed, "order", epoch))
+            # Drawn on the CPU, so that all devices have the same order.
+            order = torch.randperm(len(self._images), generator=generator).to(self._images.device)
         for number in range(self._n_batches):
-            rows = order[number * self._size : (number + 1) * self._size]
-            images = self._images.index_select(0, rows)
-            if self._augment is not None:
-                generator.manual_seed(derive_seed(self._seed, "augment", epoch, number))
-                images = self._augment(images, generator)
-            gates = None if self._gates is None else self._gates.batch(rows)
-            yield Batch(images, self._targets.index_select(0, rows), gates)
-
-
-class TensorExamples:
-    """All examples of tensors in memory, in their order, for measurements."""
-
-    def __init__(
-        self,
-        images: Float[Tensor, "example ..."],
-        targets: Shaped[Tensor, "example ..."],
-        size: int,
-        gates: PackedGates | None = None,
-    ) -> None:
-        self._images = images
-        self._targets = targets
-        self._size = size
-        self._gates = gates
-
-    def epoch(self, epoch: int) -> Iterator[Batch]:
-        """All examples; the same in every epoch."""
-        for start in range(0, len(self._images), self._size):
-            rows = slice(start, start + self._size)
-            gates = None if self._gates is None else self._gates.batch(rows)
-            # A copy, in memory that torch aligns: vector code may round differently on other alignments.
-            yield Batch(self._images[rows].clone(), self._targets[rows], gates)
+            rows: Any = slice(number * self._size, (number + 1) * self._size)
+            if self._in_order:
+                # A copy, in memory that torch aligns: vector code may round differently on other alignments.
+                images, targets = self._images[rows].clone(), self._targets[rows]
+            else:
+                rows = order[rows]
+                images, targets = self._images.index_select(0, rows), self._targets.index_select(0, rows)
+            images = _augmented(images, self._augment, self._seed, epoch, number)
+            yield Batch(images, targets, None if self._gates is None else self._gates.batch(rows))
 
 
 class LoaderBatches:
@@ -132,7 +117,6 @@ class LoaderBatches:
         loader: Loader,
         use: str,
         objective: Objective,
-        probe: Float[Tensor, "_example n_outputs"],
         *,
         seed: int,
         device: torch.device,
@@ -141,7 +125,6 @@ class LoaderBatches:
         self._loader = loader
         self._use = use
         self._objective = objective
-        self._probe = probe
         self._seed = seed
         self._device = device
         self._augment = augment
@@ -154,14 +137,16 @@ class LoaderBatches:
         seed = derive_seed(self._seed, self._use, epoch)
         if self._use != "order":  # the training loop seeds the global generator itself, for the network's dropout too
             torch.manual_seed(seed)
-        _seed_generators(self._loader, seed)
-        generator = torch.Generator(device=self._device)
+        sampler = getattr(self._loader, "sampler", None)
+        inner = getattr(getattr(self._loader, "batch_sampler", None), "sampler", None)
+        for owner in (self._loader, sampler, inner):
+            generator = getattr(owner, "generator", None)
+            if isinstance(generator, torch.Generator):
+                generator.manual_seed(seed)
         for number, pair in enumerate(self._loader):
             images, labels = (part.to(self._device) for part in check_pair(pair))
-            if self._augment is not None:
-                generator.manual_seed(derive_seed(self._seed, "augment", epoch, number))
-                images = self._augment(images, generator)
-            yield Batch(images, self._objective.targets(labels, self._probe), None)
+            images = _augmented(images, self._augment, self._seed, epoch, number)
+            yield Batch(images, self._objective.targets(labels), None)
 
 
 def check_pair(item: Any) -> tuple[Float[Tensor, "batch ..."], Labels]:
@@ -179,15 +164,5 @@ def check_labels(name: str, images: Tensor, labels: Tensor) -> None:
     """Check that there is one label for each image."""
     if tuple(labels.shape) != tuple(images.shape[:1]):
         hint = f"; use `{name}.flatten()`" if labels.numel() == len(labels) == len(images) else ""
-        raise ValueError(
-            f"`{name}` must have the shape ({len(images)},), one label for each example, got {describe(labels)}{hint}."
-        )
-
-
-def _seed_generators(loader: Loader, seed: int) -> None:
-    """Seed the generators of a loader and of its samplers."""
-    inner = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-    for owner in (loader, getattr(loader, "sampler", None), inner):
-        generator = getattr(owner, "generator", None)
-        if isinstance(generator, torch.Generator):
-            generator.manual_seed(seed)
+        expected = f"the shape ({len(images)},), one label for each example"
+        raise ValueError(f"`{name}` must have {expected}, got {describe(labels)}{hint}.")

@@ -28,14 +28,11 @@ from neuralpath._files import AlreadyLocked, exclusive_lock, write_atomically
 from neuralpath._hashing import json_digest, repr_without_addresses, sha256, tensors_digest
 from neuralpath.data import Split
 from neuralpath.gating import drawn_late
-from neuralpath.training.batches import Augment
-from neuralpath.training.config import TrainingConfig
 from neuralpath.training.metrics import EpochMetrics, Measurement
-from neuralpath.training.training_task import Data, TrainingTask
+from neuralpath.training.training_task import TrainingTask
 
 FORMAT = 2
 _NAME = re.compile(r"checkpoint-(\d+)\.json")
-_MODEL, _BUFFER, _OPTIMIZER = "model.", "buffer.", "optimizer."
 
 
 class CheckpointError(ValueError):
@@ -86,9 +83,8 @@ class CheckpointFolder:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(exclusive_lock(self._folder))
             except AlreadyLocked as error:
-                raise CheckpointError(
-                    f"another process is training in {self._folder}; give each run its own folder."
-                ) from error
+                problem = f"another process is training in {self._folder}; give each run its own folder."
+                raise CheckpointError(problem) from error
             except OSError as error:
                 raise CheckpointError(f"the folder {self._folder} cannot be used: {error.strerror}.") from error
             yield
@@ -98,24 +94,29 @@ class CheckpointFolder:
 
         Raises: CheckpointError if the checkpoint is damaged, belongs to another run, or does not fit the model.
         """
-        numbers = [] if self._folder is None else self._epochs()
-        if not numbers:
+        files = [] if self._folder is None else self._folder.iterdir()
+        epochs = {int(match[1]): path for path in files if (match := _NAME.fullmatch(path.name))}
+        if not epochs:
             return
-        tensors, values = self._read(max(numbers))
+        tensors, values = self._read(epochs[max(epochs)])
         self._check_same_run(values)
-        load_weights(state.model, _with_prefix(_MODEL, tensors))
+        parts: dict[str, dict[str, Tensor]] = {"model": {}, "buffer": {}, "optimizer": {}}
+        for name, tensor in tensors.items():
+            part, _, key = name.partition(".")
+            parts[part][key] = tensor
+        load_weights(state.model, parts["model"])
         with torch.no_grad():
             for name, buffer in _unsaved_buffers(state.model).items():
-                buffer.copy_(tensors[_BUFFER + name])
+                buffer.copy_(parts["buffer"][name])
         device = next(state.model.parameters()).device
-        _load_optimizer_state(
-            state.optimizer,
-            {name: tensor.to(device) for name, tensor in _with_prefix(_OPTIMIZER, tensors).items()},
-            values["optimizer"],
-        )
+        entries: dict[int, dict[str, Any]] = {}
+        for key, value in {**parts["optimizer"], **values["optimizer"]}.items():
+            number, _, name = key.partition("/")
+            entries.setdefault(int(number), {})[name] = value.to(device) if isinstance(value, Tensor) else value
+        state.optimizer.load_state_dict({**state.optimizer.state_dict(), "state": entries})
         for name in ("epoch", "step", "stopped_early", "has_packed_gates", "threads"):
             setattr(state, name, values[name])
-        state.history = [_metrics(entry) for entry in values["history"]]
+        state.history = [_read_metrics(**entry) for entry in values["history"]]
         self._epoch = state.epoch
 
     def save(self, state: TrainingState) -> None:
@@ -125,14 +126,27 @@ class CheckpointFolder:
         """
         if self._folder is None:
             return
-        optimizer_tensors, optimizer_values = _optimizer_state(state.optimizer)
-        tensors = {
-            **_add_prefix(_MODEL, state.model.state_dict()),
-            **_add_prefix(_BUFFER, _unsaved_buffers(state.model)),
-            **_add_prefix(_OPTIMIZER, optimizer_tensors),
+        # The settings of the optimizer are not part of its state: the config has them, and the schedule sets the rate
+        # at every step. Its tensors and plain values have the keys ``parameter number/name``.
+        optimizer = {
+            f"{number}/{name}": value
+            for number, entries in state.optimizer.state_dict()["state"].items()
+            for name, value in entries.items()
         }
-        # Tied weights have several names, and safetensors refuses shared memory: every entry is a copy.
-        data = save({name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()})
+        plain = {key: value for key, value in optimizer.items() if not isinstance(value, Tensor)}
+        parts = {"model": state.model.state_dict(), "buffer": _unsaved_buffers(state.model), "optimizer": optimizer}
+        tensors = {}
+        for part, entries in parts.items():
+            for name, value in entries.items():
+                if isinstance(value, Tensor):
+                    # Tied weights have several names, and safetensors refuses shared memory: every entry is a copy.
+                    tensors[f"{part}.{name}"] = value.detach().cpu().clone().contiguous()
+                elif part != "optimizer":
+                    raise TypeError(
+                        f"the model's state has {name!r}, a {type(value).__name__}: a checkpoint can store only "
+                        "tensors. Train without `folder`, or store that state in a buffer."
+                    )
+        data = save(tensors)
         body = {
             "format": FORMAT,
             "tensors": {"bytes": len(data), "sha256": sha256(data)},
@@ -143,25 +157,24 @@ class CheckpointFolder:
                 "history": [asdict(metrics) for metrics in state.history],
                 "stopped_early": state.stopped_early,
                 "has_packed_gates": state.has_packed_gates,
-                "optimizer": optimizer_values,
+                "optimizer": plain,
                 "threads": torch.get_num_threads(),
                 "versions": versions(),
             },
         }
         record = json.dumps({"sha256": json_digest(body), **body}, indent=1, allow_nan=False).encode()
-        paths = self._paths(state.epoch)
+        path = self._folder / f"checkpoint-{state.epoch:06d}.json"
         try:
-            write_atomically(paths[1], data)
-            write_atomically(paths[0], record)
+            write_atomically(path.with_suffix(".safetensors"), data)
+            write_atomically(path, record)
             # Sorted, so that a JSON is removed before its tensors.
-            for path in sorted(self._folder.glob("checkpoint-*")):
-                if path not in paths:
-                    path.unlink(missing_ok=True)
+            for other in sorted(self._folder.glob("checkpoint-*")):
+                if other not in (path, path.with_suffix(".safetensors")):
+                    other.unlink(missing_ok=True)
         except OSError as error:
-            problem = "was removed during the run" if not self._folder.is_dir() else f"fails: {error.strerror}"
-            raise CheckpointError(
-                f"no checkpoint can be written to {self._folder}, which {problem}; the run was stopped."
-            ) from error
+            problem = f"fails: {error.strerror}" if self._folder.is_dir() else "was removed during the run"
+            stopped = f"no checkpoint can be written to {self._folder}, which {problem}; the run was stopped."
+            raise CheckpointError(stopped) from error
         self._epoch = state.epoch
 
     def __str__(self) -> str:
@@ -171,19 +184,9 @@ class CheckpointFolder:
             return f"no checkpoint had been written to {self._folder} yet"
         return f"the last checkpoint in {self._folder} is of epoch {self._epoch}"
 
-    def _epochs(self) -> list[int]:
-        assert self._folder is not None
-        return [int(match[1]) for path in self._folder.iterdir() if (match := _NAME.fullmatch(path.name))]
-
-    def _paths(self, epoch: int) -> tuple[Path, Path]:
-        """The JSON file and the safetensors file of a checkpoint."""
-        assert self._folder is not None
-        path = self._folder / f"checkpoint-{epoch:06d}.json"
-        return path, path.with_suffix(".safetensors")
-
-    def _read(self, epoch: int) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def _read(self, json_path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         """The tensors and the other values of a checkpoint, verified."""
-        json_path, tensor_path = self._paths(epoch)
+        tensor_path = json_path.with_suffix(".safetensors")
         try:
             record = json.loads(json_path.read_bytes())
             digest, is_older = record.pop("sha256"), record["format"] < FORMAT
@@ -192,10 +195,10 @@ class CheckpointFolder:
         if json_digest(record) != digest:
             raise self._damaged(json_path, "its checksum is wrong")
         if record["format"] != FORMAT:
-            other = "an earlier" if is_older else "a later"
+            written = f"format {record['format']} of {'an earlier' if is_older else 'a later'} version"
             raise CheckpointError(
-                f"{json_path} has format {record['format']} of {other} version, this version reads format {FORMAT}; "
-                "finish the run with that version, or start it again in a new folder."
+                f"{json_path} has {written}, this version reads format {FORMAT}; finish the run with that version, or "
+                "start it again in a new folder."
             )
         try:
             data = tensor_path.read_bytes()
@@ -230,29 +233,26 @@ class CheckpointFolder:
             )
 
 
-def describe_run(
-    task: TrainingTask, config: TrainingConfig, augment: Augment | None, identity: Mapping[str, Any] | None
-) -> dict[str, Any]:
+def describe_run(task: TrainingTask, identity: Mapping[str, Any] | None) -> dict[str, Any]:
     """A description of a run as JSON values, which must be equal when the run is resumed.
 
     Weights are not part of it, because those of a resumed run come from the checkpoint. An augmentation is described by
-    its name only.
+    its name only, a split by its checksum, and a loader by its number of batches, the only thing known of it.
     """
+    data: dict[str, Any] = dict.fromkeys(("train", "test"))
+    for part, value in task.data.items():
+        data[part] = {"batches": len(value)}
+        if isinstance(value, Split):
+            data[part] = {"sha256": tensors_digest(value.images, value.labels)}
+    augment = task.augment
     return {
-        "config": to_json(config),
+        "config": to_json(task.config),
         "identity": to_json(dict(identity or {})),
         "augment": None if augment is None else getattr(augment, "__qualname__", type(augment).__qualname__),
         "device": task.device.type,
         "model": repr_without_addresses(task.model).splitlines(),
-        **{part: _describe_data(task.data.get(part)) for part in ("train", "test")},
+        **data,
     }
-
-
-def _describe_data(data: Data | None) -> Any:
-    """The checksum of a split; nothing but the number of batches is known of a loader."""
-    if data is None:
-        return None
-    return {"sha256": tensors_digest(data.images, data.labels)} if isinstance(data, Split) else {"batches": len(data)}
 
 
 def differences(stored: Any, current: Any, path: str = "") -> list[str]:
@@ -320,50 +320,13 @@ def versions() -> dict[str, str]:
     }
 
 
-def _optimizer_state(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The state of an optimizer: tensors and plain values, both by ``parameter number/name``.
-
-    Its settings are not part of it: the config has them, and the schedule sets the rate at every step.
-    """
-    tensors: dict[str, Tensor] = {}
-    values: dict[str, Any] = {}
-    for number, entries in optimizer.state_dict()["state"].items():
-        for name, value in entries.items():
-            (tensors if isinstance(value, Tensor) else values)[f"{number}/{name}"] = value
-    return tensors, values
-
-
-def _load_optimizer_state(
-    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], values: Mapping[str, Any]
-) -> None:
-    """The inverse of `_optimizer_state`."""
-    state: dict[int, dict[str, Any]] = {}
-    for key, value in {**tensors, **values}.items():
-        number, _, name = key.partition("/")
-        state.setdefault(int(number), {})[name] = value
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
-
-
 def _unsaved_buffers(model: nn.Module) -> dict[str, Tensor]:
     """Buffers that are not part of the state dict, although a step may change them."""
     saved = model.state_dict()
     return {name: buffer for name, buffer in model.named_buffers() if name not in saved}
 
 
-def _add_prefix(prefix: str, tensors: Mapping[str, Any]) -> dict[str, Tensor]:
-    for name, value in tensors.items():
-        if not isinstance(value, Tensor):
-            raise TypeError(
-                f"the model's state has {name!r}, a {type(value).__name__}: a checkpoint can store only tensors. "
-                "Train without `folder`, or store that state in a buffer."
-            )
-    return {prefix + name: tensor for name, tensor in tensors.items()}
-
-
-def _with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
-
-
-def _metrics(entry: Mapping[str, Any]) -> EpochMetrics:
-    test = None if entry["test"] is None else Measurement(**entry["test"])
-    return EpochMetrics(entry["epoch"], Measurement(**entry["train"]), test, entry["seconds"])
+def _read_metrics(
+    epoch: int, train: Mapping[str, float], test: Mapping[str, float] | None, seconds: float
+) -> EpochMetrics:
+    return EpochMetrics(epoch, Measurement(**train), None if test is None else Measurement(**test), seconds)

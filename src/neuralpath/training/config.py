@@ -1,12 +1,14 @@
 """The settings of a training run, as frozen dataclasses that can be flags, be hashed and be compared."""
 
+import math
 import operator
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 from neuralpath._configs import ADDED_LATER
-from neuralpath.training.schedules import Constant, Schedule
 
 
 @dataclass(frozen=True)
@@ -31,8 +33,7 @@ class Adam:
     decoupled: bool = False
 
     def __post_init__(self) -> None:
-        _check_common(self.lr, self.weight_decay)
-        _check_number("eps", self.eps, least=0.0)
+        _check_optimizer(self)
         if not isinstance(self.betas, Sequence) or len(self.betas) != 2 or not all(0 <= b < 1 for b in self.betas):
             raise ValueError(f"`betas` must be two numbers from 0 to below 1, got {self.betas!r}.")
 
@@ -57,9 +58,7 @@ class SGD:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_common(self.lr, self.weight_decay)
-        if not 0 <= self.momentum < 1:
-            raise ValueError(f"`momentum` must lie from 0 to below 1, got {self.momentum!r}.")
+        _check_optimizer(self)
         if self.nesterov and self.momentum == 0:
             raise ValueError("`nesterov` needs a `momentum` above 0, such as 0.9.")
 
@@ -86,15 +85,117 @@ class RMSprop:
     weight_decay: float = 0.0
 
     def __post_init__(self) -> None:
-        _check_common(self.lr, self.weight_decay)
-        _check_number("eps", self.eps, least=0.0)
-        for name, value in (("alpha", self.alpha), ("momentum", self.momentum)):
-            if not 0 <= value < 1:
-                raise ValueError(f"`{name}` must lie from 0 to below 1, got {value!r}.")
+        _check_optimizer(self)
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same rate throughout.
+
+    >>> Constant().factor(3.0, 10)
+    1.0
+    """
+
+    def factor(self, time: float, epochs: int) -> float:
+        """The factor of the learning rate at a time in epochs, in a run of ``epochs`` epochs."""
+        return 1.0
+
+
+@dataclass(frozen=True)
+class StepDecay:
+    """The rate is multiplied by a factor at given epochs.
+
+    Args:
+        at: Epochs at which the rate changes, rising.
+        factor_each: The factor at each of them.
+
+    >>> [round(StepDecay(at=(10, 15)).factor(time, 20), 4) for time in (0.0, 10.0, 19.0)]
+    [1.0, 0.1, 0.01]
+    """
+
+    at: tuple[float, ...]
+    factor_each: float = 0.1
+
+    def __post_init__(self) -> None:
+        _check_times("at", self.at)
+        if not 0 < self.factor_each < math.inf:
+            raise ValueError(f"`factor_each` must be a positive finite number, got {self.factor_each!r}.")
+
+    def factor(self, time: float, epochs: int) -> float:
+        """The factor of the learning rate at a time in epochs, in a run of ``epochs`` epochs."""
+        return self.factor_each ** bisect_right(self.at, time)
+
+
+@dataclass(frozen=True)
+class Cosine:
+    """Half a cosine from 1 to ``floor`` over all epochs, after a linear warm-up.
+
+    Args:
+        floor: The factor at the end.
+        warmup: Number of epochs in which the factor rises linearly from 0 to 1.
+
+    >>> [round(Cosine(warmup=1.0).factor(time, 11), 4) for time in (0.5, 1.0, 6.0, 11.0)]
+    [0.5, 1.0, 0.5, 0.0]
+    """
+
+    floor: float = 0.0
+    warmup: float = 0.0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.floor <= 1:
+            raise ValueError(f"`floor` must lie between 0 and 1, got {self.floor!r}.")
+        if not 0 <= self.warmup < math.inf:
+            raise ValueError(f"`warmup` must be a number of epochs of at least 0, got {self.warmup!r}.")
+
+    def factor(self, time: float, epochs: int) -> float:
+        """The factor of the learning rate at a time in epochs, in a run of ``epochs`` epochs."""
+        if time < self.warmup:
+            return time / self.warmup
+        share = min(1.0, (time - self.warmup) / max(epochs - self.warmup, 1e-12))
+        return self.floor + (1 - self.floor) * (1 + math.cos(math.pi * share)) / 2
+
+
+@dataclass(frozen=True)
+class PiecewiseLinear:
+    """Linear interpolation between points (epoch, factor), constant before the first and after the last.
+
+    DavidNet's schedule is ``PiecewiseLinear(epochs=(0, 5, 24), factors=(0, 1, 0))``.
+
+    Args:
+        epochs: Epochs of the points, rising.
+        factors: Factors of the points.
+
+    >>> PiecewiseLinear(epochs=(0, 5, 24), factors=(0, 1, 0)).factor(2.5, 24)
+    0.5
+    """
+
+    epochs: tuple[float, ...]
+    factors: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _check_times("epochs", self.epochs)
+        if len(self.epochs) != len(self.factors):
+            lengths = f"{len(self.epochs)} and {len(self.factors)}"
+            raise ValueError(f"`epochs` and `factors` must have the same length, got {lengths}.")
+        if not all(0 <= factor < math.inf for factor in self.factors):
+            raise ValueError(f"`factors` must be finite numbers of at least 0, got {self.factors!r}.")
+
+    def factor(self, time: float, epochs: int) -> float:
+        """The factor of the learning rate at a time in epochs, in a run of ``epochs`` epochs."""
+        right = bisect_right(self.epochs, time)
+        if right == 0 or right == len(self.epochs):
+            return float(self.factors[min(right, len(self.factors) - 1)])
+        left = right - 1
+        share = (time - self.epochs[left]) / (self.epochs[right] - self.epochs[left])
+        return self.factors[left] + share * (self.factors[right] - self.factors[left])
 
 
 OptimizerConfig = Adam | SGD | RMSprop
-
+# A schedule is a function of the time ``step / steps per epoch``, so it does not depend on the batch size. The factor
+# of a step is that at the start of the step.
+Schedule = Constant | StepDecay | Cosine | PiecewiseLinear
+Loss = Literal["cross-entropy", "squared"]
+TrainMetrics = Literal["running", "evaluated"]
 Precision = Literal["full", "bfloat16"]
 
 
@@ -137,10 +238,10 @@ class TrainingConfig:
     batch_size: int = 32
     optimizer: OptimizerConfig = field(default_factory=Adam)
     schedule: Schedule = field(default_factory=Constant)
-    loss: Literal["cross-entropy", "squared"] = "cross-entropy"
+    loss: Loss = "cross-entropy"
     seed: int = 0
     stop_at_train_accuracy: float | None = None
-    train_metrics: Literal["running", "evaluated"] = "running"
+    train_metrics: TrainMetrics = "running"
     evaluate_every: int = 1
     evaluation_batch_size: int = 256
     drop_last: bool = False
@@ -155,11 +256,13 @@ class TrainingConfig:
             value = getattr(self, name)
             if value is not None or name not in optional:
                 object.__setattr__(self, name, _checked_integer(name, value, smallest))
-        _check_instance("optimizer", self.optimizer, get_args(OptimizerConfig))
-        _check_instance("schedule", self.schedule, get_args(Schedule))
-        _check_choice("loss", self.loss, ("cross-entropy", "squared"))
-        _check_choice("precision", self.precision, ("full", "bfloat16"))
-        _check_choice("train_metrics", self.train_metrics, ("running", "evaluated"))
+        for name, union in (("optimizer", OptimizerConfig), ("schedule", Schedule)):
+            if not isinstance(value := getattr(self, name), get_args(union)):
+                known = ", ".join(f"{cls.__name__}(...)" for cls in get_args(union))
+                raise TypeError(f"`{name}` must be one of {known} of `neuralpath.training`, got {value!r}.")
+        for name, literal in (("loss", Loss), ("precision", Precision), ("train_metrics", TrainMetrics)):
+            if (value := getattr(self, name)) not in get_args(literal):
+                raise ValueError(f"`{name}` must be one of {', '.join(get_args(literal))}, got {value!r}.")
         target = self.stop_at_train_accuracy
         if target is not None:
             _check_plain("stop_at_train_accuracy", target)
@@ -167,21 +270,28 @@ class TrainingConfig:
                 raise ValueError(f"`stop_at_train_accuracy` must be a share above 0 and at most 1, got {target!r}.")
 
 
-def _check_common(lr: float, weight_decay: float) -> None:
-    _check_number("lr", lr, least=0.0)
-    _check_number("weight_decay", weight_decay, least=0.0)
-
-
-def _check_number(name: str, value: float, least: float) -> None:
-    _check_plain(name, value)
-    if not least <= value < float("inf"):  # a NaN fails here too
-        raise ValueError(f"`{name}` must be a finite number of at least {least:g}, got {value!r}.")
+def _check_optimizer(config: object) -> None:
+    """Check the settings that optimizers share."""
+    for name in ("lr", "eps", "weight_decay"):
+        value = getattr(config, name, 0.0)
+        _check_plain(name, value)
+        if not 0 <= value < math.inf:  # a NaN fails here too
+            raise ValueError(f"`{name}` must be a finite number of at least 0, got {value!r}.")
+    for name in ("alpha", "momentum"):
+        if not 0 <= (value := getattr(config, name, 0.0)) < 1:
+            raise ValueError(f"`{name}` must lie from 0 to below 1, got {value!r}.")
 
 
 def _check_plain(name: str, value: object) -> None:
     """Refuse numbers of numpy and torch, which JSON cannot store."""
     if not isinstance(value, int | float):
         raise TypeError(f"`{name}` must be a plain number, such as float(value), got {value!r}.")
+
+
+def _check_times(name: str, times: tuple[float, ...]) -> None:
+    rising = all(a < b for a, b in pairwise(times))
+    if not times or not rising or not all(0 <= time < math.inf for time in times):
+        raise ValueError(f"`{name}` must be rising numbers of epochs of at least 0, got {times!r}.")
 
 
 def _checked_integer(name: str, value: Any, least: int) -> int:
@@ -193,14 +303,3 @@ def _checked_integer(name: str, value: Any, least: int) -> int:
     if plain is None or plain < least:
         raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r}.")
     return plain
-
-
-def _check_instance(name: str, value: object, classes: tuple[type, ...]) -> None:
-    if not isinstance(value, classes):
-        known = ", ".join(f"{cls.__name__}(...)" for cls in classes)
-        raise TypeError(f"`{name}` must be one of {known} of `neuralpath.training`, got {value!r}.")
-
-
-def _check_choice(name: str, value: str, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise ValueError(f"`{name}` must be one of {', '.join(choices)}, got {value!r}.")

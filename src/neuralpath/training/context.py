@@ -4,7 +4,7 @@ import ctypes
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 import torch
 from torch import nn
@@ -37,12 +37,10 @@ def torch_threads(count: int | None) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-@contextmanager
-def restored_generators(model: nn.Module) -> Iterator[None]:
+def restored_generators(model: nn.Module) -> AbstractContextManager[None]:
     """Restore the state of torch's global generators."""
     devices = {parameter.device for parameter in model.parameters() if parameter.device.type == "cuda"}
-    with torch.random.fork_rng(sorted(devices, key=str)):
-        yield
+    return torch.random.fork_rng(sorted(devices, key=str))
 
 
 @contextmanager

@@ -10,7 +10,6 @@ range of its columns. Positions of max pools and soft gates are numbers, stored 
 """
 
 import math
-import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -19,7 +18,6 @@ from jaxtyping import Float, Int64, Shaped, UInt8
 from torch import Tensor
 
 from neuralpath._loops import WORD, n_words, pack
-from neuralpath._resources import format_memory
 from neuralpath.graph import Gates
 
 ComputeGates = Callable[[Float[Tensor, "batch ..."]], Gates]
@@ -164,15 +162,6 @@ def gates_depend_on_batch(compute: ComputeGates, images: Shaped[Tensor, "example
         if float(differs.double().mean()) > _FEW:
             return True
     return False
-
-
-def warn_recomputed(part: str, budget: int) -> None:
-    """Warn that the gates do not fit into the memory budget."""
-    warnings.warn(
-        f"the fixed gates of the {part} data need more than the memory budget of {format_memory(budget)}, so the "
-        "feature network runs again for every batch; raise `gate_memory` if more memory is free.",
-        stacklevel=2,
-    )
 
 
 def _unpack(packed: UInt8[Tensor, "row byte"]) -> Shaped[Tensor, "row bit"]:

@@ -1,25 +1,28 @@
 """Gating information: how much of what a model has learned is in its gates."""
 
 import copy
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
 import torch
-from torch import nn
+from jaxtyping import Float, Shaped
+from torch import Tensor, nn
 
 from neuralpath._checks import describe
 from neuralpath._hashing import repr_without_addresses, text_digest, weights_digest
 from neuralpath.data import Split
-from neuralpath.gating import GatedNetwork, decouple
+from neuralpath.gating import GatedNetwork, GateTransform, decouple, sample_gates
 from neuralpath.graph import PathGraph
 from neuralpath.nets import Initialization, initialize
-from neuralpath.training.batches import TensorExamples, derive_seed
+from neuralpath.training.batches import derive_seed
 from neuralpath.training.config import TrainingConfig
 from neuralpath.training.label_energies import LabelEnergies, label_energies
-from neuralpath.training.layer_changes import Change, networks_with_changed_layer
 from neuralpath.training.loop import train
-from neuralpath.training.metrics import evaluate
 from neuralpath.training.training_task import check_task
+
+Change = Literal["random", "permuted", "open"]
 
 
 @dataclass(frozen=True)
@@ -130,7 +133,10 @@ def gating_information(
     if config.epochs < 1:
         raise ValueError(f"`config` must train for at least one epoch, got {config.epochs}.")
     _check_arguments(model, train_data, test_data)
-    identity = None if folder is None else _identity(model, init)
+    identity = None
+    if folder is not None:  # what the trainings depend on, besides the description of every run
+        digest = text_digest(repr_without_addresses(model))
+        identity = {"model": digest, "weights": weights_digest(model), "init": repr_without_addresses(init)}
 
     def accuracy(network: nn.Module, name: str) -> float:
         run_folder = None if folder is None else Path(folder) / name
@@ -140,9 +146,12 @@ def gating_information(
         return result.last.test.accuracy
 
     trained = copy.deepcopy(model).eval()
-    model_accuracy = _accuracy(trained, train_data, test_data, config)
-    learned = _with_own_gates(trained, init, config)
-    random = _with_random_gates(trained, init, config)
+    task = check_task(trained.requires_grad_(True), train_data, test_data, config)
+    model_accuracy = task.evaluate(task.batches("test").epoch(0)).accuracy
+    learned, random = (
+        _with_new_weights(trained, init, derive_seed(config.seed, "gating information", use), random_gates=is_random)
+        for use, is_random in (("value", False), ("random", True))
+    )
     examples = train_data.images[:2].to(next(learned.parameters()))
     learned.match(examples)  # refuses a model without gates before any training
     untrained = copy.deepcopy(learned)
@@ -155,25 +164,7 @@ def gating_information(
     if layers:
         for gate, change, network in networks_with_changed_layer(untrained, random.feature, examples, config.seed):
             changed.append(LayerAccuracy(gate, change, accuracy(network, f"{gate.replace('/', '-')}-{change}")))
-    return GatingInformation(
-        model_accuracy,
-        gates,
-        random_gates,
-        tuple(changed),
-        energies.learned,
-        energies.random,
-        energies.reason,
-        energies.n_examples,
-    )
-
-
-def _identity(model: nn.Module, init: Initialization | str) -> dict[str, str]:
-    """What the trainings depend on, besides the description of every run."""
-    return {
-        "model": text_digest(repr_without_addresses(model)),
-        "weights": weights_digest(model),
-        "init": repr_without_addresses(init),
-    }
+    return GatingInformation(model_accuracy, gates, random_gates, tuple(changed), *energies)
 
 
 def _check_arguments(model: object, train_data: object, test_data: object) -> None:
@@ -188,45 +179,97 @@ def _check_arguments(model: object, train_data: object, test_data: object) -> No
             )
 
 
-def _with_own_gates(trained: nn.Module, init: Initialization | str, config: TrainingConfig) -> GatedNetwork:
-    """New weights with the gates of the model."""
-    generator = _generator(config, "value")
+def _with_new_weights(trained: nn.Module, init: Initialization | str, seed: int, *, random_gates: bool) -> GatedNetwork:
+    """New weights with the gates of the model, or of a network with random weights."""
+    generator = torch.Generator().manual_seed(seed)
     if not isinstance(trained, GatedNetwork):
-        return decouple(trained, "FL", init=init, generator=generator)
-    return _with_new_weights(copy.deepcopy(trained), init, generator)
-
-
-def _with_random_gates(trained: nn.Module, init: Initialization | str, config: TrainingConfig) -> GatedNetwork:
-    """New weights with the gates of a network with random weights."""
-    generator = _generator(config, "random")
-    if not isinstance(trained, GatedNetwork):
-        return decouple(trained, "FR-II", init=init, generator=generator)
+        return decouple(trained, "FR-II" if random_gates else "FL", init=init, generator=generator)
     network = copy.deepcopy(trained)
-    initialize(network.feature, init, generator)
-    return _with_new_weights(network, init, generator)
+    if random_gates:
+        initialize(network.feature, init, generator)
+    return _rebuilt(network, value=initialize(network.value, init, generator).requires_grad_(True))
 
 
-def _with_new_weights(network: GatedNetwork, init: Initialization | str, generator: torch.Generator) -> GatedNetwork:
-    """A gated network with fixed gates and new value weights."""
-    return GatedNetwork(
-        network.feature,
-        initialize(network.value, init, generator).requires_grad_(True),
-        gate=network.gate,
-        gate_order=network.gate_order,
-        gate_transform=network.gate_transform,
-        value_input=network.value_input,
-        linear_feature=network.linear_feature,
-    )
+def _rebuilt(network: GatedNetwork, **changes: Any) -> GatedNetwork:
+    """A gated network with fixed gates and the parts and settings of another one, with some changes."""
+    names = ("feature", "value", "gate", "gate_order", "gate_transform", "value_input", "linear_feature")
+    return GatedNetwork(**{name: getattr(network, name) for name in names} | changes)
 
 
-def _accuracy(model: nn.Module, train_data: Split, test_data: Split, config: TrainingConfig) -> float:
-    """Test accuracy of a model, measured as in training."""
-    task = check_task(model.requires_grad_(True), train_data, test_data, config)
-    test = task.data["test"]
-    assert isinstance(test, Split)
-    examples = TensorExamples(test.images, task.targets["test"], config.evaluation_batch_size)
-    return evaluate(model, task.measured_forward, examples.epoch(0), task.objective).accuracy
+def networks_with_changed_layer(
+    network: GatedNetwork, random: nn.Module, x: Float[Tensor, "batch *shape"], seed: int
+) -> Iterator[tuple[str, Change, GatedNetwork]]:
+    """For each layer of gates and each change, the network with that layer changed; max pools are left out.
+
+    A layer is one of the value network. All networks have the weights, the order and the transforms of gates of
+    ``network``. A changed layer takes its gates from the layer at the same position of ``random``, or its own gates are
+    changed after the layer's transform.
+
+    Args:
+        network: Gates, weights and settings that all networks share.
+        random: A network like the feature network, which the gates of the change "random" come from.
+        x: At least two examples.
+        seed: Seed of the permutations.
+
+    Yields:
+        The name of the layer, the change, and the changed network.
+    """
+    pairs, n_feature_gates = network.match(x).pairs, network.match(x).n_feature_gates
+    spaces = sample_gates(network.value, network.value_input(x)).in_spaces
+    for index, (pair, space) in enumerate(zip(pairs, spaces, strict=True)):
+        if space is not None:
+            continue  # a max pool
+        changes: tuple[Change, ...] = ("random", "permuted", "open")
+        for change in changes:
+            copied = copy.deepcopy(network)
+            feature = copied.feature
+            order: dict[int | str, int | str] = {i: other.source for i, other in enumerate(pairs)}
+            transforms: dict[int | str, GateTransform] = {
+                i: other.transform for i, other in enumerate(pairs) if other.transform is not None
+            }
+            if change == "random":
+                feature = _SideBySide(feature, copy.deepcopy(random))
+                order[index] = n_feature_gates + pair.source
+            elif change == "permuted":
+                transforms[index] = _Permuted(pair.transform, derive_seed(seed, "permutation", index))
+            else:
+                transforms[index] = _Opened(pair.transform)
+            changed = _rebuilt(copied, feature=feature, gate_order=order, gate_transform=transforms)
+            yield pair.value_name, change, changed
 
 
-def _generator(config: TrainingConfig, use: str) -> torch.Generator:
-    return torch.Generator().manual_seed(derive_seed(config.seed, "gating information", use))
+class _SideBySide(nn.Module):
+    """Two networks that run one after the other, so that a value network can take gates from both."""
+
+    def __init__(self, first: nn.Module, second: nn.Module) -> None:
+        super().__init__()
+        self.first = first
+        self.second = second
+
+    def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
+        self.first(x.clone())
+        y: Tensor = self.second(x)
+        return y
+
+
+@dataclass(frozen=True)
+class _Permuted:
+    """One permutation of a layer's channels for all examples, after the layer's own transform."""
+
+    first: GateTransform | None
+    seed: int
+
+    def __call__(self, gate: Shaped[Tensor, "batch ..."], shape: tuple[int, ...]) -> Shaped[Tensor, "batch ..."]:
+        gate = gate if self.first is None else self.first(gate, shape)
+        order = torch.randperm(gate.shape[1], generator=torch.Generator().manual_seed(self.seed))
+        return gate[:, order.to(gate.device)]
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """All gates of a layer open, after the layer's own transform, which may change their number."""
+
+    first: GateTransform | None
+
+    def __call__(self, gate: Shaped[Tensor, "batch ..."], shape: tuple[int, ...]) -> Shaped[Tensor, "batch ..."]:
+        return torch.ones_like(gate if self.first is None else self.first(gate, shape))

@@ -2,10 +2,9 @@
 
 import copy
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from neuralpath.data import Split, balanced_subset
 from neuralpath.gating import GatedNetwork
@@ -29,14 +28,13 @@ COMPILED_SPEEDUP = 25
 """Speed of the compiled loop for a chain of convolutions with hard gates, relative to the general path kernel."""
 
 
-@dataclass(frozen=True)
-class LabelEnergies:
+class LabelEnergies(NamedTuple):
     """Label energies of the path kernel with the gates of a model and with random gates, or why there are none."""
 
     learned: float | None = None
     random: float | None = None
-    n_examples: int = 0
     reason: str | None = None
+    n_examples: int = 0
 
 
 def label_energies(
@@ -53,7 +51,7 @@ def label_energies(
         generator = torch.Generator().manual_seed(derive_seed(seed, "label energy"))
         subset = balanced_subset(data, n_per_class, generator)
         of_learned, of_random = (gates_energy(network, subset, progress=progress) for network in (learned, random))
-        return LabelEnergies(of_learned, of_random, n_examples=len(subset.labels))
+        return LabelEnergies(of_learned, of_random, n_examples=len(subset))
     except (UnsupportedOperation, TypeError, ValueError, MemoryError) as error:
         return LabelEnergies(reason=str(error))
 
@@ -96,11 +94,7 @@ def gates_energy(network: GatedNetwork, examples: Split, *, progress: bool | Non
     network = copy.deepcopy(network).double().cpu().eval()
     images, labels = examples.images.double().cpu(), examples.labels.cpu()
     graph = trace(network.value, images[:1])
-    kernel = path_kernel(
-        graph, network.value_input(images), gates1=network.gates(images), normalize=True, progress=progress
-    )
-    return float(label_energy(kernel, _one_against_others(labels), jitter=ENERGY_JITTER).mean())
-
-
-def _one_against_others(labels: Tensor) -> Tensor:
-    return torch.where(labels[:, None] == labels.unique()[None, :], 1.0, -1.0).double()
+    seen, gates = network.value_input(images), network.gates(images)
+    kernel = path_kernel(graph, seen, gates1=gates, normalize=True, progress=progress)
+    one_against_others = torch.where(labels[:, None] == labels.unique()[None, :], 1.0, -1.0).double()
+    return float(label_energy(kernel, one_against_others, jitter=ENERGY_JITTER).mean())

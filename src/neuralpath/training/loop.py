@@ -29,9 +29,8 @@ from neuralpath.training.metrics import (
     TrainingDiverged,
     TrainingMoment,
     TrainingResult,
-    evaluate,
 )
-from neuralpath.training.training_task import Data, Sources, TrainingTask, check_task, make_sources
+from neuralpath.training.training_task import Data, TrainingTask, check_task, make_sources
 
 
 def train(
@@ -96,8 +95,8 @@ def train(
     with ExitStack() as stack:
         for context in (restored_modes(model), restored_generators(model), reused_memory()):
             stack.enter_context(context)
-        task = check_task(model, train_data, test_data, config)
-        description = {} if folder is None else describe_run(task, config, augment, identity)
+        task = check_task(model, train_data, test_data, config, augment)
+        description = {} if folder is None else describe_run(task, identity)
         checkpoints = CheckpointFolder(None if folder is None else Path(folder), description)
         stack.enter_context(checkpoints.locked())
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -105,9 +104,7 @@ def train(
         checkpoints.restore(state)
         stack.enter_context(torch_threads(config.threads or state.threads))
         if state.epoch == 0 or not _is_finished(state, config):
-            sources = make_sources(task, config, augment, state.has_packed_gates)
-            state.has_packed_gates = sources.has_packed_gates
-            _Run(task, config, sources, checkpoints, state).complete(hooks, checkpoint_every, progress)
+            _Run(task, checkpoints, state).complete(hooks, checkpoint_every, progress)
         return TrainingResult(tuple(state.history), state.step, state.stopped_early)
 
 
@@ -135,35 +132,31 @@ def _is_finished(state: TrainingState, config: TrainingConfig) -> bool:
 class _Run:
     """A run from its current state to its end."""
 
-    def __init__(
-        self,
-        task: TrainingTask,
-        config: TrainingConfig,
-        sources: Sources,
-        checkpoints: CheckpointFolder,
-        state: TrainingState,
-    ) -> None:
+    def __init__(self, task: TrainingTask, checkpoints: CheckpointFolder, state: TrainingState) -> None:
         self._task = task
-        self._config = config
-        self._sources = sources
+        self._config = task.config
         self._checkpoints = checkpoints
         self._state = state
-        self._n_batches = len(sources.batches)
+        self._sources = make_sources(task, state.has_packed_gates)
+        self._n_batches = len(self._sources.batches)
+        state.has_packed_gates = self._sources.has_packed_gates
 
     def complete(self, hooks: Sequence[Hook], checkpoint_every: int, progress: bool | None) -> None:
         """Train to the end."""
-        state, config = self._state, self._config
-        n_steps = (config.epochs - state.epoch) * self._n_batches
-        with self._interrupts_reported(), progress_bar(n_steps, "training", progress) as report:
+        state, n_epochs = self._state, self._config.epochs
+        with (
+            self._interrupts_reported(),
+            progress_bar((n_epochs - state.epoch) * self._n_batches, "training", progress) as report,
+        ):
             if state.epoch == 0:
                 self._call(hooks, None)
-            while not _is_finished(state, config):
+            while not _is_finished(state, self._config):
                 start = time.perf_counter()
-                train = self._train_epoch(report)
-                metrics = self._finish_epoch(train, start)
-                report(0, _label(metrics, config.epochs))
+                metrics = self._finish_epoch(self._train_epoch(report), start)
+                test = "" if metrics.test is None else f", test {metrics.test.accuracy:.2%}"
+                report(0, f"epoch {metrics.epoch}/{n_epochs}, accuracy: train {metrics.train.accuracy:.2%}{test}")
                 self._call(hooks, metrics)
-                if state.epoch % checkpoint_every == 0 or _is_finished(state, config):
+                if state.epoch % checkpoint_every == 0 or _is_finished(state, self._config):
                     self._checkpoints.save(state)
 
     @contextmanager
@@ -172,14 +165,11 @@ class _Run:
         try:
             with sigterm_raises():
                 yield
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(self._interruption()) from None
-        except Terminated:
-            print(self._interruption(), file=sys.stderr)
-            raise Terminated(self._interruption()) from None
-
-    def _interruption(self) -> str:
-        return f"training was interrupted after step {self._state.step}; {self._checkpoints}."
+        except (KeyboardInterrupt, Terminated) as error:
+            message = f"training was interrupted after step {self._state.step}; {self._checkpoints}."
+            if isinstance(error, Terminated):
+                print(message, file=sys.stderr)
+            raise type(error)(message) from None
 
     def _train_epoch(self, report: Step) -> Measurement:
         """Do the steps of one epoch; the mean loss and accuracy of their forward passes."""
@@ -209,10 +199,8 @@ class _Run:
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
                 raise
-            raise ValueError(
-                "batch norm cannot be trained on a batch of one example, which the last batch of an epoch is here: set "
-                "`drop_last=True`, or another `batch_size`."
-            ) from error
+            problem = "batch norm cannot be trained on a batch of one example, as the last one of an epoch is here"
+            raise ValueError(f"{problem}: set `drop_last=True`, or another `batch_size`.") from error
         for name, parameter in model.named_parameters():  # a step can spoil the weights although its loss was finite
             if parameter.requires_grad and not bool(torch.isfinite(parameter.detach()).all()):
                 raise self._diverged(f"the parameter {name} became NaN or infinite", state.step - 1)
@@ -220,12 +208,12 @@ class _Run:
 
     def _finish_epoch(self, train: Measurement, start: float) -> EpochMetrics:
         """Measure the model after the steps of an epoch."""
-        state, config, examples = self._state, self._config, self._sources.examples
+        state, config = self._state, self._config
         if config.train_metrics == "evaluated":
             train = self._evaluate("train")
         enough = config.stop_at_train_accuracy is not None and train.accuracy >= config.stop_at_train_accuracy
         due = (state.epoch + 1) % config.evaluate_every == 0 or state.epoch + 1 == config.epochs or enough
-        test = self._evaluate("test") if "test" in examples and due else None
+        test = self._evaluate("test") if "test" in self._task.data and due else None
         state.epoch += 1
         state.stopped_early = enough
         metrics = EpochMetrics(state.epoch, train, test, time.perf_counter() - start)
@@ -233,9 +221,8 @@ class _Run:
         return metrics
 
     def _evaluate(self, part: str) -> Measurement:
-        task, batches = self._task, self._sources.examples[part].epoch(self._state.epoch)
         try:
-            return evaluate(task.model, task.measured_forward, batches, task.objective)
+            return self._task.evaluate(self._sources.examples[part].epoch(self._state.epoch))
         except NonFiniteLoss as error:
             raise self._diverged(f"the {part} loss is {error.value}", self._state.step - 1) from None
 
@@ -254,12 +241,6 @@ class _Run:
             f"{problem} at step {step + 1} (epoch {step // self._n_batches + 1}) with learning rate "
             f"{self._rate(step):.6g}; {self._checkpoints}. Try a smaller learning rate, or check the data."
         )
-
-
-def _label(metrics: EpochMetrics, n_epochs: int) -> str:
-    """The text before the progress bar."""
-    test = "" if metrics.test is None else f", test {metrics.test.accuracy:.2%}"
-    return f"epoch {metrics.epoch}/{n_epochs}, accuracy: train {metrics.train.accuracy:.2%}{test}"
 
 
 def _make_optimizer(config: OptimizerConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:

@@ -1,18 +1,20 @@
 """Losses and accuracies, and the results of a training run."""
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import torch
-from jaxtyping import Float, Shaped
+import torch.nn.functional as F
+from jaxtyping import Float, Int64, Shaped
 from torch import Tensor, nn
 
-from neuralpath.training.batches import Batch
-from neuralpath.training.objectives import Objective
+from neuralpath._checks import describe
+from neuralpath.training.config import TrainingConfig
 
-Forward = Callable[[Batch], Float[Tensor, "batch n_outputs"]]
-"""From a batch to the outputs of a model."""
+Labels = Int64[Tensor, " batch"] | Float[Tensor, " batch"]
+Outputs = Float[Tensor, "batch n_outputs"]
+Targets = Shaped[Tensor, "batch ..."]
 
 COUNTED_AT_ONCE = 64
 """Batches whose correct answers are counted together: one count of many rows costs as much as one of few."""
@@ -29,6 +31,70 @@ class NonFiniteLoss(ArithmeticError):
         super().__init__(f"the loss of batch {batch} is {value}")
         self.value = value
         self.batch = batch
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The loss that training minimizes, and the count of correct answers.
+
+    Labels are class numbers, or -1 and +1 for one output. The answer is the class with the largest output, or the sign
+    of the output, where 0 counts as -1. The loss of an example is one of four:
+
+        cross-entropy   log sum exp(outputs) - outputs[label]    log(1 + exp(-label * output))
+        squared         |outputs - one-hot vector|^2 / 2         (output - label)^2 / 2
+    """
+
+    squared: bool
+    signs: bool
+    """Whether labels are -1 and +1."""
+    n_outputs: int
+    dtype: torch.dtype
+    """The dtype of the outputs."""
+
+    def targets(self, labels: Labels, name: str = "labels") -> Targets:
+        """The tensor that the loss compares outputs with: classes, one-hot vectors, or a column of -1 and +1.
+
+        Raises: ValueError for labels that do not fit the number of outputs; ``name`` is what it calls them.
+        """
+        n = self.n_outputs
+        if self.signs and n != 1:
+            hint = "use class numbers (int64) for several outputs"
+            raise ValueError(f"`{name}` of -1 and +1 need a model with one output, this one has {n}; {hint}.")
+        valid = (labels == 1) | (labels == -1) if self.signs else (labels >= 0) & (labels < n)
+        if not bool(valid.all()):
+            index = int(torch.nonzero(~valid)[0, 0])
+            value, count = labels[index].item(), int((~valid).sum())
+            limits, hint = f"lie between 0 and {n - 1}, because the model has {n} outputs", ""
+            if self.signs:
+                limits, hint = "be -1 or +1", " Class numbers must be int64, `labels.long()`."
+            elif n == 1:
+                hint = " Labels for one output are -1 and +1, as floats."
+            raise ValueError(f"`{name}` must {limits}, got {value} at index {index}, and {count} such in all.{hint}")
+        if self.signs:
+            return labels[:, None].to(self.dtype)
+        return F.one_hot(labels, n).to(self.dtype) if self.squared else labels
+
+    def loss(self, outputs: Outputs, targets: Targets) -> Float[Tensor, ""]:
+        """The mean over the examples."""
+        if self.squared:
+            return F.mse_loss(outputs, targets, reduction="sum") * (0.5 / len(outputs))
+        return F.softplus(-targets * outputs).mean() if self.signs else F.cross_entropy(outputs, targets)
+
+    def n_correct(self, outputs: Outputs, targets: Targets) -> Int64[Tensor, ""]:
+        """Number of correct answers."""
+        if self.signs:
+            return ((outputs > 0) == (targets > 0)).sum()
+        return (outputs.argmax(1) == (targets.argmax(1) if self.squared else targets)).sum()
+
+
+def objective_for(
+    config: TrainingConfig, labels: Shaped[Tensor, " batch"], output: Float[Tensor, "_ n_outputs"]
+) -> Objective:
+    """The objective for the loss of the config, labels of this dtype, and a model with this output."""
+    if labels.dtype != torch.int64 and not labels.is_floating_point():
+        expected = "class numbers (int64) or -1 and +1 (floating point)"
+        raise TypeError(f"`labels` must be {expected}, got {describe(labels)}; convert them, such as `labels.long()`.")
+    return Objective(config.loss == "squared", labels.is_floating_point(), output.shape[1], output.dtype)
 
 
 @dataclass(frozen=True)
@@ -123,9 +189,7 @@ class MetricSums:
         self._n_batches = 0
         self._pending: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    def add(
-        self, loss: Float[Tensor, ""], outputs: Float[Tensor, "batch n_outputs"], targets: Shaped[Tensor, "batch ..."]
-    ) -> None:
+    def add(self, loss: Float[Tensor, ""], outputs: Outputs, targets: Targets) -> None:
         """Add a batch.
 
         Raises: NonFiniteLoss; on the CPU at once, on other devices, which are not waited for, at the next count.
@@ -158,21 +222,3 @@ class MetricSums:
             self._n_examples += len(outputs)
         outputs, targets = (torch.cat([entry[part] for entry in pending]) for part in (1, 2))
         self._n_correct += int(self._objective.n_correct(outputs, targets))
-
-
-def evaluate(model: nn.Module, forward: Forward, batches: Iterable[Batch], objective: Objective) -> Measurement:
-    """Mean loss and accuracy of a model in evaluation mode.
-
-    Raises: NonFiniteLoss.
-    """
-    was_training = model.training
-    model.eval()
-    sums = MetricSums(objective)
-    try:
-        with torch.no_grad():
-            for batch in batches:
-                outputs = forward(batch)
-                sums.add(objective.loss(outputs, batch.targets), outputs, batch.targets)
-    finally:
-        model.train(was_training)
-    return sums.mean()

@@ -1,63 +1,40 @@
-"""Checks of a model with its data, and the sources of batches for the training loop."""
+"""Checks of a model with its data, its forward pass, and the sources of batches for the training loop."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol, cast, runtime_checkable
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from neuralpath._checks import check_batch, check_finite, describe
-from neuralpath._resources import memory_budget
+from neuralpath._resources import format_memory, memory_budget
 from neuralpath.data import Split
-from neuralpath.graph import Gates
-from neuralpath.training.batches import (
-    Augment,
-    Batch,
-    Loader,
-    LoaderBatches,
-    TensorBatches,
-    TensorExamples,
-    check_labels,
-    check_pair,
-)
+from neuralpath.gating import GatedNetwork
+from neuralpath.training.batches import Augment, Batch, Loader, LoaderBatches, TensorBatches, check_labels, check_pair
 from neuralpath.training.config import Precision, TrainingConfig
 from neuralpath.training.context import restored_modes
-from neuralpath.training.fixed_gates import PackedGates, gates_depend_on_batch, pack_gates, warn_recomputed
-from neuralpath.training.metrics import Forward
-from neuralpath.training.objectives import Objective, objective_for
+from neuralpath.training.fixed_gates import PackedGates, gates_depend_on_batch, pack_gates
+from neuralpath.training.metrics import Measurement, MetricSums, Objective, objective_for
 
 Data = Split | Loader
-
-
-@runtime_checkable
-class Gated(Protocol):
-    """A model whose gates can be computed apart from its output, such as ``GatedNetwork``."""
-
-    @property
-    def gates_fixed(self) -> bool:
-        """Whether training leaves the gates of every example unchanged."""
-
-    def gates(self, x: Float[Tensor, "batch ..."]) -> Gates:
-        """The gates of a batch."""
-
-    def value_output(self, x: Float[Tensor, "batch ..."], gates: Gates) -> Float[Tensor, "batch n_outputs"]:
-        """The output with given gates; hard gates may be 0 and 1 in the dtype of the model."""
+Batches = TensorBatches | LoaderBatches
+Forward = Callable[[Batch], Float[Tensor, "batch n_outputs"]]
 
 
 @dataclass(frozen=True, eq=False)
 class TrainingTask:
-    """A model with its data, checked to fit together."""
+    """A model with its data and settings, checked to fit together."""
 
     model: nn.Module
+    config: TrainingConfig
+    augment: Augment | None
     data: Mapping[str, Data]
     """The training data as "train", and the test data as "test" if there are any."""
     objective: Objective
-    probe: Float[Tensor, "_example n_outputs"]
-    """An output of the model, for its number of outputs and its dtype."""
     targets: Mapping[str, Shaped[Tensor, "_examples ..."]]
     """Targets of the data in memory, with the same keys as ``data``."""
     device: torch.device
@@ -66,8 +43,36 @@ class TrainingTask:
     measured_forward: Forward
     """The same in full precision: rounded outputs may be equal, and argmax would take the first of them."""
 
+    def batches(self, part: str, gates: PackedGates | None = None, *, training: bool = False) -> Batches:
+        """Batches of a part of the data, for training or for measurements."""
+        data, augment = self.data[part], self.augment if training else None
+        if isinstance(data, Split):
+            targets = self.targets[part]
+            return TensorBatches(data.images, targets, self.config, gates=gates, augment=augment, in_order=not training)
+        use, seed = "order" if training else part, self.config.seed
+        return LoaderBatches(data, use, self.objective, seed=seed, device=self.device, augment=augment)
 
-def check_task(model: nn.Module, train: Data, test: Data | None, config: TrainingConfig) -> TrainingTask:
+    def evaluate(self, batches: Iterable[Batch]) -> Measurement:
+        """Mean loss and accuracy of the model in evaluation mode.
+
+        Raises: NonFiniteLoss.
+        """
+        was_training = self.model.training
+        self.model.eval()
+        sums = MetricSums(self.objective)
+        try:
+            with torch.no_grad():
+                for batch in batches:
+                    outputs = self.measured_forward(batch)
+                    sums.add(self.objective.loss(outputs, batch.targets), outputs, batch.targets)
+        finally:
+            self.model.train(was_training)
+        return sums.mean()
+
+
+def check_task(
+    model: nn.Module, train: Data, test: Data | None, config: TrainingConfig, augment: Augment | None = None
+) -> TrainingTask:
     """Check the data against the model with one example; splits are moved to the model's device.
 
     Raises: ValueError or TypeError that names the argument and the problem.
@@ -80,27 +85,25 @@ def check_task(model: nn.Module, train: Data, test: Data | None, config: Trainin
     data = {part: _check_data(f"{part}_data", value, device, dtype) for part, value in parts.items()}
     first = {part: _first_pair(value) for part, value in data.items()}
     images, labels = first["train"]
-    objective = objective_for(config, labels)
-    probe = _run_example(model, images[:1].to(device), "train_data")
-    if not isinstance(probe, Tensor) or probe.ndim != 2 or len(probe) != 1:
-        raise ValueError(
-            f"`model` must return a tensor of shape (batch, outputs), got {describe(probe)} for one example."
-        )
+    output = _run_example(model, images[:1].to(device), "train_data")
+    if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != 1:
+        expected = f"a tensor of shape (batch, outputs), got {describe(output)} for one example"
+        raise ValueError(f"`model` must return {expected}.")
+    objective = objective_for(config, labels, output)
     if "test" in first:
         test_images, test_labels = first["test"]
         if test_labels.dtype != labels.dtype:
-            raise TypeError(
-                f"the labels of `train_data` are {describe(labels)}, but those of `test_data` {describe(test_labels)}."
-            )
+            kinds = f"`train_data` are {describe(labels)}, but those of `test_data` {describe(test_labels)}"
+            raise TypeError(f"the labels of {kinds}.")
         if test_images.dtype != images.dtype or test_images.shape[1:] != images.shape[1:]:
             _run_example(model, test_images[:1].to(device), "test_data")
     targets = {
-        part: objective.targets(value.labels, probe, f"{part}_data.labels")
+        part: objective.targets(value.labels, f"{part}_data.labels")
         for part, value in data.items()
         if isinstance(value, Split)
     }
-    forward = forward_pass(model, config.precision)
-    return TrainingTask(model, data, objective, probe, targets, device, forward, forward_pass(model))
+    forward, measured = forward_pass(model, config.precision), forward_pass(model)
+    return TrainingTask(model, config, augment, data, objective, targets, device, forward, measured)
 
 
 def _check_data(name: str, data: Data, device: torch.device, dtype: torch.dtype) -> Data:
@@ -113,9 +116,8 @@ def _check_data(name: str, data: Data, device: torch.device, dtype: torch.dtype)
             check_finite(f"{name}.labels", data.labels)
         return Split(data.images.to(device), data.labels.to(device))
     if isinstance(data, Tensor) or not isinstance(data, Loader):
-        raise TypeError(
-            f"`{name}` must be a neuralpath.data.Split, or a loader of pairs with a length, got {describe(data)}."
-        )
+        expected = "a neuralpath.data.Split, or a loader of pairs with a length"
+        raise TypeError(f"`{name}` must be {expected}, got {describe(data)}.")
     if len(data) == 0:
         raise ValueError(f"`{name}` has no batches.")
     return data
@@ -142,97 +144,6 @@ def _run_example(model: nn.Module, example: Shaped[Tensor, "_example ..."], name
         ) from error
 
 
-@dataclass(frozen=True, eq=False)
-class Sources:
-    """The sources of batches for the training loop."""
-
-    batches: TensorBatches | LoaderBatches
-    examples: Mapping[str, TensorExamples | LoaderBatches]
-    """For measurements, with the same keys as the task's ``data``."""
-    has_packed_gates: dict[str, bool]
-    """Whether the fixed gates of each part are stored, with the same keys."""
-
-
-def make_sources(
-    task: TrainingTask,
-    config: TrainingConfig,
-    augment: Augment | None,
-    has_packed_gates: Mapping[str, bool] | None = None,
-) -> Sources:
-    """Sources of batches, with fixed gates computed and stored where they fit into the memory budget.
-
-    Args:
-        task: The model and its data.
-        config: Settings of the run.
-        augment: Random changes of the training batches; the gates of changed images are not stored.
-        has_packed_gates: Of a resumed run: the parts whose gates were stored at first, which are stored again however
-            much memory is free now. Gates that are computed in other batches may be rounded differently.
-    """
-    gated = fixed_gates_of(task.model)
-    if gated is not None and has_packed_gates is None and _gates_depend_on_batch(task, gated):
-        gated = None
-    budget = memory_budget(config.gate_memory)
-    packed: dict[str, PackedGates | None] = dict.fromkeys(task.data)
-    for part, data in task.data.items():
-        if gated is None or not isinstance(data, Split) or (part == "train" and augment is not None):
-            continue
-        if has_packed_gates is not None and not has_packed_gates[part]:
-            continue
-        # Hard gates are multiplied fastest in the dtype of the other factor.
-        dtype = torch.bfloat16 if part == "train" and config.precision == "bfloat16" else data.images.dtype
-        limit = budget if has_packed_gates is None else None
-        gates = pack_gates(gated.gates, data.images, block=config.evaluation_batch_size, budget=limit, dtype=dtype)
-        packed[part] = gates
-        if gates is None:
-            warn_recomputed(part, budget)
-        else:
-            budget -= gates.n_bytes
-    return Sources(
-        _training_batches(task, config, augment, packed["train"]),
-        {part: _examples(task, part, config, packed[part]) for part in task.data},
-        {part: gates is not None for part, gates in packed.items()},
-    )
-
-
-def _gates_depend_on_batch(task: TrainingTask, gated: Gated) -> bool:
-    train = task.data["train"]
-    if not isinstance(train, Split) or not gates_depend_on_batch(gated.gates, train.images):
-        return False
-    warnings.warn(
-        "the gates of an example depend on the other examples of its batch, so they are not stored, and the feature "
-        "network runs for every batch; gates, and normalizations before them, should use one example only.",
-        stacklevel=3,
-    )
-    return True
-
-
-def _training_batches(
-    task: TrainingTask, config: TrainingConfig, augment: Augment | None, gates: PackedGates | None
-) -> TensorBatches | LoaderBatches:
-    data = task.data["train"]
-    if isinstance(data, Split):
-        return TensorBatches(data.images, task.targets["train"], config, gates=gates, augment=augment)
-    return LoaderBatches(
-        data, "order", task.objective, task.probe, seed=config.seed, device=task.device, augment=augment
-    )
-
-
-def _examples(
-    task: TrainingTask, part: str, config: TrainingConfig, gates: PackedGates | None
-) -> TensorExamples | LoaderBatches:
-    data = task.data[part]
-    if isinstance(data, Split):
-        return TensorExamples(data.images, task.targets[part], config.evaluation_batch_size, gates)
-    return LoaderBatches(data, part, task.objective, task.probe, seed=config.seed, device=task.device)
-
-
-def fixed_gates_of(model: nn.Module) -> Gated | None:
-    """The model, if training leaves the gates of every example unchanged; else None."""
-    with restored_modes(model):
-        model.train()
-        return model if isinstance(model, Gated) and model.gates_fixed else None
-
-
 def forward_pass(model: nn.Module, precision: Precision = "full") -> Forward:
     """The forward pass of a batch; the feature network does not run if the batch has gates.
 
@@ -243,16 +154,24 @@ def forward_pass(model: nn.Module, precision: Precision = "full") -> Forward:
     first = next(model.parameters())
     if first.dtype != torch.float32:
         raise TypeError(f"`precision` bfloat16 needs a model of float32, the weights of this one are {first.dtype}.")
-    return partial(_mixed_forward, model, fixed_gates_of(model), first.device.type)
+    return partial(_mixed_forward, model, _fixed_gates_of(model), first.device.type)
+
+
+def _fixed_gates_of(model: nn.Module) -> GatedNetwork | None:
+    """The model, if training leaves the gates of every example unchanged; else None."""
+    with restored_modes(model):
+        model.train()
+        return model if isinstance(model, GatedNetwork) and model.gates_fixed else None
 
 
 def _forward(model: nn.Module, batch: Batch) -> Float[Tensor, "batch n_outputs"]:
-    # Only `Gated` models have batches with gates; an `isinstance` check of the protocol would cost more than a layer.
-    return model(batch.images) if batch.gates is None else cast(Gated, model).value_output(batch.images, batch.gates)
+    if batch.gates is None:
+        return model(batch.images)
+    return cast(GatedNetwork, model).value_output(batch.images, batch.gates)
 
 
 def _mixed_forward(
-    model: nn.Module, fixed: Gated | None, device: str, batch: Batch
+    model: nn.Module, fixed: GatedNetwork | None, device: str, batch: Batch
 ) -> Float[Tensor, "batch n_outputs"]:
     if fixed is not None and batch.gates is None:
         batch = batch._replace(gates=fixed.gates(batch.images))  # in full precision, so that rounding flips no gate
@@ -260,3 +179,60 @@ def _mixed_forward(
     with torch.autocast(device, torch.bfloat16):
         outputs = _forward(model, batch)
     return outputs.float()
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """The sources of batches for the training loop."""
+
+    batches: Batches
+    examples: Mapping[str, Batches]
+    """For measurements, with the same keys as the task's ``data``."""
+    has_packed_gates: dict[str, bool]
+    """Whether the fixed gates of each part are stored, with the same keys."""
+
+
+def make_sources(task: TrainingTask, has_packed_gates: Mapping[str, bool] | None = None) -> Sources:
+    """Sources of batches, with fixed gates computed and stored where they fit into the memory budget.
+
+    The gates of augmented images are not stored.
+
+    Args:
+        task: The model and its data.
+        has_packed_gates: Of a resumed run: the parts whose gates were stored at first, which are stored again however
+            much memory is free now. Gates that are computed in other batches may be rounded differently.
+    """
+    config, gated, train = task.config, _fixed_gates_of(task.model), task.data["train"]
+    is_first = has_packed_gates is None
+    if gated is not None and is_first and isinstance(train, Split) and gates_depend_on_batch(gated.gates, train.images):
+        warnings.warn(
+            "the gates of an example depend on the other examples of its batch, so they are not stored, and the "
+            "feature network runs for every batch; gates, and normalizations before them, should use one example only.",
+            stacklevel=2,
+        )
+        gated = None
+    budget = memory_budget(config.gate_memory)
+    packed: dict[str, PackedGates | None] = dict.fromkeys(task.data)
+    for part, data in task.data.items():
+        if gated is None or not isinstance(data, Split) or (part == "train" and task.augment is not None):
+            continue
+        if has_packed_gates is not None and not has_packed_gates[part]:
+            continue
+        # Hard gates are multiplied fastest in the dtype of the other factor.
+        dtype = torch.bfloat16 if part == "train" and config.precision == "bfloat16" else data.images.dtype
+        limit = budget if is_first else None
+        gates = pack_gates(gated.gates, data.images, block=config.evaluation_batch_size, budget=limit, dtype=dtype)
+        packed[part] = gates
+        if gates is None:
+            warnings.warn(
+                f"the fixed gates of the {part} data need more than the memory budget of {format_memory(budget)}, so "
+                "the feature network runs again for every batch; raise `gate_memory` if more memory is free.",
+                stacklevel=2,
+            )
+        else:
+            budget -= gates.n_bytes
+    return Sources(
+        task.batches("train", packed["train"], training=True),
+        {part: task.batches(part, gates) for part, gates in packed.items()},
+        {part: gates is not None for part, gates in packed.items()},
+    )
