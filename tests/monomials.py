@@ -13,10 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from neuralpath.graph import linear_maps, nodes as n
-from neuralpath.graph.forward import Forward, Gates
-from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.walking import walk
+from neuralpath.graph import Forward, Gates, PathGraph, nodes as n, walk
 
 Weight = n.LinearNode | n.BiasNode
 
@@ -95,7 +92,7 @@ class Expansion:
             weight = self._first[node.name] + place
             assert all(weight not in found for found in state.sets), "a weight stands twice on a path"
             sets += [found | {weight} for found in state.sets]
-            values = linear_maps.linear(node, state.coefficients.flatten(0, 1), alone.reshape(node.weight_shape))
+            values = node.apply(state.coefficients.flatten(0, 1), alone.reshape(node.weight_shape))
             parts.append(values.unflatten(0, state.coefficients.shape[:2]))
         coefficients = torch.cat(parts)
         there = coefficients.flatten(1).ne(0).any(1)

@@ -8,10 +8,7 @@ forward pass, and gets derivatives by flipping signs.
 import torch
 from torch import Tensor
 
-from neuralpath.graph import linear_maps, nodes as n
-from neuralpath.graph.forward import Forward, Gates
-from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.walking import walk
+from neuralpath.graph import Forward, Gates, PathGraph, nodes as n, walk
 
 MOST_WEIGHTS = 15
 CHUNK = 2048  # assignments that are walked at once
@@ -36,7 +33,7 @@ class SignedForward(Forward):
         shape = z.shape[1:]
         units = torch.eye(shape.numel(), dtype=z.dtype).reshape(-1, *shape)
         alone = torch.eye(weights.shape[1], dtype=z.dtype).reshape(-1, *node.weight_shape)
-        matrices = torch.stack([linear_maps.linear(node, units, weight).flatten(1) for weight in alone])
+        matrices = torch.stack([node.apply(units, weight).flatten(1) for weight in alone])
         matrix = torch.einsum("nw,wio->nio", weights, matrices)
         mixed = z.reshape(len(weights), -1, shape.numel()) @ matrix
         return mixed.reshape(len(z), *node.shape)

@@ -11,10 +11,7 @@ from torch.func import functional_call, jacrev
 import monomials
 import neuralpath as npath
 from closeness import assert_kernel_close
-from neuralpath.graph import nodes as n
-from neuralpath.graph.forward import Forward
-from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.walking import walk
+from neuralpath.graph import Forward, PathGraph, nodes as n, walk
 from programs import Network, Program, programs
 
 TERMS = 2**14

@@ -11,7 +11,7 @@ from torch import nn
 import neuralpath as npath
 from neuralpath._loops.image_loops import PAGE, block_step
 from neuralpath._loops.packed import n_short_words, pack_positions
-from neuralpath.graph.forward import Gates
+from neuralpath.graph import Gates
 from neuralpath.graph.nodes import Window
 
 TOLERANCE = {torch.float32: 2e-5, torch.float64: 1e-12}

@@ -7,9 +7,8 @@ from hypothesis import given, settings
 from torch import nn
 
 import neuralpath as npath
-from neuralpath.graph.gate_checks import check_layer
-from neuralpath.graph.linear_maps import window_positions
-from neuralpath.graph.path_graph import check_gates
+from neuralpath.graph.gate_checks import check_gates, check_layer
+from neuralpath.graph.nodes import MaxPoolNode, Window, window_positions
 
 pytestmark = pytest.mark.usefixtures("without_type_checks")
 
@@ -159,8 +158,6 @@ def test_every_part_of_a_batch_is_checked(chunk_positions):
     padding=st.integers(0, 2), ceil=st.booleans(), draw=st.randoms(use_true_random=False),
 )  # fmt: skip
 def test_drawn_windows(size, window, stride, dilation, padding, ceil, draw):
-    from neuralpath.graph.nodes import MaxPoolNode, Window
-
     sides = Window(window, stride, dilation, padding, padding), Window(2, 1)
     spaces = size, 4
     if any(side.n_out(n, ceil=ceil) < 1 for side, n in zip(sides, spaces, strict=True)):

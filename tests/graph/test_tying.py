@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import nn
 
 import neuralpath as npath
-from neuralpath.graph.free_weights import tied_parameter
 
 
 class Net(nn.Module):
@@ -64,8 +63,8 @@ def test_neighbors_in_one_memory_are_not_tied():
     names = {"a": nn.Parameter(memory[:9].view(3, 3)), "b": nn.Parameter(memory[9:].view(3, 3))}
     graph = _traced(lambda m, x: (x @ m.a).relu() @ m.b, (3,), **names)
     assert graph.tied_parameter() is None
-    empty = {"a": nn.Parameter(torch.empty(0)), "b": nn.Parameter(torch.empty(0))}
-    assert tied_parameter(graph.nodes, {**names, **empty}) is None
+    graph.model.a, graph.model.b = nn.Parameter(torch.empty(0)), nn.Parameter(torch.empty(0))
+    assert graph.tied_parameter() is None
 
 
 def test_a_shared_module_goes_by_torchs_own_name_and_takes_the_other():

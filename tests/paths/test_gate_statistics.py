@@ -13,7 +13,7 @@ from torch import nn
 import neuralpath as npath
 import zoo
 from neuralpath import nets
-from neuralpath.graph.forward import Gates
+from neuralpath.graph import Gates
 from neuralpath.kernels.path.path_kernel import path_kernel
 from neuralpath.paths.gate_statistics import (
     always_open_gates,

@@ -13,7 +13,7 @@ import oracles
 import strategies
 import tiny
 from neuralpath import nets
-from neuralpath.graph.forward import Gates
+from neuralpath.graph import Gates
 from neuralpath.paths.sensitivity import log_sensitive_paths, sensitive_gates
 
 F64 = torch.float64

@@ -11,7 +11,7 @@ from torch import nn
 import neuralpath as npath
 import tiny
 from neuralpath import nets
-from neuralpath.graph.forward import Gates
+from neuralpath.graph import Gates
 from neuralpath.paths.switching import SwitchRecorder, gate_switches
 
 F64 = torch.float64

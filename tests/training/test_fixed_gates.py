@@ -14,7 +14,7 @@ from neuralpath import nets
 from neuralpath.gates import LeakyGate
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.regimes import decouple
-from neuralpath.graph.forward import Gates
+from neuralpath.graph import Gates
 from neuralpath.training import train
 from neuralpath.training.fixed_gates import PackedGates, pack_gates, unpack_bits
 

@@ -1,4 +1,3 @@
-from .forward import Gates as Gates
 from .outputs import output as output
 from .path_graph import PathGraph as PathGraph
 from .reports import (
@@ -7,40 +6,43 @@ from .reports import (
     UnsupportedOperation as UnsupportedOperation,
 )
 from .tracing import as_graph as as_graph, supported as supported, trace as trace
+from .walking import Gates as Gates
 
 # isort: split
 # Used by other folders of the package; not public.
-from . import linear_maps as linear_maps, nodes as nodes
-from .forward import Forward as Forward, Values as Values
-from .free_weights import own_names as own_names, tensor_places as tensor_places
-from .linear_maps import gather_positions as gather_positions
-from .nodes import OUTSIDE as OUTSIDE, ActivationNode as ActivationNode, Window as Window, incidence as incidence
+from . import nodes as nodes
+from .counting import no_paths_through as no_paths_through
+from .gate_checks import check_gates as check_gates
+from .nodes import (
+    OUTSIDE as OUTSIDE,
+    ActivationNode as ActivationNode,
+    Window as Window,
+    gather_positions as gather_positions,
+    incidence as incidence,
+)
 from .operands import (
     ComputedOperand as ComputedOperand,
     Operand as Operand,
     State as State,
     batch_norm_scale as batch_norm_scale,
     batch_norm_shift as batch_norm_shift,
+    own_names as own_names,
     parameters_of as parameters_of,
     per_channel as per_channel,
-)
-from .outputs import (
-    chosen_output as chosen_output,
-    outputs_share_paths as outputs_share_paths,
-    refuse_repeated as refuse_repeated,
-    refuse_tied as refuse_tied,
 )
 from .path_graph import (
     CHUNK_BYTES as CHUNK_BYTES,
     GATES_CHUNK as GATES_CHUNK,
-    check_gates as check_gates,
     check_graph as check_graph,
     check_input as check_input,
+    chosen_output as chosen_output,
     common_dtype as common_dtype,
     compute_gates as compute_gates,
-    no_paths_through as no_paths_through,
+    outputs_share_paths as outputs_share_paths,
+    refuse_repeated as refuse_repeated,
+    refuse_tied as refuse_tied,
 )
 from .replay import run as run
 from .reports import align as align
 from .tracing import report_on as report_on
-from .walking import walk as walk
+from .walking import Forward as Forward, Values as Values, walk as walk

@@ -21,11 +21,24 @@ from torch import Tensor
 
 from neuralpath._checks import check_finite, describe
 from neuralpath.graph import nodes as n
-from neuralpath.graph.linear_maps import window_positions
-from neuralpath.graph.nodes import WindowTable
+from neuralpath.graph.path_graph import PathGraph
+from neuralpath.graph.walking import Gates
 
 CHUNK_POSITIONS = 2**16
 """Positions that are checked together: their temporaries stay in the second-level cache."""
+
+
+def check_gates(name: str, gates: object, graph: PathGraph, n_examples: int | None = None) -> None:
+    """Refuse gates that do not fit a graph, saying which node and what was expected."""
+    if not isinstance(gates, Gates):
+        raise TypeError(f"`{name}` must be `Gates`, as `graph.gates(x)` returns them, got {describe(gates)}.")
+    if gates.names != graph.gate_names:
+        own, other = (", ".join(names) or "(none)" for names in (graph.gate_names, gates.names))
+        raise ValueError(f"`{name}` are for the gate nodes {other}, but the graph has {own}.")
+    for node in graph.gate_nodes:
+        check_layer(name, node, gates[node.name])
+    if n_examples is not None and len(gates) and gates.n_examples != n_examples:
+        raise ValueError(f"`{name}` has {gates.n_examples} examples but its input has {n_examples}: give one batch.")
 
 
 def check_layer(
@@ -38,27 +51,21 @@ def check_layer(
     """Refuse a tensor of gates that does not fit its node: by shape, dtype or values.
 
     Cost: one pass over soft gates, two or three over positions, without large temporaries.
-    Raises: TypeError for a dtype that is none of gates; ValueError otherwise.
     """
+    at = f"`{name}` at {node.name!r}"
     if tuple(layer.shape[1:]) != node.shape:
-        raise ValueError(
-            f"`{name}` at {node.name!r} has the shape {tuple(layer.shape[1:])} for each example, "
-            f"but the graph has {node.shape} there."
-        )
+        raise ValueError(f"{at} has the shape {tuple(layer.shape[1:])} for each example, the graph has {node.shape}.")
     if isinstance(node, n.MaxPoolNode):
         if layer.dtype != torch.int64:
-            raise TypeError(f"`{name}` at {node.name!r} must be int64 positions of a max pool, got {describe(layer)}.")
-        _check_positions(name, node, layer, chunk_positions)
+            raise TypeError(f"{at} must be int64 positions of a max pool, got {describe(layer)}.")
+        _check_positions(at, node, layer, chunk_positions)
     elif layer.is_floating_point():
         check_finite(f"{name}[{node.name!r}]", layer)
     elif layer.dtype != torch.bool:
-        raise TypeError(
-            f"`{name}` at {node.name!r} must be boolean or floating-point gates, got {describe(layer)}; convert it, "
-            "for example with `.bool()`."
-        )
+        raise TypeError(f"{at} must be boolean or floating-point gates, got {describe(layer)}; use `.bool()`.")
 
 
-def _check_positions(name: str, node: n.MaxPoolNode, positions: Int[Tensor, "batch ..."], chunk: int) -> None:
+def _check_positions(at: str, node: n.MaxPoolNode, positions: Int[Tensor, "batch ..."], chunk: int) -> None:
     first, row, inside = (part.to(positions.device) for part in _windows(node))
     n_patterns, width = inside.shape
     # A column before and one after, for offsets out of range. Bytes, because torch finds the minimum of bytes ten times
@@ -72,26 +79,22 @@ def _check_positions(name: str, node: n.MaxPoolNode, positions: Int[Tensor, "bat
             places += start
         fits = inside.index_select(0, places.reshape(-1))
         if len(fits) and not int(fits.amin()):
-            raise ValueError(_misplaced(name, node, positions, n_seen + int(torch.nonzero(fits == 0)[0, 0])))
+            raise ValueError(f"{at} {_misplaced(node, positions, n_seen + int(torch.nonzero(fits == 0)[0, 0]))}")
         n_seen += len(fits)
 
 
-def _misplaced(name: str, node: n.MaxPoolNode, positions: Int[Tensor, "batch ..."], index: int) -> str:
+def _misplaced(node: n.MaxPoolNode, positions: Int[Tensor, "batch ..."], index: int) -> str:
     """What is wrong with the position at a flat index."""
     low, high = (int(end) for end in positions.aminmax())
-    n_positions = prod(node.in_space)
-    if low < 0 or high >= n_positions:
-        return (
-            f"`{name}` at {node.name!r} must be positions from 0 to {n_positions - 1}, the flat "
-            f"positions that the max pool reads, got {low} to {high}."
-        )
+    last = prod(node.in_space) - 1
+    if low < 0 or high > last:
+        return f"must be positions from 0 to {last}, the flat positions that the max pool reads, got {low} to {high}."
     example, *unit = (int(i) for i in torch.unravel_index(torch.tensor(index), positions.shape))
-    window = window_positions(node.tables, node.in_space)[index % node.n_positions]
-    read = [position for position in window.tolist() if position >= 0]
-    listed = ", ".join(map(str, read[:8])) + (", ..." if len(read) > 8 else "")
+    read = [position for position in node.positions[index % node.n_positions].tolist() if position >= 0]
     return (
-        f"`{name}` at {node.name!r} must be positions inside the window of their unit: example {example} has "
-        f"{int(positions[(example, *unit)])} at unit {tuple(unit)}, whose window reads {listed}."
+        f"must be positions inside the window of their unit: example {example} has "
+        f"{int(positions[(example, *unit)])} at unit {tuple(unit)}, whose window reads "
+        f"{', '.join(map(str, read[:8]))}{', ...' if len(read) > 8 else ''}."
     )
 
 
@@ -105,7 +108,12 @@ def _windows(node: n.MaxPoolNode) -> tuple[Int[Tensor, " out"], Int[Tensor, " ou
     first, row = torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
     inside = torch.ones(1, 1, dtype=torch.bool)
     for table, size in zip(node.tables, node.in_space, strict=True):
-        starts, rows, patterns = _windows_of_axis(table, size)
+        # Along this axis: the first position of each window, and the offsets from there, equal rows joined.
+        is_read = table >= 0
+        starts = torch.where(is_read, table, size).amin(1)
+        after = torch.where(is_read, table - starts[:, None], 0)  # the first one is read anyway
+        patterns = torch.zeros(len(table), int(after.max()) + 1, dtype=torch.bool).scatter_(1, after, True)
+        patterns, rows = torch.unique(patterns, dim=0, return_inverse=True)
         first = (first[:, None] * size + starts).reshape(-1)
         row = (row[:, None] * len(patterns) + rows).reshape(-1)
         (n_rows, width), (n_new, reach) = inside.shape, patterns.shape
@@ -113,15 +121,3 @@ def _windows(node: n.MaxPoolNode) -> tuple[Int[Tensor, " out"], Int[Tensor, " ou
         inside = (inside[:, None, :, None] & lines[None, :, None, :]).reshape(n_rows * n_new, width * size)
         inside = inside[:, : (width - 1) * size + reach]
     return first, row, inside
-
-
-def _windows_of_axis(
-    table: WindowTable, size: int
-) -> tuple[Int[Tensor, " out"], Int[Tensor, " out"], Bool[Tensor, "_patterns _reach"]]:
-    """Along one axis: the first position of each window, its pattern, and the offsets of each pattern."""
-    is_read = table >= 0
-    starts = torch.where(is_read, table, size).amin(1)
-    after = torch.where(is_read, table - starts[:, None], 0)  # the first one is read anyway
-    patterns = torch.zeros(len(table), int(after.max()) + 1, dtype=torch.bool).scatter_(1, after, True)
-    patterns, rows = torch.unique(patterns, dim=0, return_inverse=True)
-    return starts, rows, patterns

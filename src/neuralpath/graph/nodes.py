@@ -14,13 +14,15 @@ stride 2 and one zero before and after, on 5 input positions::
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from math import prod
 from typing import Any, ClassVar
 
 import torch
-from jaxtyping import Float, Int
+import torch.nn.functional as F
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from neuralpath.gates import Gate
@@ -29,7 +31,11 @@ from neuralpath.graph.operands import Operand, parameters_of
 OUTSIDE = -1
 """The entry of a table where a window reaches over the edge and reads nothing."""
 
+Shape = tuple[int, ...]
 WindowTable = Int[Tensor, "_out _window"]
+
+_CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
+_MAX_POOLS: dict[int, Any] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 
 
 @dataclass(frozen=True)
@@ -61,13 +67,9 @@ class Window:
 
 def adaptive_table(n_in: int, n_out: int) -> WindowTable:
     """Windows of torch's adaptive pooling; shorter windows are filled up with ``OUTSIDE``."""
-    starts = [(i * n_in) // n_out for i in range(n_out)]
-    ends = [-((-(i + 1) * n_in) // n_out) for i in range(n_out)]
-    longest = max(end - start for start, end in zip(starts, ends, strict=True))
-    rows = [
-        [*range(start, end), *[OUTSIDE] * (longest - (end - start))] for start, end in zip(starts, ends, strict=True)
-    ]
-    return torch.tensor(rows)
+    windows = [range((i * n_in) // n_out, -((-(i + 1) * n_in) // n_out)) for i in range(n_out)]
+    longest = max(map(len, windows))
+    return torch.tensor([[*window, *[OUTSIDE] * (longest - len(window))] for window in windows])
 
 
 def incidence(table: WindowTable, n_in: int) -> Float[Tensor, "_out _n_in"]:
@@ -79,7 +81,30 @@ def incidence(table: WindowTable, n_in: int) -> Float[Tensor, "_out _n_in"]:
     return matrix[:, :n_in].contiguous()
 
 
-Shape = tuple[int, ...]
+def window_positions(tables: tuple[WindowTable, ...], in_space: Shape) -> Int[Tensor, "out window"]:
+    """Flat input position of each place of each window, ``OUTSIDE`` beyond the edge, from a table for each axis."""
+    positions = torch.zeros(1, 1, dtype=torch.int64)
+    for table, size in zip(tables, in_space, strict=True):
+        outer, inner = positions[:, None, :, None], table[None, :, None, :]
+        joined = torch.where((outer < 0) | (inner < 0), OUTSIDE, outer * size + inner)
+        positions = joined.reshape(outer.shape[0] * table.shape[0], -1)
+    return positions
+
+
+def gather_positions(
+    z: Shaped[Tensor, "batch channels *space"], index: Int[Tensor, "batch channels *out"]
+) -> Shaped[Tensor, "batch channels *out"]:
+    """Read each output position of each channel at its own flat input position."""
+    return z.flatten(2).gather(2, index.flatten(2)).reshape(index.shape)
+
+
+def average(
+    z: Float[Tensor, "batch *shape"], matrices: tuple[Float[Tensor, "_out _n_in"], ...]
+) -> Float[Tensor, "batch *out"]:
+    """Apply one matrix along each spatial axis, the cheapest (strongest reduction) first."""
+    for axis in sorted(range(len(matrices)), key=lambda a: matrices[a].shape[0] / matrices[a].shape[1]):
+        z = torch.tensordot(z, matrices[axis].to(z), dims=([axis + 2], [1])).movedim(-1, axis + 2)
+    return z
 
 
 @dataclass(frozen=True, eq=False)
@@ -147,6 +172,32 @@ class LinearNode(Node):
     def fan_in(self) -> int:
         """Number of weights that are summed for one output unit (away from the edges)."""
         return prod(self.weight_shape[1:])
+
+    def apply(self, z: Float[Tensor, "batch *shape"], weight: Float[Tensor, "..."]) -> Float[Tensor, "batch *out"]:
+        """The node's values with a given weight, from a batch of values before it."""
+        if not self.windows:
+            return F.linear(z, weight)
+        padding = [window.before for window in self.windows]
+        if padding != [window.after for window in self.windows]:
+            # F.pad counts axes from the last.
+            z = F.pad(z, [side for w in reversed(self.windows) for side in (w.before, w.after)])
+            padding = [0] * len(padding)
+        stride, dilation = [w.stride for w in self.windows], [w.dilation for w in self.windows]
+        convolution = _CONVOLUTIONS[len(self.windows)]
+        return convolution(z, weight, stride=stride, padding=padding, dilation=dilation, groups=self.groups)
+
+    def apply_ones(self, z: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *out"]:
+        """The same with weights that are all 1: sum the channels of a group first, then the window, then copy.
+
+        The result is a view: every output channel of a group is the same memory.
+        """
+        batch, out = z.shape[0], self.weight_shape[0]
+        sums = z.unflatten(1, (self.groups, -1)).sum(2)
+        if self.windows:
+            sums = self.apply(sums, sums.new_ones(self.groups, 1, *self.weight_shape[2:]))
+        space = sums.shape[2:]
+        copies = sums.unsqueeze(2).expand(batch, self.groups, out // self.groups, *space)
+        return copies.reshape(batch, out, *space)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,6 +268,17 @@ class SelectNode(Node):
     in_shape: Shape
     indices: tuple[Int[Tensor, " _n"] | None, ...]
 
+    def apply(self, z: Shaped[Tensor, "batch *shape"]) -> Shaped[Tensor, "batch *out"]:
+        """The values that are read from a batch of values."""
+        for axis, index in enumerate(self.indices, start=1):
+            if index is None:
+                continue
+            index = index.to(z.device)
+            z = z.index_select(axis, index.clamp(min=0))
+            if (index < 0).any():
+                z = z.masked_fill((index < 0).reshape(-1, *(1,) * (z.ndim - axis - 1)), 0)
+        return z
+
 
 @dataclass(frozen=True, eq=False)
 class AveragePoolNode(Node):
@@ -244,6 +306,27 @@ class MaxPoolNode(Node):
         """Whether no input position lies in two windows."""
         return all((t[t >= 0].bincount() <= 1).all() for t in self.tables)
 
+    @cached_property
+    def positions(self) -> Int[Tensor, "out window"]:
+        """Flat input position of each place of each window, ``OUTSIDE`` beyond the edge."""
+        return window_positions(self.tables, self.in_space)
+
+    def places(self, z: Float[Tensor, "batch *shape"], outside: float) -> Float[Tensor, "batch channels out window"]:
+        """The values at each place of each window, with a value for those beyond the edge."""
+        positions = self.positions.to(z.device)
+        return z.flatten(2)[:, :, positions.clamp(min=0)].masked_fill(positions < 0, outside)
+
+    def largest(self, z: Float[Tensor, "batch *shape"]) -> Int[Tensor, "batch *out"]:
+        """Flat input position of the largest entry of each window."""
+        z = z.detach()
+        if self.windows is not None:  # torch's own, whose windows are padded alike on both sides
+            settings = ([getattr(w, name) for w in self.windows] for name in ("size", "stride", "before", "dilation"))
+            pool = _MAX_POOLS[len(self.windows)]
+            return pool(z, *settings, ceil_mode=self.ceil, return_indices=True)[1]
+        place = self.places(z, -torch.inf).argmax(-1, keepdim=True)
+        index = self.positions.to(z.device).expand(*place.shape[:2], -1, -1).gather(-1, place).squeeze(-1)
+        return index.reshape(z.shape[0], *self.shape)
+
 
 @dataclass(frozen=True, eq=False)
 class ReshapeNode(Node):
@@ -255,23 +338,15 @@ class ReshapeNode(Node):
 
 def operands_of(node: Node) -> tuple[Operand, ...]:
     """The tensors of the model that a node reads."""
-    match node:
-        case LinearNode(weight=operand) | BiasNode(value=operand) | ConstantNode(value=operand):
-            return (operand,)
-        case ScaleNode(factor=operand):
-            return (operand,)
-        case GateNode(slope=slope) if slope is not None:
-            return (slope,)
-        case _:
-            return ()
+    return tuple(value for value in vars(node).values() if isinstance(value, Operand))
 
 
-def needed_nodes(nodes: Sequence[Node], output_name: str) -> tuple[Node, ...]:
-    """The nodes that the output depends on, in order; the input stays even where nothing reads it."""
+def needed_nodes(nodes: Sequence[Node], output_name: str, known: Container[str] = ()) -> tuple[Node, ...]:
+    """The nodes that the output depends on, up to known ones, in order; the input stays where nothing reads it."""
     names = {output_name}
     needed = []
     for node in reversed(nodes):
-        if node.name in names or isinstance(node, InputNode):
+        if node.name not in known and (node.name in names or isinstance(node, InputNode)):
             names.update(node.inputs)
             needed.append(node)
     return tuple(reversed(needed))

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 State = Mapping[str, Tensor]
 
@@ -48,9 +48,7 @@ class Literal:
         return iter(())
 
     def __str__(self) -> str:
-        if isinstance(self.value, Tensor):
-            return f"tensor{tuple(self.value.shape)}"
-        return f"{self.value:.6g}"
+        return f"tensor{tuple(self.value.shape)}" if isinstance(self.value, Tensor) else f"{self.value:.6g}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,15 +61,12 @@ class ComputedOperand:
 
     def evaluate(self, state: State) -> Any:
         """The function's value at the current tensors."""
-        return self.function(
-            *(_evaluate(arg, state) for arg in self.args),
-            **{key: _evaluate(value, state) for key, value in self.kwargs.items()},
-        )
+        args = (_evaluate(arg, state) for arg in self.args)
+        return self.function(*args, **{key: _evaluate(value, state) for key, value in self.kwargs.items()})
 
     def leaves(self) -> Iterator[Leaf]:
         """The tensors of the model that this operand depends on."""
-        for arg in (*self.args, *self.kwargs.values()):
-            yield from _leaves(arg)
+        return _leaves((*self.args, *self.kwargs.values()))
 
     def __str__(self) -> str:
         if self.function in (per_channel, transposed, as_row):  # only the shape differs
@@ -92,16 +87,26 @@ def parameters_of(operand: Operand) -> tuple[str, ...]:
     return tuple(dict.fromkeys(leaf.name for leaf in operand.leaves() if leaf.is_parameter))
 
 
+def own_names(model: nn.Module) -> dict[str, str]:
+    """From every name of a tensor of the model to its first one, which is torch's own where modules share it."""
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(tensor), name) for name, tensor in named_tensors(model).items()}
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The model's parameters and buffers by every name that they have."""
+    named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    return {name: tensor for tensors in named for name, tensor in tensors}
+
+
 def _evaluate(arg: Any, state: State) -> Any:
-    if isinstance(arg, Leaf | Literal | ComputedOperand):
+    if isinstance(arg, Operand):
         return arg.evaluate(state)
-    if isinstance(arg, list | tuple):
-        return [_evaluate(item, state) for item in arg]
-    return arg
+    return [_evaluate(item, state) for item in arg] if isinstance(arg, list | tuple) else arg
 
 
 def _leaves(arg: Any) -> Iterator[Leaf]:
-    if isinstance(arg, Leaf | Literal | ComputedOperand):
+    if isinstance(arg, Operand):
         yield from arg.leaves()
     elif isinstance(arg, list | tuple):
         for item in arg:
@@ -111,17 +116,15 @@ def _leaves(arg: Any) -> Iterator[Leaf]:
 def batch_norm_scale(weight: Tensor | None, variance: Tensor, eps: float, n_space: int) -> Tensor:
     """The factor of evaluation-mode batch norm for each channel, shaped to broadcast over space."""
     scale = torch.rsqrt(variance + eps)
-    if weight is not None:
-        scale = scale * weight
-    return scale.reshape(-1, *(1,) * n_space)
+    return per_channel(scale if weight is None else scale * weight, n_space)
 
 
 def batch_norm_shift(
     weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor, eps: float, n_space: int
 ) -> Tensor:
     """The shift of evaluation-mode batch norm for each channel, after the scale, shaped to broadcast over space."""
-    shift = -mean.reshape(-1, *(1,) * n_space) * batch_norm_scale(weight, variance, eps, n_space)
-    return shift if bias is None else shift + bias.reshape(-1, *(1,) * n_space)
+    shift = -per_channel(mean, n_space) * batch_norm_scale(weight, variance, eps, n_space)
+    return shift if bias is None else shift + per_channel(bias, n_space)
 
 
 def per_channel(tensor: Tensor, n_space: int) -> Tensor:

@@ -5,91 +5,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 
-import numpy as np
 import torch
 from jaxtyping import Float, Shaped
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from neuralpath._checks import check_batch, describe
+from neuralpath._checks import check_batch, describe, is_finite
 from neuralpath.graph import nodes as n
-from neuralpath.graph.forward import FiniteForward, Gates, check_tensors
-from neuralpath.graph.free_weights import own_names, tied_parameter
-from neuralpath.graph.gate_checks import check_layer
+from neuralpath.graph.counting import ExactCounts
+from neuralpath.graph.free_weights import binding, is_plain
+from neuralpath.graph.operands import own_names, parameters_of
 from neuralpath.graph.reports import graph_table
-from neuralpath.graph.walking import walk
-
-Counts = NDArray[np.object_]  # Python integers, one for each unit
-
-
-class ExactCounts:
-    """Number of paths that end at each unit: weights, gates, masks, pooling factors and scales are all 1."""
-
-    def input(self, node: n.InputNode) -> Counts:
-        return np.ones(node.shape, dtype=object)
-
-    def constant(self, node: n.ConstantNode) -> Counts:
-        return np.ones(node.shape, dtype=object)
-
-    def linear(self, node: n.LinearNode, counts: Counts) -> Counts:
-        sums = counts.reshape(node.groups, -1, *counts.shape[1:]).sum(axis=1)
-        for axis, window in enumerate(node.windows, start=1):
-            sums = _sum_rows(sums, axis, window.table(sums.shape[axis]).tolist())
-        return np.repeat(sums, node.weight_shape[0] // node.groups, axis=0)
-
-    def bias(self, node: n.BiasNode, counts: Counts) -> Counts:
-        return counts + 1
-
-    def gate(self, node: n.GateNode, counts: Counts) -> Counts:
-        return counts
-
-    def activation(self, node: n.ActivationNode, counts: Counts) -> Counts:
-        raise no_paths_through(node)
-
-    def scale(self, node: n.ScaleNode, counts: Counts) -> Counts:
-        return counts
-
-    def add(self, node: n.AddNode, *branches: Counts) -> Counts:
-        return np.sum([np.broadcast_to(branch, node.shape) for branch in branches], axis=0)
-
-    def concat(self, node: n.ConcatNode, *branches: Counts) -> Counts:
-        return np.concatenate(branches, axis=0)
-
-    def select(self, node: n.SelectNode, counts: Counts) -> Counts:
-        for axis, index in enumerate(node.indices):
-            if index is not None:
-                counts = _sum_rows(counts, axis, index[:, None].tolist())
-        return counts
-
-    def average_pool(self, node: n.AveragePoolNode, counts: Counts) -> Counts:
-        for axis, matrix in enumerate(node.matrices, start=1):
-            counts = _sum_rows(counts, axis, [np.flatnonzero(row).tolist() for row in matrix.numpy()])
-        return counts
-
-    def max_pool(self, node: n.MaxPoolNode, counts: Counts) -> Counts:
-        for axis, table in enumerate(node.tables, start=1):
-            counts = _sum_rows(counts, axis, table.tolist())
-        return counts
-
-    def reshape(self, node: n.ReshapeNode, counts: Counts) -> Counts:
-        return counts.reshape(node.shape)
-
-
-def no_paths_through(node: n.ActivationNode) -> ValueError:
-    """The error of path quantities at an activation that is not a gate times its input."""
-    return ValueError(
-        f"the activation {node.operation} at {node.name!r} is not of the form q * gate(q), so no path goes "
-        "through it; path quantities need ReLU, leaky ReLU, SiLU, GELU or another gate there (the tangent and "
-        "limit kernels support it)."
-    )
-
-
-def _sum_rows(counts: Counts, axis: int, rows: list[list[int]]) -> Counts:
-    """For each row of positions the sum over them along one axis; positions outside count nothing."""
-    inside = [[position for position in row if position >= 0] for row in rows]
-    sums = [np.take(counts, row, axis=axis).sum(axis=axis) for row in inside]
-    return np.stack(sums, axis=axis, dtype=object)  # of a vector the sums are plain integers, and would become int64
-
+from neuralpath.graph.walking import Gates, RecordingForward, check_operands, walk
 
 GATES_CHUNK = 512  # examples whose gates are computed at once, at most
 CHUNK_BYTES = 2**28  # memory for the hidden values of the examples that are computed at once
@@ -122,32 +48,29 @@ class PathGraph:
         """The nodes by their names."""
         return {node.name: node for node in self.nodes}
 
+    @cached_property
+    def _leaf_names(self) -> frozenset[str]:
+        return frozenset(leaf.name for node in self.nodes for op in n.operands_of(node) for leaf in op.leaves())
+
     @property
     def params(self) -> dict[str, Tensor]:
         """The model's own parameters that the graph reads, by their names in the model."""
-        used = self._leaf_names
-        return {k: v for k, v in self.model.named_parameters(remove_duplicate=False) if k in used}
-
-    @property
-    def aliases(self) -> dict[str, str]:
-        """Other names of the tensors in ``state``, where modules share one, and the names in ``state``."""
-        used = self._leaf_names
-        return {name: own for name, own in own_names(self.model).items() if own in used and own != name}
+        return {k: v for k, v in self.model.named_parameters(remove_duplicate=False) if k in self._leaf_names}
 
     @property
     def buffers(self) -> dict[str, Tensor]:
         """The model's own buffers that the graph reads, by their names in the model."""
-        used = self._leaf_names
-        return {k: v for k, v in self.model.named_buffers(remove_duplicate=False) if k in used}
+        return {k: v for k, v in self.model.named_buffers(remove_duplicate=False) if k in self._leaf_names}
 
     @property
     def state(self) -> dict[str, Tensor]:
         """Every tensor that the graph reads."""
         return {**self.buffers, **self.params}
 
-    @cached_property
-    def _leaf_names(self) -> frozenset[str]:
-        return frozenset(leaf.name for node in self.nodes for op in n.operands_of(node) for leaf in op.leaves())
+    @property
+    def aliases(self) -> dict[str, str]:
+        """Other names of the tensors in ``state``, where modules share one, and the names in ``state``."""
+        return {name: own for name, own in own_names(self.model).items() if own in self._leaf_names and own != name}
 
     @property
     def dtype(self) -> torch.dtype | None:
@@ -214,12 +137,108 @@ class PathGraph:
         """The nodes whose parameters are the weights of paths: linear nodes and biases."""
         return (node for node in self.nodes if isinstance(node, n.LinearNode | n.BiasNode))
 
+    @cached_property
+    def computed_weights(self) -> tuple[n.LinearNode | n.BiasNode, ...]:
+        """The nodes whose weights the model computes, other than by a view of a parameter."""
+        return tuple(node for node in self.weights() if not is_plain(*n.operands_of(node)))
+
     def tied_parameter(self) -> tuple[str, str, str] | None:
-        """A parameter that is a weight at a node and used at another, with both names; ``None`` if there is none."""
-        return tied_parameter(self.nodes, self.params)
+        """A parameter that is a weight at a node and used at another, with both names; ``None`` if there is none.
+
+        A parameter that is only used as a constant (scale, slope, gain of batch norm) may repeat. Two names are one
+        parameter where their memory overlaps.
+        """
+        memory = _memory(self.params)
+        seen: dict[int, tuple[str, bool]] = {}
+        for node in self.nodes:
+            names = tuple(name for operand in n.operands_of(node) for name in parameters_of(operand))
+            if is_weight := isinstance(node, n.LinearNode | n.BiasNode):
+                names = node.parameters  # of batch norm the bias alone: the gain belongs to the scale before it
+            for name in names:
+                first, was_weight = seen.setdefault(memory[name], (node.name, is_weight))
+                if first != node.name and (is_weight or was_weight):
+                    return name, first, node.name
+        return None
 
     def __str__(self) -> str:
         return graph_table(self)
+
+
+def _memory(params: Mapping[str, Tensor]) -> dict[str, int]:
+    """A number for each parameter, the same for those that overlap in memory."""
+    numbers: dict[str, int] = {}
+    number, end = 0, 0
+    for name, tensor in sorted(params.items(), key=lambda item: item[1].data_ptr()):
+        start = tensor.data_ptr()
+        if start >= end or not start:  # tensors without memory have the address 0
+            number += 1
+        numbers[name] = number
+        if tensor.numel():
+            last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+            end = max(end, start + (last + 1) * tensor.element_size())
+    return numbers
+
+
+def refuse_repeated(graph: PathGraph, quantity: str) -> None:
+    """Refuse a parameter that is a weight at one node and used at another: the output is not multilinear in it."""
+    check_graph(graph)
+    if (tied := graph.tied_parameter()) is not None:
+        name, first, second = tied
+        raise ValueError(
+            f"{quantity} is not defined for tied weights: the parameter {name!r} is used at {first!r} and at "
+            f"{second!r}, so a path may contain it twice; untie it, or use the tangent kernel, which handles tying."
+        )
+
+
+def refuse_tied(graph: PathGraph, quantity: str) -> None:
+    """Refuse weights that cannot be drawn independently: shared between nodes, or bound by how they are computed."""
+    refuse_repeated(graph, quantity)
+    for node in graph.computed_weights:
+        if (reason := binding(node, graph.state)) is not None:
+            raise ValueError(
+                f"{quantity} is that of a network whose weights are free, and those of {node.name!r} are computed from "
+                f"parameters: {reason}. Put a constant factor on the layer's output or its input, make each weight a "
+                "parameter of its own (`torch.nn.utils.prune.remove`, `parametrize.remove_parametrizations`), or use "
+                "the tangent kernel, which takes them as they are."
+            )
+
+
+def chosen_output(graph: PathGraph, outputs: int | None) -> int:
+    """Index of the output unit that a quantity is about; ``None`` means all of them where they share their paths.
+
+    Raises: TypeError if it is no index; ValueError if it is out of range, or if none is given and the outputs differ.
+    """
+    check_graph(graph)
+    if outputs is None:
+        if not outputs_share_paths(graph):
+            raise ValueError(
+                f"the {graph.n_outputs} outputs do not end in one dense layer, so each has paths of its own; "
+                "say which one with `outputs=`."
+            )
+        return 0
+    if not isinstance(outputs, int) or isinstance(outputs, bool):
+        raise TypeError(f"`outputs` must be the index of an output unit, an integer, got {describe(outputs)}.")
+    if not 0 <= outputs < graph.n_outputs:
+        raise ValueError(f"`outputs` must be an index from 0 to {graph.n_outputs - 1}, got {outputs}.")
+    return outputs
+
+
+def outputs_share_paths(graph: PathGraph) -> bool:
+    """Whether the outputs differ in nothing but the last weight of each path."""
+
+    def shared(node: n.Node) -> bool:
+        match node:
+            case n.LinearNode():
+                return node.groups == 1 and not node.windows
+            case n.ConstantNode(value=operand) | n.ScaleNode(factor=operand):
+                alike = operand.evaluate(graph.state).numel() == 1
+            case n.SelectNode():
+                alike = all(index is None or bool((index >= 0).all()) for index in node.indices)
+            case _:
+                alike = isinstance(node, n.BiasNode | n.ReshapeNode | n.AddNode)
+        return alike and all(shared(graph.by_name[name]) for name in node.inputs)
+
+    return graph.n_outputs == 1 or shared(graph.by_name[graph.output_name])
 
 
 def common_dtype(tensors: Iterable[Shaped[Tensor, "..."]]) -> torch.dtype | None:
@@ -241,30 +260,14 @@ def check_input(name: str, x: object, graph: object) -> None:
     check_batch(name, x, graph.input_shape, dtype=graph.dtype)
 
 
-def check_gates(name: str, gates: object, graph: PathGraph, n_examples: int | None = None) -> None:
-    """Refuse gates that do not fit a graph, saying which node and what was expected."""
-    if not isinstance(gates, Gates):
-        raise TypeError(f"`{name}` must be `Gates`, as `graph.gates(x)` returns them, got {describe(gates)}.")
-    if gates.names != graph.gate_names:
-        raise ValueError(
-            f"`{name}` are for the gate nodes {', '.join(gates.names) or '(none)'}, but the graph has "
-            f"{', '.join(graph.gate_names) or '(none)'}."
-        )
-    for node, layer in zip(graph.gate_nodes, gates.layers.values(), strict=True):
-        check_layer(name, node, layer)
-    if n_examples is not None and len(gates) and gates.n_examples != n_examples:
-        raise ValueError(
-            f"`{name}` has {gates.n_examples} examples but its input has {n_examples}; they must be of one batch."
-        )
-
-
 def compute_gates(
     graph: PathGraph, x: Float[Tensor, "batch *shape"], state: Mapping[str, Tensor], *, memory: int = CHUNK_BYTES
 ) -> Gates:
     """The gates that each example opens with the given tensors of the model, computed in chunks."""
-    check_tensors(graph.nodes, state)
-    recorded: dict[str, list[Shaped[Tensor, "batch ..."]]] = {name: [] for name in graph.gate_names}
+    if not all(is_finite(tensor) for tensor in state.values()):
+        check_operands(graph.nodes, state)
+    recorded: dict[str, list[Tensor]] = {name: [] for name in graph.gate_names}
     # A node and the one before it are held at once, and as much again while the node is computed.
     for chunk in x.split(min(GATES_CHUNK, max(1, memory // (4 * graph.widest * x.element_size())))):
-        walk(graph, FiniteForward(graph.nodes, chunk, state, lambda name, gate: recorded[name].append(gate)))
+        walk(graph, RecordingForward(graph.nodes, chunk, state, recorded))
     return Gates({name: torch.cat(parts) if len(parts) > 1 else parts[0] for name, parts in recorded.items()})

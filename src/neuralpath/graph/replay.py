@@ -1,6 +1,7 @@
 """The replay check: a path graph must compute what its model computes."""
 
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import torch
@@ -8,11 +9,10 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from neuralpath.graph.forward import Forward, check_operands
-from neuralpath.graph.free_weights import own_names, tensor_places
+from neuralpath.graph.operands import own_names
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.reports import ReplayMismatch
-from neuralpath.graph.walking import walk
+from neuralpath.graph.walking import Forward, check_operands, walk
 
 BATCH_SIZES = (1, 2, 5)
 """Batch sizes of the replay: a size that is fixed in the model shows at one of them."""
@@ -28,7 +28,12 @@ def run(model: nn.Module, x: Float[Tensor, "batch ..."], tensors: Mapping[str, T
         if not is_lazy(buffer):
             replaced[name] = replaced.get(name, buffer).clone()
     names = own_names(model)
-    attributes = {name: replaced[names[name]] for name in tensor_places(model) if names[name] in replaced}
+    attributes = {}  # by each attribute of a module that is a tensor, once even for a shared module
+    for path, module in model.named_modules():
+        for name, _ in chain(module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
+            name = f"{path}.{name}" if path else name
+            if names[name] in replaced:
+                attributes[name] = replaced[names[name]]
     with torch.no_grad():
         # Ties are in `attributes`: torch's own handling of them does not restore the tensors of a module that is used
         # under two names.

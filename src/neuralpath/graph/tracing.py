@@ -19,8 +19,7 @@ from neuralpath._checks import describe
 from neuralpath._resources import without_autocast
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal
-from neuralpath.graph.free_weights import own_names
-from neuralpath.graph.operands import ComputedOperand, Leaf, Literal, Operand, number_of
+from neuralpath.graph.operands import ComputedOperand, Leaf, Literal, Operand, named_tensors, number_of, own_names
 from neuralpath.graph.operations import INNER_SOFTMAX, OPERATIONS, REASONS, SOFTMAXES, WITHOUT_PATHS
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.preconditions import (
@@ -189,11 +188,7 @@ def _export(model: nn.Module, batch: Tensor) -> torch.export.ExportedProgram:
 def _translate(
     model: nn.Module, program: torch.export.ExportedProgram, dtype: torch.dtype
 ) -> tuple[PathGraph, list[UnsupportedPart]]:
-    tensors = {
-        **dict(model.named_buffers(remove_duplicate=False)),
-        **dict(model.named_parameters(remove_duplicate=False)),
-    }
-    build = Builder(tensors, EXPORT_BATCH, dtype)
+    build = Builder(named_tensors(model), EXPORT_BATCH, dtype)
     values: dict[torch.fx.Node, Any] = {}
     unsupported: list[UnsupportedPart] = []
     specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}

@@ -20,7 +20,6 @@ from neuralpath.graph import (
     as_graph,
     check_gates,
     check_input,
-    linear_maps,
     no_paths_through,
     nodes as n,
     refuse_tied,
@@ -183,7 +182,7 @@ class _Tape(Forward):
 
     def linear(self, node: n.LinearNode, z: Tensor) -> Tensor:
         self.inputs[node.name] = z.detach()
-        return self._with_probe(node, linear_maps.linear(node, z, self._weights[node.name]))
+        return self._with_probe(node, node.apply(z, self._weights[node.name]))
 
     def bias(self, node: n.BiasNode, z: Tensor) -> Tensor:
         return self._with_probe(node, z + self._weights[node.name])

@@ -24,7 +24,6 @@ from neuralpath.graph import (
     check_graph,
     check_input,
     chosen_output,
-    linear_maps,
     no_paths_through,
     nodes as n,
     walk,
@@ -138,9 +137,9 @@ class PathSums:
 
     def linear(self, node: n.LinearNode, sums: ScaledCounts) -> ScaledCounts:
         if self._power == 0:
-            return ScaledCounts(linear_maps.linear_with_ones(node, sums.mantissa), sums.exponent).rescaled()
+            return ScaledCounts(node.apply_ones(sums.mantissa), sums.exponent).rescaled()
         weight, exponent = self._size(node.weight)
-        return ScaledCounts(linear_maps.linear(node, sums.mantissa, weight), sums.exponent + exponent).rescaled()
+        return ScaledCounts(node.apply(sums.mantissa, weight), sums.exponent + exponent).rescaled()
 
     def bias(self, node: n.BiasNode, sums: ScaledCounts) -> ScaledCounts:
         return sums.plus(self._from_here(node.value, node.shape))
@@ -172,7 +171,7 @@ class PathSums:
         return ScaledCounts(torch.cat([branch.at(exponent) for branch in branches], dim=1), exponent)
 
     def select(self, node: n.SelectNode, sums: ScaledCounts) -> ScaledCounts:
-        return ScaledCounts(linear_maps.select(node, sums.mantissa), sums.exponent)
+        return ScaledCounts(node.apply(sums.mantissa), sums.exponent)
 
     def average_pool(self, node: n.AveragePoolNode, sums: ScaledCounts) -> ScaledCounts:
         matrices, exponent = [], sums.exponent
@@ -180,13 +179,13 @@ class PathSums:
             size, power = _power_of(matrix, self._power)
             matrices.append(torch.where(matrix != 0, size, 0.0))  # 0 to the power 0 is no path
             exponent = exponent + power
-        return ScaledCounts(linear_maps.average(sums.mantissa, tuple(matrices)), exponent)
+        return ScaledCounts(n.average(sums.mantissa, tuple(matrices)), exponent)
 
     def max_pool(self, node: n.MaxPoolNode, sums: ScaledCounts) -> ScaledCounts:
         if not self._gates:
-            return ScaledCounts(linear_maps.sum_windows(node, sums.mantissa), sums.exponent)
+            return ScaledCounts(node.places(sums.mantissa, 0).sum(-1).reshape(-1, *node.shape), sums.exponent)
         index = self._gates[0][node.name]
-        values = linear_maps.gather_positions(sums.mantissa, index)
+        values = n.gather_positions(sums.mantissa, index)
         for gates in self._gates[1:]:
             values = values * (gates[node.name] == index)
         return ScaledCounts(values, sums.exponent)

@@ -14,7 +14,6 @@ from neuralpath.graph import (
     check_gates,
     check_input,
     chosen_output,
-    linear_maps,
     no_paths_through,
     nodes as n,
     refuse_repeated,
@@ -130,7 +129,7 @@ class Enumeration:
         return paths.take(rows, target[edges]).times(factor[edges][None].to(paths.feature))
 
     def max_pool(self, node: n.MaxPoolNode, paths: PathTable) -> PathTable:
-        positions = linear_maps.window_positions(node.tables, node.in_space)
+        positions = node.positions
         n_in = int(torch.tensor(node.in_space).prod())
         out, place = (positions >= 0).nonzero(as_tuple=True)
         position = positions[out, place]
@@ -165,7 +164,7 @@ def _linear_edges(node: n.LinearNode) -> tuple[Tensor, Tensor, Tensor]:
     out, per_group = node.weight_shape[:2]
     in_space = node.in_space
     tables = tuple(w.table(size) for w, size in zip(node.windows, in_space, strict=True))
-    positions = linear_maps.window_positions(tables, in_space)
+    positions = n.window_positions(tables, in_space)
     target_position, place = (positions >= 0).nonzero(as_tuple=True)
     position = positions[target_position, place]
     n_in, n_out, window = int(torch.Size(in_space).numel()), positions.shape[0], positions.shape[1]

@@ -27,7 +27,6 @@ from neuralpath.graph import (
     as_graph,
     check_input,
     chosen_output,
-    linear_maps,
     no_paths_through,
     nodes as n,
     walk,
@@ -65,9 +64,9 @@ class _SensitivityForward(Forward):
         return super().gate(node, q)
 
     def max_pool(self, node: n.MaxPoolNode, z: Values) -> Values:
-        positions = linear_maps.window_positions(node.tables, node.in_space).to(z.device)
+        positions = node.positions.to(z.device)
         seen = _windows(z, positions, -torch.inf)
-        picked = linear_maps.max_positions(node, z).flatten(2).unsqueeze(-1) == positions
+        picked = node.largest(z).flatten(2).unsqueeze(-1) == positions
         best = seen.amax(-1, keepdim=True)
         second = seen.masked_fill(picked, -torch.inf).amax(-1, keepdim=True)
         gap = best - torch.where(picked, second, seen)
@@ -283,11 +282,7 @@ def _margins(graph: PathGraph, margin: Margin) -> dict[str, float]:
 
 def _chunk_size(graph: PathGraph, memory: int) -> int:
     """Examples that are walked at once, with three counts of a node and the next, windows written out."""
-    places = {
-        node.name: linear_maps.window_positions(node.tables, node.in_space).shape[1]
-        for node in graph.gate_nodes
-        if isinstance(node, n.MaxPoolNode)
-    }
+    places = {node.name: node.positions.shape[1] for node in graph.gate_nodes if isinstance(node, n.MaxPoolNode)}
     gate_bytes = sum(2 * node.n_units * places.get(node.name, 1) for node in graph.gate_nodes)
     largest = max(node.n_units * places.get(node.name, 1) for node in graph.nodes)
     return max(1, memory // (gate_bytes + 2 * 3 * 8 * largest))

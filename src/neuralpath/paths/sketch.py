@@ -17,7 +17,6 @@ from neuralpath.graph import (
     as_graph,
     check_gates,
     check_input,
-    linear_maps,
     no_paths_through,
     nodes as n,
     outputs_share_paths,
@@ -41,7 +40,7 @@ class _WithWeights(Forward):
         self._weights = weights
 
     def linear(self, node: n.LinearNode, z: Tensor) -> Tensor:
-        return linear_maps.linear(node, z, self._weights[node.name])
+        return node.apply(z, self._weights[node.name])
 
     def bias(self, node: n.BiasNode, z: Tensor) -> Tensor:
         return z + self._weights[node.name]

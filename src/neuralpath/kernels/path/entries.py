@@ -31,7 +31,7 @@ import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
-from neuralpath.graph import incidence, linear_maps, nodes as n
+from neuralpath.graph import incidence, nodes as n
 
 SIGNAL = "signal"
 """The source of everything that is not random: the input and added constants."""
@@ -299,7 +299,7 @@ def _map_mask(mask: Tensor | None, entry: Entry, axes: Axes) -> Tensor:
     if not mask.is_floating_point():
         mask = mask.to(like.dtype)
     full = mask.expand(*mask.shape[:2], math.prod(entry.space)).reshape(*mask.shape[:2], *entry.space)
-    return linear_maps.average(full, axes).flatten(2)
+    return n.average(full, axes).flatten(2)
 
 
 def _gathered(side: Side, index: Int[Tensor, "batch channel out"]) -> Side:
