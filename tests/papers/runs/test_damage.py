@@ -162,7 +162,8 @@ def test_weights_of_an_unfinished_run_are_looked_at_when_it_goes_on(tmp_path):
     run_tasks([BASE], tmp_path, progress=False)
     changed(tmp_path / BASE.name / "record.json", state="started")
     overwrite(tmp_path / BASE.name / "weights" / "last.safetensors")
-    assert "last.safetensors is damaged" in store.begin(BASE)
+    [message] = store.begin(BASE)
+    assert "last.safetensors is damaged" in message
 
 
 def records_of(tmp_path):

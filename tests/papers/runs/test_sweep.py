@@ -10,8 +10,7 @@ from rich.console import Console
 
 from neuralpath.papers.runs import store as store_module
 from neuralpath.papers.runs.display import Display
-from neuralpath.papers.runs.execution import Outcome, run_task
-from neuralpath.papers.runs.executors import ProcessExecutor
+from neuralpath.papers.runs.executors import Outcome, ProcessExecutor, run_task
 from neuralpath.papers.runs.records import read_record
 from neuralpath.papers.runs.store import Store
 from neuralpath.papers.runs.sweep import SweepFailed, problems_of, results_of, run_tasks, sweep_store
@@ -212,7 +211,7 @@ def test_the_live_table_shows_what_runs_and_how_far_it_is(tmp_path):
     store = Store(tmp_path)
     store.make()
     store.begin(running)
-    with Display(store, (running, finished), {running.name, finished.name}, show=False) as display:
+    with Display(store, (running, finished), n_waiting=2, show=False) as display:
         display.started(finished)
         display.ended(finished, Outcome("finished", seconds=90.0))
         display.started(running)

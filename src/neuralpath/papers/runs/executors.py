@@ -1,24 +1,31 @@
-"""Executors of runs: this process, several processes, or the workers of a Dask cluster."""
+"""One run, from its lock to its record, and executors of runs: this process, several, or a Dask cluster."""
 
+import errno
 import multiprocessing
 import os
+import platform
+import shutil
 import signal
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal
 
 from neuralpath._cluster import ClusterError, connect
-from neuralpath.papers.runs.execution import Outcome, run_task
+from neuralpath._files import AlreadyLocked
 from neuralpath.papers.runs.store import Store
 from neuralpath.papers.runs.task import RunError, Task
+from neuralpath.training import CheckpointError, Terminated
 
 if TYPE_CHECKING:
-    from multiprocessing.context import SpawnProcess
-
     from distributed import Future
 
 GRACE = 60.0
@@ -27,23 +34,93 @@ GRACE = 60.0
 READY = "ready"
 """Message of a process that has been imported and serves."""
 
+_UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
+_PACKAGES = ("neuralpath", "torch", "numpy", "numba", "scipy", "scikit-learn")
 
-@runtime_checkable
-class Executor(Protocol):
-    """Starts runs and reports how they end."""
 
-    @property
-    def n_free(self) -> int:
-        """How many more runs can be started now."""
+@dataclass(frozen=True)
+class Outcome:
+    """How a run ended: ``busy`` means that another process does it, ``unwritable`` that the disk failed."""
 
-    def start(self, task: Task, weights: tuple[str, ...]) -> None:
-        """Start a run; ``weights`` are those that other runs will read."""
+    kind: Literal["finished", "busy", "failed", "interrupted", "unwritable"]
+    message: str = ""
+    seconds: float = 0.0
 
-    def wait(self, seconds: float) -> list[tuple[Task, Outcome]]:
-        """The runs that have ended, after waiting for at most this many seconds."""
 
-    def stop(self) -> None:
-        """Ask the running tasks to save their state, and wait for them."""
+def run_task(task: Task, store: Store, weights: tuple[str, ...] = (), command: str = "") -> Outcome:
+    """Do a run with one thread, unless it is finished. Errors of the task become an outcome.
+
+    Args:
+        task: The run.
+        store: Where it is stored.
+        weights: The weights that other runs will read.
+        command: What the user has typed, for the provenance.
+    """
+    start = time.perf_counter()
+    try:
+        with store.lock(task):
+            if store.is_finished(task, weights):
+                return Outcome("finished")
+            notes = [
+                f"{problem}: the run is repeated, and `neuralpath papers export` replaces the record"
+                for problem in store.problems_in_records(task, weights)
+            ]
+            return _run_locked(task, store, command, start, notes)
+    except AlreadyLocked:
+        return Outcome("busy")
+    except (KeyboardInterrupt, Terminated):
+        return Outcome("interrupted", seconds=time.perf_counter() - start)
+    except Exception as error:
+        if not is_unwritable(error):
+            raise
+        messages = (link.strerror for link in _chain(error) if isinstance(link, OSError) and link.strerror)
+        return Outcome("unwritable", f"{store.folder(task)} cannot be written to: {next(messages, str(error))}")
+
+
+def _run_locked(task: Task, store: Store, command: str, start: float, notes: list[str]) -> Outcome:
+    """Do the run; ``notes`` are messages about damage, to which this function adds."""
+    from neuralpath.training import torch_threads
+
+    provenance = {
+        "started": datetime.now(UTC).isoformat(timespec="seconds"),
+        "command": command,
+        "versions": {name: version(name) for name in _PACKAGES},
+        "python": sys.version.split()[0],
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpus": os.cpu_count(),
+    }
+    directory = store.directory(task)
+    notes += store.begin(task)
+    try:
+        with torch_threads(1):
+            try:
+                result = task.run(directory)
+            except CheckpointError as error:
+                if is_unwritable(error):
+                    raise
+                notes += [store.quarantine(task, str(error).removesuffix(".")), *store.begin(task)]
+                result = task.run(directory)
+        seconds = time.perf_counter() - start
+        store.finish(task, result, {**provenance, "seconds": round(seconds, 3)})
+        shutil.rmtree(directory.checkpoints, ignore_errors=True)  # which only an unfinished run needs
+        return Outcome("finished", "; ".join(notes), seconds)
+    except Exception as error:
+        if is_unwritable(error):
+            raise
+        message = f"{type(error).__name__}: {error}"
+        store.fail(task, message, traceback.format_exc(), provenance)
+        return Outcome("failed", "; ".join([*notes, message]), time.perf_counter() - start)
+
+
+def is_unwritable(error: BaseException) -> bool:
+    """Whether the disk caused an error, which may be wrapped in others."""
+    return any(isinstance(link, OSError) and link.errno in _UNWRITABLE for link in _chain(error))
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
 
 
 class InlineExecutor:
@@ -56,15 +133,15 @@ class InlineExecutor:
 
     @property
     def n_free(self) -> int:
-        """As `Executor.n_free`."""
+        """How many more runs can be started now."""
         return 1 - len(self._waiting)
 
     def start(self, task: Task, weights: tuple[str, ...]) -> None:
-        """As `Executor.start`."""
+        """Start a run; ``weights`` are those that other runs will read."""
         self._waiting.append((task, weights))
 
     def wait(self, seconds: float) -> list[tuple[Task, Outcome]]:
-        """As `Executor.wait`; this does the run."""
+        """The runs that have ended, after waiting for at most this many seconds; here, this does the run."""
         if not self._waiting:
             time.sleep(seconds)
             return []
@@ -72,7 +149,7 @@ class InlineExecutor:
         return [(task, run_task(task, self._store, weights, self._command))]
 
     def stop(self) -> None:
-        """As `Executor.stop`."""
+        """Ask the running tasks to save their state, and wait for them."""
 
 
 class ProcessExecutor:
@@ -86,11 +163,9 @@ class ProcessExecutor:
 
     @property
     def n_free(self) -> int:
-        """As `Executor.n_free`."""
         return self._n - sum(worker.task is not None for worker in self._workers)
 
     def start(self, task: Task, weights: tuple[str, ...]) -> None:
-        """As `Executor.start`."""
         for idle in [worker for worker in self._workers if worker.task is None]:
             try:
                 return idle.give(task, weights)
@@ -100,7 +175,6 @@ class ProcessExecutor:
         self._workers[-1].give(task, weights)
 
     def wait(self, seconds: float) -> list[tuple[Task, Outcome]]:
-        """As `Executor.wait`."""
         busy = [worker for worker in self._workers if worker.task is not None]
         if not busy:
             time.sleep(seconds)
@@ -109,7 +183,6 @@ class ProcessExecutor:
         return list(self._ended([worker for worker in busy if worker.connection in ready]))
 
     def stop(self) -> None:
-        """As `Executor.stop`."""
         for worker in self._workers:
             worker.terminate()
         deadline = time.monotonic() + GRACE
@@ -146,7 +219,7 @@ class _Worker:
         self.connection, theirs = context.Pipe()
         self.task: Task | None = None
         self.has_begun = False
-        self._process: SpawnProcess = context.Process(target=_serve, args=(theirs, store, command), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, store, command), daemon=True)
         self._process.start()
         theirs.close()
 
@@ -169,12 +242,10 @@ class _Worker:
     def exit_reason(self) -> str:
         self._process.join(5.0)
         code = self._process.exitcode
-        if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            return f"the process of the run was ended by {name}" + (
-                " (too little memory?)" if name == "SIGKILL" else ""
-            )
-        return f"the process of the run ended with status {code}"
+        if code is None or code >= 0:
+            return f"the process of the run ended with status {code}"
+        name = signal.Signals(-code).name
+        return f"the process of the run was ended by {name}{' (too little memory?)' if name == 'SIGKILL' else ''}"
 
     def terminate(self) -> None:
         if self.task is None:
@@ -227,8 +298,9 @@ class DaskExecutor:
     """
 
     def __init__(self, cluster: str, store: Store, command: str) -> None:
-        records = tuple(folder.resolve() for folder in store.record_folders)
-        self._store = Store(store.out.resolve(), records, _resolved(store.data_dir))
+        data_dir = None if store.data_dir is None else store.data_dir.resolve()
+        out, records = store.out.resolve(), tuple(folder.resolve() for folder in store.record_folders)
+        self._store = Store(out, records, data_dir)
         self._command = command
         self._running: dict[Future[Outcome], Task] = {}
         try:
@@ -236,26 +308,23 @@ class DaskExecutor:
         except ClusterError as error:
             raise RunError(str(error)) from error
         # A worker that is lost at this moment answers with an error, which says nothing about the folder.
-        if any(sees is False for sees in self._client.run(_sees, store.out.resolve(), on_error="return").values()):
+        if any(sees is False for sees in self._client.run(Path.is_dir, out, on_error="return").values()):
             self._client.close()
             raise RunError(
-                f"some workers of the cluster do not see the folder {store.out.resolve()}: it must lie on a file "
-                "system that all of them share."
+                f"some workers of the cluster do not see the folder {out}: it must lie on a file system that all of "
+                "them share."
             )
 
     @property
     def n_free(self) -> int:
-        """As `Executor.n_free`."""
         return len(self._client.scheduler_info(n_workers=-1)["workers"]) - len(self._running)
 
     def start(self, task: Task, weights: tuple[str, ...]) -> None:
-        """As `Executor.start`."""
         # Not pure: a busy run is submitted again, and must not get the outcome of before.
         future = self._client.submit(_run_alone, task, self._store, weights, self._command, key=None, pure=False)
         self._running[future] = task
 
     def wait(self, seconds: float) -> list[tuple[Task, Outcome]]:
-        """As `Executor.wait`."""
         from distributed import wait as wait_for
 
         if self._running:
@@ -266,8 +335,7 @@ class DaskExecutor:
         return [(self._running.pop(future), _outcome(future)) for future in list(self._running) if future.done()]
 
     def stop(self) -> None:
-        """As `Executor.stop`; runs that have not started are canceled."""
-        self._client.cancel(list(self._running))
+        self._client.cancel(list(self._running))  # those that have not started
         self._client.close()
 
 
@@ -283,9 +351,4 @@ def _outcome(future: "Future[Outcome]") -> Outcome:
     return Outcome("failed", f"{type(future.exception()).__name__}: {future.exception()}")
 
 
-def _sees(folder: Path) -> bool:
-    return folder.is_dir()
-
-
-def _resolved(path: Path | None) -> Path | None:
-    return None if path is None else path.resolve()
+Executor = InlineExecutor | ProcessExecutor | DaskExecutor

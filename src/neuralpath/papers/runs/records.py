@@ -18,7 +18,7 @@ on its contents alone (the lines are sorted, and gzip's time stamp is 0).
 import gzip
 import json
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -62,12 +62,7 @@ def read_record(path: Path, task: Task) -> dict[str, Any]:
 
 
 def check_record(record: Any, where: str, task: Task) -> dict[str, Any]:
-    """The record, if it is whole and of this task.
-
-    Args:
-        record: Parsed JSON.
-        where: The file, for messages.
-        task: The task that the record should be of.
+    """Parsed JSON, if it is a whole record of this task; ``where`` names the file in messages.
 
     Raises:
         DamagedRecord: If it is not.
@@ -109,12 +104,20 @@ def archives(folder: Path) -> list[Path]:
 
 def read_archive(path: Path) -> Archive:
     """Read an archive as far as it can be read."""
-    archive = Archive()
-    number = 0
+    archive, number = Archive(), 0
     try:
         with gzip.open(path) as file:
             for number, line in enumerate(file, 1):
-                _add_line(archive, line, f"line {number} of {path}")
+                try:
+                    entry = json.loads(line)
+                except (ValueError, RecursionError):
+                    entry = None
+                if isinstance(entry, dict) and "experiment" in entry:
+                    archive.sweeps.append(entry)
+                elif isinstance(entry, dict) and isinstance(entry.get("name"), str):
+                    archive.records[entry["name"]] = entry
+                else:
+                    archive.problems.append(f"line {number} of {path} is damaged: it is neither a sweep nor a record")
     except (OSError, EOFError, zlib.error) as error:
         archive.problems.append(f"{path} is damaged after line {number} ({error})")
     return archive
@@ -122,26 +125,11 @@ def read_archive(path: Path) -> Archive:
 
 def write_archive(path: Path, archive: Archive) -> None:
     """Write an archive; equal contents give equal bytes."""
-    sweeps: Iterable[Any] = sorted(archive.sweeps, key=_line)
-    records = (archive.records[name] for name in sorted(archive.records))
-    write_atomically(path, gzip.compress(b"".join(map(_line, [*sweeps, *records])), compresslevel=9, mtime=0))
+    from neuralpath._hashing import canonical_json
 
-
-def _add_line(archive: Archive, line: bytes, where: str) -> None:
-    try:
-        entry = json.loads(line)
-    except (ValueError, RecursionError):
-        entry = None
-    if isinstance(entry, dict) and "experiment" in entry:
-        archive.sweeps.append(entry)
-    elif isinstance(entry, dict) and isinstance(entry.get("name"), str):
-        archive.records[entry["name"]] = entry
-    else:
-        archive.problems.append(f"{where} is damaged: it is neither a sweep nor a record")
-
-
-def _line(entry: Mapping[str, Any]) -> bytes:
-    return json.dumps(entry, sort_keys=True, separators=(",", ":"), allow_nan=False).encode() + b"\n"
+    records = (canonical_json(record) for _, record in sorted(archive.records.items()))
+    lines = [*sorted(map(canonical_json, archive.sweeps)), *records]
+    write_atomically(path, gzip.compress(b"".join(line + b"\n" for line in lines), compresslevel=9, mtime=0))
 
 
 def _checksum(record: Mapping[str, Any]) -> str | None:

@@ -4,8 +4,8 @@ import hashlib
 import json
 import os
 import re
-import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,32 +20,22 @@ METRICS = "metrics.jsonl"
 WEIGHTS = "weights"
 CHECKPOINTS = "checkpoints"
 
-FindWeights = Callable[[Task, str], Path]
-"""The file with the weights of a task; the second argument says which weights."""
-
 _CHECKSUM = re.compile(r"([0-9a-f]{64}) [ *][^\n]+\n?")
-
-_Stamp = tuple[int, int, int] | None
-"""Time of the last change, size and inode of a file; None if the file is missing."""
 
 
 class DamagedTensors(RunError):
     """A weights file is not what was written; the message names it."""
 
 
+@dataclass(frozen=True)
 class RunDirectory:
-    """The directory of one run, as its task sees it.
+    """The directory of one run, as its task sees it."""
 
-    Args:
-        folder: The directory.
-        find_weights: Finds the weights of other runs.
-        data_dir: Folder with the data sets; None for the default places.
-    """
-
-    def __init__(self, folder: Path, find_weights: FindWeights, data_dir: Path | None = None) -> None:
-        self.folder = folder
-        self.data_dir = data_dir
-        self._find_weights = find_weights
+    folder: Path
+    find_weights: Callable[[Task, str], Path]
+    """Finds the file with the weights of another run; the second argument says which weights."""
+    data_dir: Path | None = None
+    """Folder with the data sets; None for the default places."""
 
     @property
     def checkpoints(self) -> Path:
@@ -53,12 +43,7 @@ class RunDirectory:
         return self.folder / CHECKPOINTS
 
     def add_metrics(self, step: int, values: Mapping[str, Any]) -> None:
-        """Append a line of metrics. A resumed run may write a step again; the later line counts.
-
-        Args:
-            step: Number of the step, such as the epoch.
-            values: Plain JSON values by name.
-        """
+        """Append plain JSON values of a step, such as an epoch; of a step that is written twice the later counts."""
         line = json.dumps({"step": step, **values}, allow_nan=False).encode() + b"\n"
         with (self.folder / METRICS).open("a+b") as file:
             if file.tell() > 0:
@@ -74,12 +59,7 @@ class RunDirectory:
         return read_metrics(self.folder)
 
     def save_weights(self, which: str, tensors: "Mapping[str, Tensor]") -> None:
-        """Save tensors, with a checksum, for the runs that read them.
-
-        Args:
-            which: Name of the weights, such as ``last``, ``best`` or ``epoch-10``.
-            tensors: The tensors by name, such as a module's state.
-        """
+        """Save tensors as ``last``, ``best`` or, say, ``epoch-10``, with a checksum, for the runs that read them."""
         from safetensors.torch import save
 
         folder = self.folder / WEIGHTS
@@ -88,11 +68,7 @@ class RunDirectory:
         write_tensors(folder / f"{which}.safetensors", save(whole))
 
     def weights_of(self, task: Task, which: str) -> "dict[str, Tensor]":
-        """The weights of another run.
-
-        Args:
-            task: The other run.
-            which: Name of the weights.
+        """The weights of another run, by their name.
 
         Raises:
             FileNotFoundError: If there are no weights of that name.
@@ -101,11 +77,7 @@ class RunDirectory:
         from safetensors.torch import load
 
         # Copies, in memory that torch aligns: vector code may round differently on other alignments.
-        return {name: tensor.clone() for name, tensor in load(read_tensors(self._find_weights(task, which))).items()}
-
-    def clear_checkpoints(self) -> None:
-        """Remove the checkpoints, which only an unfinished run needs."""
-        shutil.rmtree(self.checkpoints, ignore_errors=True)
+        return {name: tensor.clone() for name, tensor in load(read_tensors(self.find_weights(task, which))).items()}
 
 
 def read_metrics(folder: Path) -> list[dict[str, Any]]:
@@ -165,7 +137,7 @@ def tensors_problem(path: Path) -> str | None:
 
 
 @lru_cache(maxsize=4096)
-def _tensors_problem(path: Path, data: _Stamp, checksum: _Stamp) -> str | None:
+def _tensors_problem(path: Path, *stamps: tuple[int, ...]) -> str | None:
     try:
         read_tensors(path)
     except DamagedTensors as error:
@@ -173,9 +145,10 @@ def _tensors_problem(path: Path, data: _Stamp, checksum: _Stamp) -> str | None:
     return None
 
 
-def _stamp(path: Path) -> _Stamp:
+def _stamp(path: Path) -> tuple[int, ...]:
+    """Time of the last change, size and inode of a file; empty if the file is missing."""
     try:
         status = path.stat()
     except OSError:
-        return None
+        return ()
     return status.st_mtime_ns, status.st_size, status.st_ino

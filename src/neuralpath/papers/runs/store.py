@@ -86,24 +86,20 @@ class Store:
         return RunDirectory(self.folder(task), self._find_weights, self.data_dir)
 
     def lock(self, task: Task) -> AbstractContextManager[None]:
-        """Lock a run against other processes.
-
-        Raises:
-            AlreadyLocked: On entering, if another process holds the lock.
-        """
+        """Lock a run against other processes; entering raises `AlreadyLocked` if another process holds the lock."""
         return exclusive_lock(self.out / LOCKS / task.name)
 
     def is_running(self, task: Task) -> bool:
         """Whether a process is doing the run."""
-        if not (self.out / LOCKS / task.name).exists():
-            return False
-        try:
-            with self.lock(task):
-                return False
-        except AlreadyLocked:
-            return True
-        except OSError:  # a read-only folder of another user
-            return False
+        if (self.out / LOCKS / task.name).exists():
+            try:
+                with self.lock(task):
+                    return False
+            except AlreadyLocked:
+                return True
+            except OSError:  # a read-only folder of another user
+                pass
+        return False
 
     # Reading
 
@@ -113,10 +109,8 @@ class Store:
         Raises:
             DamagedRecord: If there is a record, but it is damaged.
         """
-        if task.name in self._finished:
-            return self._finished[task.name]
         problem = None
-        for folder in self._folders:
+        for folder in self._folders if task.name not in self._finished else ():
             try:
                 record = self._record_in(folder, task)
             except DamagedRecord as error:
@@ -124,17 +118,13 @@ class Store:
                 continue
             if record is not None and record["state"] == "finished":
                 self._finished[task.name] = record
-                return record
-        if problem is not None:
+                break
+        if problem is not None and task.name not in self._finished:
             raise problem
-        return None
+        return self._finished.get(task.name)
 
     def result(self, task: Task) -> dict[str, Any] | None:
-        """The result of a finished run; None for any other run.
-
-        Raises:
-            DamagedRecord: If there is a record, but it is damaged.
-        """
+        """The result of a finished run; None for any other run. Errors are those of `record`."""
         record = self.record(task)
         return None if record is None else record["result"]
 
@@ -160,16 +150,10 @@ class Store:
 
     def damaged_weights(self, task: Task, which: str) -> list[str]:
         """What is wrong with the weights files of a run."""
-        problems = (tensors_problem(path) for path in self._weights_files(task, which))
-        return [problem for problem in problems if problem is not None]
+        return _known(map(tensors_problem, self._weights_files(task, which)))
 
     def problem(self, task: Task, weights: Iterable[str] = ()) -> str | None:
-        """What is damaged of a run that no process is doing.
-
-        Args:
-            task: The run.
-            weights: The weights to check, which takes reading them.
-        """
+        """What is damaged of a run that no process is doing, and of these weights, which takes reading them."""
         weights, folder = tuple(weights), self.folder(task)
         damage = _directory_problem(folder, task) or _weights_problem(folder, weights)
         if damage is not None:
@@ -178,43 +162,33 @@ class Store:
 
     def problems_in_records(self, task: Task, weights: Iterable[str] = ()) -> list[str]:
         """What is damaged of a run in the folders of records, which are only read."""
-        problems = []
+        problems: list[str] = []
         for folder in self._folders:
-            if folder == self.out and (self.folder(task) / RECORD).exists():
-                continue
-            try:
-                self._record_in(folder, task)
-            except DamagedRecord as error:
-                problems.append(str(error).removesuffix("."))
+            if folder != self.out or not (self.folder(task) / RECORD).exists():
+                try:
+                    self._record_in(folder, task)
+                except DamagedRecord as error:
+                    problems.append(str(error).removesuffix("."))
         paths = (path for which in weights for path in self._weights_files(task, which))
-        damaged = (tensors_problem(path) for path in paths if self.folder(task) not in path.parents)
-        return problems + [problem for problem in damaged if problem is not None]
+        return problems + _known(tensors_problem(path) for path in paths if self.folder(task) not in path.parents)
 
     # Writing; the caller holds the lock of the run
 
-    def begin(self, task: Task) -> str | None:
-        """Prepare the directory of a run.
-
-        Returns:
-            A message, if something damaged was quarantined.
-        """
+    def begin(self, task: Task) -> list[str]:
+        """Prepare the directory of a run; returns messages about damage that was quarantined."""
         folder = self.folder(task)
         problem = _directory_problem(folder, task) or _weights_problem(folder)
-        message = None if problem is None else self.quarantine(task, problem)
-        folder.mkdir(parents=True, exist_ok=True)
-        write_record(folder / RECORD, make_record(task, "started", {}))
-        return message
+        messages = [] if problem is None else [self.quarantine(task, problem)]
+        self._write(task, "started", {})
+        return messages
 
     def finish(self, task: Task, result: dict[str, Any], provenance: dict[str, Any]) -> None:
         """Write the record that makes a run finished."""
-        entries = {"result": result, "provenance": provenance}
-        write_record(self.folder(task) / RECORD, make_record(task, "finished", entries))
+        self._write(task, "finished", {"result": result, "provenance": provenance})
 
     def fail(self, task: Task, error: str, trace: str, provenance: dict[str, Any]) -> None:
         """Record that a run has failed."""
-        entries = {"error": error, "trace": trace, "provenance": provenance}
-        self.folder(task).mkdir(parents=True, exist_ok=True)
-        write_record(self.folder(task) / RECORD, make_record(task, "failed", entries))
+        self._write(task, "failed", {"error": error, "trace": trace, "provenance": provenance})
 
     def quarantine(self, task: Task, problem: str) -> str:
         """Move the damaged directory of a run away, and say so."""
@@ -226,6 +200,10 @@ class Store:
         return f"{self.folder(task)} is damaged ({problem}): it was moved to {target}, and the run is repeated"
 
     # Private
+
+    def _write(self, task: Task, state: str, entries: dict[str, Any]) -> None:
+        self.folder(task).mkdir(parents=True, exist_ok=True)
+        write_record(self.folder(task) / RECORD, make_record(task, state, entries))
 
     @cached_property
     def _folders(self) -> tuple[Path, ...]:
@@ -256,15 +234,8 @@ class Store:
 
     def _weights_files(self, task: Task, which: str) -> list[Path]:
         """The existing weights files of a run, damaged ones included; those of the output folder first."""
-        paths = (
-            path
-            for folder in self._folders
-            for path in (
-                folder / task.name / WEIGHTS / f"{which}.safetensors",
-                folder / WEIGHTS / f"{task.name}.{which}.safetensors",
-            )
-        )
-        return [path for path in paths if path.exists()]
+        names = (f"{task.name}/{WEIGHTS}/{which}.safetensors", f"{WEIGHTS}/{task.name}.{which}.safetensors")
+        return [folder / name for folder in self._folders for name in names if (folder / name).exists()]
 
     def _find_weights(self, task: Task, which: str) -> Path:
         path = self.weights_path(task, which)
@@ -276,16 +247,16 @@ class Store:
 
 
 def check_format(folder: Path) -> None:
-    """Refuse a folder of runs or records that was written before this format.
-
-    Raises:
-        RunError: In one line that names the folder.
-    """
+    """Refuse a folder of runs or records that was written before this format, by a `RunError` that names it."""
     if next(chain(folder.glob("*/config.json"), folder.glob("runs/*.about.json")), None) is not None:
         raise RunError(
             f"{folder} has runs of format 1, which were written by an earlier version; this version reads format "
             f"{FORMAT}: use another folder, or the version that wrote it."
         )
+
+
+def _known(problems: Iterable[str | None]) -> list[str]:
+    return [problem for problem in problems if problem is not None]
 
 
 def _directory_problem(folder: Path, task: Task) -> str | None:
@@ -312,5 +283,4 @@ def _weights_problem(folder: Path, only: Iterable[str] | None = None) -> str | N
     if weights.exists() and not weights.is_dir():
         return f"{WEIGHTS} is not a directory"
     paths = weights.glob("*.safetensors") if only is None else (weights / f"{which}.safetensors" for which in only)
-    problems = (tensors_problem(path) for path in sorted(paths) if path.exists())
-    return next((problem for problem in problems if problem is not None), None)
+    return next(iter(_known(tensors_problem(path) for path in sorted(paths) if path.exists())), None)

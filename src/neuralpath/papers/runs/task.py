@@ -38,7 +38,7 @@ class Task(ABC):
     @property
     def weights_read(self) -> tuple["Weights", ...]:
         """The weights of other runs that this run reads: all that are among its fields."""
-        return tuple(_weights_in(getattr(self, part.name) for part in fields(self)))
+        return tuple(_weights_in(tuple(getattr(self, part.name) for part in fields(self))))
 
     @property
     def dependencies(self) -> tuple["Task", ...]:
@@ -52,14 +52,7 @@ class Task(ABC):
 
     @abstractmethod
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
-        """Compute the result, or resume an interrupted run.
-
-        Args:
-            directory: The directory of the run.
-
-        Returns:
-            The result, as small plain JSON values.
-        """
+        """Compute the result, as small plain JSON values, or resume an interrupted run in its directory."""
 
     @cached_property
     def fingerprint(self) -> str:
@@ -102,9 +95,9 @@ def with_dependencies(tasks: Iterable[Task]) -> tuple[Task, ...]:
     return tuple(ordered.values())
 
 
-def _weights_in(values: Iterable[Any]) -> Iterator[Weights]:
-    for value in values:
-        if isinstance(value, Weights):
-            yield value
-        elif isinstance(value, tuple):
-            yield from _weights_in(value)
+def _weights_in(value: Any) -> Iterator[Weights]:
+    if isinstance(value, Weights):
+        yield value
+    elif isinstance(value, tuple):
+        for entry in value:
+            yield from _weights_in(entry)
