@@ -122,7 +122,7 @@ def test_wrong_ridges_and_small_budgets_are_refused():
     x, y = rows(20), rows(20, 1, seed=1)[:, 0]
     estimator = KernelRegressor(exponential).fit(x, y)
     for wrong in ([-1.0], [np.nan], [np.inf]):
-        with pytest.raises(ValueError, match=r"`ridges` .*0 or more"):
+        with pytest.raises(ValueError, match=r"`ridges` .*0 or positive"):
             estimator.ridge_path(wrong)
     with pytest.raises(ValueError, match=r"`ridges`.*empty"):
         estimator.ridge_path([])

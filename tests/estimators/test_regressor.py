@@ -175,6 +175,22 @@ def test_a_model_that_continues_to_train_is_noticed():
     np.testing.assert_array_equal(limit.predict(x), before)
 
 
+def test_kernels_of_a_graph_are_those_of_the_fit():
+    class Scaled(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.inner, self.gain = copy.deepcopy(network()), 1.0
+
+        def forward(self, x):
+            return self.inner(self.gain * x)
+
+    x, y, model = rows(12), rows(12, 1, seed=1)[:, 0], Scaled()
+    estimator = KernelRegressor(npath.PathKernel(model)).fit(x, y)
+    before = estimator.predict(x)
+    model.gain = 3.0
+    np.testing.assert_array_equal(estimator.predict(x), before)
+
+
 def test_an_estimator_does_not_change_with_the_array_it_was_fitted_on():
     x, y = rows(12), rows(12, 1, seed=1)[:, 0]
     estimator = KernelRegressor().fit(x, y)

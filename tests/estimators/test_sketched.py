@@ -136,7 +136,7 @@ def test_wrong_batches_are_refused():
 @pytest.mark.parametrize("size", [0, None, "8", 2.5])
 def test_wrong_sizes_of_batches_are_refused(size):
     estimator = SketchRegressor(batch_size=size)
-    with pytest.raises(ValueError, match=f"`batch_size` .*1 or more, got {size!r}"):
+    with pytest.raises(ValueError, match=f"`batch_size` .*at least 1, got {size!r}"):
         estimator.fit(rows(10), rows(10, 1)[:, 0])
 
 

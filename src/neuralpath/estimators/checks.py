@@ -1,8 +1,7 @@
-"""Checks of the arguments of estimators: parameters, rows, labels, precomputed kernels, and models."""
+"""Checks of the arguments of estimators: rows, labels, precomputed kernels, and the weights of models."""
 
-import math
 from collections.abc import Mapping
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -11,16 +10,13 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_array, validate_data
 from torch import Tensor, nn
 
+from neuralpath._checks import check_integer
 from neuralpath._hashing import tensor_digest
-from neuralpath._resources import memory_budget
-from neuralpath.estimators.tiles import KernelMatrix, as_kernel_matrix, check_symmetric, is_tiled
+from neuralpath.estimators.tiles import KernelMatrix, as_kernel_matrix, check_symmetric
 from neuralpath.graph import PathGraph
-from neuralpath.kernels import differences
+from neuralpath.kernels import StoredKernel, TiledKernel, differences
 
 LARGEST_SEED = 2**63 - 1  # torch accepts no larger one
-
-Settings = Mapping[str, str | Mapping[str, str]]
-"""Everything that a kernel or sketch depends on, as text and digests by name."""
 
 
 def as_numpy(x: Any) -> Any:
@@ -28,44 +24,12 @@ def as_numpy(x: Any) -> Any:
     return x.detach().cpu().numpy() if isinstance(x, Tensor) else x
 
 
-def checked_ridge(ridge: object, name: str = "ridge") -> float:
-    """A finite number, 0 or more."""
-    if isinstance(ridge, bool) or not isinstance(ridge, Real) or not 0 <= float(ridge) < math.inf:
-        raise ValueError(f"`{name}` must be a finite number, 0 or more, got {ridge!r}.")
-    return float(ridge)
-
-
-def checked_count(name: str, count: object, *, least: int) -> int:
-    """A whole number, at least ``least``."""
-    if isinstance(count, bool) or not isinstance(count, Integral) or int(count) < least:
-        raise ValueError(f"`{name}` must be a whole number, {least} or more, got {count!r}.")
-    return int(count)
-
-
 def checked_seed(seed: object) -> int:
-    """The parameter ``random_state``: a whole number, so that every fit gives the same result."""
-    number = checked_count("random_state", seed, least=0)
+    """The parameter ``random_state``: an integer, so that every fit gives the same result."""
+    number = check_integer("random_state", seed, 0)
     if number > LARGEST_SEED:
         raise ValueError(f"`random_state` must be at most {LARGEST_SEED}, got {number}.")
     return number
-
-
-def checked_budget(memory: object) -> int:
-    """A memory budget in bytes, by default a share of the free memory."""
-    if memory is None:
-        return memory_budget()
-    if isinstance(memory, bool) or not isinstance(memory, Real) or not 0 < float(memory) < math.inf:
-        raise ValueError(
-            f"`memory` must be a positive number of bytes, such as 8 * 2**30 for 8 GiB, or None; got {memory!r}."
-        )
-    return memory_budget(int(float(memory)))
-
-
-def checked_tolerance(tol: object) -> float:
-    """A relative residual."""
-    if isinstance(tol, bool) or not isinstance(tol, Real) or not 0 < float(tol) < 1:
-        raise ValueError(f"`tol` must be a relative residual between 0 and 1, got {tol!r}.")
-    return float(tol)
 
 
 def checked_rows(estimator: BaseEstimator, x: Any, *, reset: bool) -> Float[np.ndarray, "n d"]:
@@ -83,10 +47,7 @@ def checked_rows(estimator: BaseEstimator, x: Any, *, reset: bool) -> Float[np.n
 
 
 def checked_labels(estimator: BaseEstimator, y: Any, n: int) -> np.ndarray:
-    """One label for each of n examples, of any type; the estimator itself checks their type.
-
-    Raises: ValueError if there are no labels, or not n.
-    """
+    """One label for each of n examples, of any type; the estimator itself checks their type."""
     if y is None:
         raise ValueError(f"{type(estimator).__name__} requires y to be passed, but the target y is None.")
     labels = check_array(as_numpy(y), ensure_2d=False, dtype=None, input_name="y")
@@ -95,51 +56,39 @@ def checked_labels(estimator: BaseEstimator, y: Any, n: int) -> np.ndarray:
     return labels
 
 
-def checked_training_kernel(estimator: BaseEstimator, kernel: Any) -> KernelMatrix:
-    """A precomputed kernel of the training examples: an array or tiles.
+def checked_kernel(estimator: BaseEstimator, kernel: Any, n_training: int | None = None) -> KernelMatrix:
+    """A precomputed kernel, an array or tiles: that of the training examples, or test rows with n training columns.
 
-    Raises: ValueError if it is not a square matrix of real numbers, or an array that is not symmetric.
+    Raises: ValueError if it does not have n columns; for training if it is not square, or an array is not symmetric.
     """
-    array = None if is_tiled(kernel) else _as_array(estimator, kernel, reset=True)
-    matrix = as_kernel_matrix(kernel if array is None else array)
-    estimator.n_features_in_ = matrix.shape[1]
-    rows, columns = matrix.shape
-    if rows != columns:
+    is_tiled = isinstance(kernel, TiledKernel | StoredKernel)
+    # Before scikit-learn's own check, whose message is about features.
+    shape = (kernel.plan.n1, kernel.plan.n2) if is_tiled else np.asarray(as_numpy(kernel)).shape
+    if n_training is not None and len(shape) == 2 and shape[1] != n_training:
         raise ValueError(
-            f"a precomputed kernel must be square for `fit`, with a row and a column for each training example; got "
-            f"{rows} x {columns}. `predict` takes the kernel between test and training examples."
+            f"a precomputed kernel for `predict` must have a column for each of the {n_training} training examples, "
+            f"got {shape[0]} x {shape[1]}; does it belong to another training set, or is it transposed?"
         )
-    if array is not None:  # the solvers check tiles
-        check_symmetric(array, array.itemsize)
+    if not is_tiled:
+        # The code that reads the kernel checks for NaN, with a message about kernels.
+        settings: Any = {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
+        kernel = validate_data(estimator, as_numpy(kernel), reset=n_training is None, **settings)
+    matrix = as_kernel_matrix(kernel)
+    if n_training is None:
+        rows, columns = matrix.shape
+        estimator.n_features_in_ = columns
+        if rows != columns:
+            raise ValueError(
+                "a precomputed kernel must be square for `fit`, with a row and a column for each training example; "
+                f"got {rows} x {columns}. `predict` takes the kernel between test and training examples."
+            )
+        if not is_tiled:  # the solvers check tiles
+            check_symmetric(kernel, kernel.itemsize)
     return matrix
 
 
-def checked_cross_kernel(estimator: BaseEstimator, kernel: Any, n: int) -> KernelMatrix:
-    """A precomputed kernel between test examples (rows) and the n training examples (columns).
-
-    Raises: ValueError if it does not have n columns.
-    """
-    shape = as_kernel_matrix(kernel).shape if is_tiled(kernel) else np.asarray(as_numpy(kernel)).shape
-    if len(shape) == 2 and shape[1] != n:
-        raise ValueError(
-            f"a precomputed kernel for `predict` must have a column for each of the {n} training examples, got "
-            f"{shape[0]} x {shape[1]}; does it belong to another training set, or is it transposed?"
-        )
-    return as_kernel_matrix(kernel if is_tiled(kernel) else _as_array(estimator, kernel, reset=False))
-
-
-def _as_array(estimator: BaseEstimator, kernel: Any, *, reset: bool) -> Float[np.ndarray, "rows columns"]:
-    # The code that reads the kernel checks for NaN, with a message about kernels.
-    return validate_data(
-        estimator, as_numpy(kernel), reset=reset, dtype=(np.float64, np.float32), ensure_all_finite=False
-    )
-
-
 def checked_diagonal(diagonal: Any, n: int) -> Float64[np.ndarray, " m"]:
-    """The user's k(x, x) of each of n test examples.
-
-    Raises: ValueError if it is missing, or not n numbers.
-    """
+    """The user's k(x, x) of each of n test examples."""
     if diagonal is None:
         raise ValueError(
             "the standard deviation needs k(x, x) of each test example, which a precomputed kernel between test and "
@@ -161,46 +110,19 @@ def shape_of_inputs(estimator: Any) -> tuple[int, ...] | None:
     return tuple(int(size) for size in shape)
 
 
-def model_weights(model: nn.Module | PathGraph | None) -> Settings:
-    """A digest of each parameter and buffer of a model, by name.
-
-    Cost: one pass over the weights, about a second for a billion bytes.
-    """
+def model_weights(model: nn.Module | PathGraph | None) -> dict[str, str]:
+    """A digest of each parameter and buffer of a model. Cost: about a second for a billion bytes."""
     if model is None:
         return {}
     module = model.model if isinstance(model, PathGraph) else model
-    return {"weights": {name: tensor_digest(tensor) for name, tensor in module.state_dict().items()}}
+    return {name: tensor_digest(tensor) for name, tensor in (*module.named_parameters(), *module.named_buffers())}
 
 
-def check_unchanged(at_fit: Settings, now: Settings) -> None:
-    """Refuse a model that has changed since the fit: its kernel no longer belongs to the coefficients.
-
-    Raises: ValueError that names the weights.
-    """
-    changed = differences(at_fit, now)
+def check_unchanged(at_fit: Mapping[str, str], now: Mapping[str, str]) -> None:
+    """Refuse a model whose weights have changed since the fit: its kernel no longer belongs to the coefficients."""
+    changed = differences({"weights": at_fit}, {"weights": now})
     if changed:
         raise ValueError(
-            f"the model has changed since the fit, in its {', '.join(changed)}: its kernel no longer belongs to the "
+            f"the model has changed since the fit, in its {changed[0]}: its kernel no longer belongs to the "
             "coefficients. Fit again, or give the estimator a copy of a model that continues to train."
-        )
-
-
-PROBE_ROUNDING = {np.dtype(np.float32): 1e-3, np.dtype(np.float64): 1e-9}
-"""Largest relative difference between probes on different processors or numbers of threads; rounding may switch a gate
-whose pre-activation is nearly 0, one of many in its layer."""
-
-
-def check_probe(at_fit: Float[np.ndarray, "..."], now: Float[np.ndarray, "..."]) -> None:
-    """Refuse a model that gives other kernel entries than at the fit, although its weights are the same.
-
-    Digests of weights do not cover the code of a model, nor numbers in it that are not parameters or buffers.
-    Raises: ValueError.
-    """
-    scale = max(float(np.abs(at_fit).max()), float(np.abs(now).max()))
-    gap = float(np.abs(at_fit.astype(np.float64) - now).max())
-    if not gap <= PROBE_ROUNDING[at_fit.dtype] * scale:  # refuses NaN too
-        raise ValueError(
-            "the model has changed since the fit: with the same weights and the same rows it gives kernel entries that "
-            f"differ by {gap / scale:.1e} of the largest. Its code has changed, or a number in it that is not a "
-            "parameter or buffer. Fit again, or restore the model."
         )

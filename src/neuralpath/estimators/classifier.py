@@ -109,9 +109,9 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
             diagonal: k(x, x) of each row, needed with ``return_std`` and a precomputed kernel.
         """
         if not return_std:
-            return decisions(self._outputs(X) + self.offset_)
+            return decisions(self._outputs(X))
         outputs, std = self._outputs_and_std(X, diagonal)
-        return decisions(outputs + self.offset_), std
+        return decisions(outputs), std
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of the largest score.
@@ -119,20 +119,8 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         Args:
             X: Examples, or their kernel with the training examples if the kernel is precomputed.
         """
-        outputs = self._outputs(X)
-        return self.classes_[(outputs + self.offset_).argmax(1)]
-
-    def _shaped(self, outputs: Float64[np.ndarray, "m k"]) -> Float64[np.ndarray, "m k"]:
-        return outputs
-
-    def _offset(self) -> Float64[np.ndarray, " k"]:
-        return self.offset_
-
-    def _is_centered(self) -> bool:
-        return bool(self.offset_.any())  # as fitted: `targets` may have been changed since
-
-    def _has_classes(self) -> bool:
-        return True
+        scores = self._outputs(X)  # first, since it refuses an estimator that is not fitted
+        return self.classes_[scores.argmax(1)]
 
 
 def class_numbers(y: np.ndarray) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from neuralpath._checks import describe
 from neuralpath._resources import memory_budget
-from neuralpath.estimators.checks import Settings
+from neuralpath.estimators.checks import as_numpy, model_weights
 from neuralpath.estimators.tiles import check_symmetric
 from neuralpath.graph import PathGraph, common_dtype
 from neuralpath.kernels import BudgetTooSmall, Cost, Kernel, LimitKernel, Tile, TiledKernel, make_plan
@@ -43,7 +43,7 @@ class FunctionKernel(Kernel):
 
         def compute(tile: Tile) -> Float64[Tensor, "_rows _columns"]:
             result = self.function(rows[tile.rows], columns[tile.columns])
-            values = result.detach().cpu().numpy() if isinstance(result, Tensor) else np.asarray(result)
+            values = np.asarray(as_numpy(result))
             if values.shape != tile.shape or values.dtype.kind not in "fiu":
                 raise ValueError(
                     f"`kernel` must return a real matrix with a row and a column for each row of its arguments, "
@@ -59,10 +59,7 @@ class FunctionKernel(Kernel):
 
 
 def as_kernel(kernel: object) -> Kernel:
-    """The parameter ``kernel`` of an estimator as a kernel object.
-
-    Raises: ValueError for another string, TypeError for anything else.
-    """
+    """The parameter ``kernel`` of an estimator as a kernel object."""
     if isinstance(kernel, Kernel):
         return kernel
     if callable(kernel) and not isinstance(kernel, type):
@@ -75,12 +72,15 @@ def as_kernel(kernel: object) -> Kernel:
     )
 
 
-def kernel_settings(kernel: Kernel) -> Settings:
-    """Everything that a kernel's values depend on; kernels of infinite width do not depend on weights."""
-    settings = kernel.settings()
-    if isinstance(kernel, LimitKernel):
-        return {name: part for name, part in settings.items() if name not in ("weights", "buffers")}
-    return settings
+def network_of(kernel: Kernel) -> nn.Module | PathGraph | None:
+    """The network among the fields of a kernel, if it has one."""
+    values: list[Any] = [getattr(kernel, field.name) for field in fields(kernel)] if is_dataclass(kernel) else []
+    return next((value for value in values if isinstance(value, nn.Module | PathGraph)), None)
+
+
+def kernel_weights(kernel: Kernel) -> dict[str, str]:
+    """A digest of each weight that a kernel's values depend on; there are none for networks of infinite width."""
+    return {} if isinstance(kernel, LimitKernel) else model_weights(network_of(kernel))
 
 
 def kernel_tiles(
@@ -94,9 +94,10 @@ def kernel_tiles(
 
     Raises: as the kernel; ValueError if a row is not a flattened input, or the kernel has several rows per example.
     """
-    first, second = (None if x is None else kernel_inputs(kernel, x, shape) for x in (x1, x2))
-    assert first is not None
-    tiles = kernel.tiles(first, second, memory=budget)
+    # A function gets rows, even if it is a module itself.
+    network, shape = (None, None) if isinstance(kernel, FunctionKernel) else (network_of(kernel), shape)
+    second = None if x2 is None else model_inputs(x2, network, shape)
+    tiles = kernel.tiles(model_inputs(x1, network, shape), second, memory=budget)
     if tiles.plan.n1 != len(x1) or tiles.kernels:
         raise ValueError(
             f"`kernel` must have one row for each example, but it has {tiles.plan.n1} rows for {len(x1)} examples; "
@@ -116,22 +117,10 @@ def training_tiles(
         return kernel_tiles(kernel, x, None, shape, budget)
 
 
-def kernel_inputs(kernel: Kernel, x: Float[np.ndarray, "n d"], shape: tuple[int, ...] | None) -> Float[Tensor, "n ..."]:
-    """Rows as inputs of a kernel's network; rows for a function."""
-    if isinstance(kernel, FunctionKernel):
-        return model_inputs(x, None, None)
-    values: list[Any] = [getattr(kernel, field.name) for field in fields(kernel)] if is_dataclass(kernel) else []
-    networks = [value for value in values if isinstance(value, nn.Module | PathGraph)]
-    return model_inputs(x, networks[0] if networks else None, shape)
-
-
 def model_inputs(
     x: Float[np.ndarray, "n d"], model: nn.Module | PathGraph | None, shape: tuple[int, ...] | None
 ) -> Float[Tensor, "n ..."]:
-    """Rows as inputs of a model: of its shape (a graph knows it), its dtype, and on its device.
-
-    Raises: ValueError if a row has not as many numbers as an input.
-    """
+    """Rows as inputs of a model: of its shape (a graph knows it), its dtype, and on its device."""
     if shape is None and isinstance(model, PathGraph):
         shape = model.input_shape
     rows = torch.from_numpy(x if x.flags.writeable else x.copy())  # torch warns about read-only memory

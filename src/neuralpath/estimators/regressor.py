@@ -3,7 +3,6 @@
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float64
 from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_array
 
@@ -20,7 +19,6 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
     squared loss with this kernel, starting from 0 (``KernelDynamics`` at ``math.inf``).
 
     The estimator does not copy the kernel's network. A prediction is refused if its weights have changed since the fit.
-    The tangent kernel, which runs the module again, also notices changes of its code or plain attributes.
 
     Cost: ``cholesky`` computes the kernel once, then n^3 / 3 and 8 n^2 bytes, which the estimator keeps for
     ``return_std``, ``leave_one_out`` and ``ridge_path``. ``cg`` needs a pass over the kernel for each iteration, and
@@ -79,9 +77,9 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         targets = check_array(labels, ensure_2d=False, dtype=np.float64, input_name="y")
         if targets.ndim > 2:
             raise ValueError(f"`y` must be a vector or a matrix with a column for each output, got {targets.shape}.")
-        self.n_columns_ = None if targets.ndim == 1 else targets.shape[1]
         self.targets_ = targets.reshape(len(targets), -1)
-        self.dual_coef_ = self._shaped(self._fit_targets(kernel, self.targets_))
+        self.offset_ = np.zeros(self.targets_.shape[1])
+        self.dual_coef_ = self._fit_targets(kernel, self.targets_).reshape(targets.shape)
         return self
 
     def predict(self, X: Any, return_std: bool = False, *, diagonal: Any = None) -> Any:
@@ -106,15 +104,3 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
             return self._shaped(self._outputs(X))
         outputs, std = self._outputs_and_std(X, diagonal)
         return self._shaped(outputs), std
-
-    def _shaped(self, outputs: Float64[np.ndarray, "m k"]) -> Float64[np.ndarray, "m *columns"]:
-        return outputs[:, 0] if self.n_columns_ is None else outputs
-
-    def _offset(self) -> Float64[np.ndarray, " k"]:
-        return np.zeros(self.targets_.shape[1])
-
-    def _is_centered(self) -> bool:
-        return False
-
-    def _has_classes(self) -> bool:
-        return False

@@ -12,12 +12,10 @@ from sklearn.base import BaseEstimator, ClassifierMixin, MultiOutputMixin, Regre
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import nn
 
+from neuralpath._checks import check_integer, check_number
 from neuralpath.estimators.checks import (
-    Settings,
     check_unchanged,
-    checked_count,
     checked_labels,
-    checked_ridge,
     checked_rows,
     checked_seed,
     model_weights,
@@ -35,7 +33,7 @@ class SketchEstimator(BaseEstimator):
     """The common part of `SketchRegressor` and `SketchClassifier`, which define the targets."""
 
     graph_: PathGraph | None  # None without a model
-    weights_: Settings
+    weights_: dict[str, str]
 
     def __init__(
         self,
@@ -71,12 +69,12 @@ class SketchEstimator(BaseEstimator):
         return features.cpu().numpy().astype(np.float64)
 
     def _parts(self, rows: Float[np.ndarray, "n d"]) -> Iterator[slice]:
-        size = checked_count("batch_size", self.batch_size, least=1)
+        size = check_integer("batch_size", self.batch_size)
         return (slice(start, start + size) for start in range(0, len(rows), size))
 
     def _with_batch(self, moments: Moments | None, X: Any, y: Any) -> Moments:
         """The moments with another batch, whose arrays are changed; the first batch determines the graph."""
-        checked_ridge(self.ridge)
+        check_number("ridge", self.ridge, or_zero=True)
         first = moments is None
         rows = checked_rows(self, X, reset=first)
         labels = checked_labels(self, y, len(rows))
@@ -114,12 +112,7 @@ class SketchEstimator(BaseEstimator):
     def _learn_more(self, X: Any, y: Any) -> None:
         """Add a batch to the earlier ones, and solve."""
         moments: Moments | None = getattr(self, "moments_", None)
-        try:
-            self._solve(self._with_batch(None if moments is None else moments.copy(), X, y))
-        except SingularKernel as error:
-            raise SingularKernel(
-                f"{error} This batch does not count: give larger ones, or all of them to `fit_batches`."
-            ) from error
+        self._solve(self._with_batch(None if moments is None else moments.copy(), X, y))
 
     @contextmanager
     def _restored_on_error(self) -> Iterator[None]:
@@ -127,13 +120,16 @@ class SketchEstimator(BaseEstimator):
         before = dict(self.__dict__)
         try:
             yield
-        except BaseException:
+        except BaseException as error:
             self.__dict__.clear()
             self.__dict__.update(before)
+            if isinstance(error, SingularKernel):
+                hint = "This batch does not count: give larger ones, or all of them to `fit_batches`."
+                raise SingularKernel(f"{error} {hint}") from error
             raise
 
     def _solve(self, moments: Moments) -> None:
-        self.coef_, self.intercept_ = moments.solve(checked_ridge(self.ridge), intercept=self.fit_intercept)
+        self.coef_, self.intercept_ = moments.solve(float(self.ridge), intercept=self.fit_intercept)
         self.moments_ = moments
 
     def _outputs(self, X: Any) -> Float64[np.ndarray, "n k"]:

@@ -9,8 +9,8 @@ import torch
 from jaxtyping import Float64
 from sklearn.exceptions import ConvergenceWarning
 
+from neuralpath._checks import check_integer, check_number
 from neuralpath._resources import format_memory
-from neuralpath.estimators.checks import checked_count, checked_tolerance
 from neuralpath.estimators.cholesky import Factor, SingularKernel, factorize
 from neuralpath.estimators.conjugate_gradients import NegativeDirection, Nystrom, conjugate_gradients, nystrom
 from neuralpath.estimators.tiles import KernelMatrix, cached, check_symmetric, dense_kernel, make_symmetric
@@ -38,10 +38,11 @@ class SolverOptions:
     def __post_init__(self) -> None:
         if self.solver not in SOLVERS:
             raise ValueError(f"`solver` must be one of {', '.join(map(repr, SOLVERS))}, got {self.solver!r}.")
-        checked_tolerance(self.tol)
-        checked_count("max_iter", self.max_iter, least=1)
+        if check_number("tol", self.tol) >= 1:
+            raise ValueError(f"`tol` must be a relative residual between 0 and 1, got {self.tol!r}.")
+        check_integer("max_iter", self.max_iter)
         if self.rank is not None:
-            checked_count("rank", self.rank, least=0)
+            check_integer("rank", self.rank, 0)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

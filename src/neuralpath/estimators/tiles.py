@@ -19,7 +19,6 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from neuralpath._checks import describe
 from neuralpath.kernels import ROUNDING, StoredKernel, Tile, TiledKernel
 
 TileValues = tuple[Tile, Float[Tensor, "_rows _columns"]]
@@ -55,18 +54,10 @@ class KernelMatrix:
         return self.itemsize * (rows * (rows + 1) // 2 if self.symmetric else rows * columns)
 
 
-def is_tiled(kernel: object) -> bool:
-    """Whether a kernel comes in tiles, computed or stored, and is not an array."""
-    return isinstance(kernel, TiledKernel | StoredKernel)
-
-
 def as_kernel_matrix(
     kernel: TiledKernel | StoredKernel | Float[np.ndarray, "rows columns"], *, array_tile: int = ARRAY_TILE
 ) -> KernelMatrix:
-    """A computed kernel, a stored kernel or an array, as a matrix to read tile by tile.
-
-    Raises: TypeError for anything else.
-    """
+    """A computed kernel, a stored kernel or an array, as a matrix to read tile by tile."""
     if isinstance(kernel, np.ndarray):
         return KernelMatrix(
             shape=(kernel.shape[0], kernel.shape[1]),
@@ -77,8 +68,6 @@ def as_kernel_matrix(
             working_bytes=8 * array_tile,
             cacheable=False,
         )
-    if not isinstance(kernel, TiledKernel | StoredKernel):
-        raise TypeError(f"a kernel must be an array, a `TiledKernel` or a `StoredKernel`, got {describe(kernel)}.")
     plan, itemsize = kernel.plan, kernel.dtype.itemsize
     tile_bytes = plan.block1 * plan.block2 * (itemsize if itemsize == 8 else itemsize + 8)  # plus a float64 copy
     return KernelMatrix(
