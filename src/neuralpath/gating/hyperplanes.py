@@ -3,6 +3,7 @@
 import math
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from jaxtyping import Float
@@ -59,9 +60,8 @@ def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"])
     for start in range(0, size, PROBES):
         units = torch.zeros(min(PROBES, size - start), size, dtype=example.dtype, device=example.device)
         units[:, start:].fill_diagonal_(1.0)
-        for columns, q, offset in zip(
-            rows, _preactivations(network, units.reshape(-1, *shape))[1], offsets, strict=True
-        ):
+        _, layers = _preactivations(network, units.reshape(-1, *shape))
+        for columns, q, offset in zip(rows, layers, offsets, strict=True):
             columns.append(q - offset)
     planes = tuple(
         Hyperplanes(name, torch.cat(columns).T.reshape(-1, *shape), offset[0])
@@ -79,9 +79,8 @@ def _preactivations(network: GatedNetwork, x: Tensor) -> tuple[tuple[str, ...], 
 
 
 def _middle(layer: Float[Tensor, "batch channel *space"]) -> Float[Tensor, "batch channel"]:
-    for axis in range(layer.ndim - 1, 1, -1):
-        layer = layer.select(axis, layer.shape[axis] // 2)
-    return layer
+    index: tuple[Any, ...] = (..., *(size // 2 for size in layer.shape[2:]))
+    return layer[index]
 
 
 def _check_linear(network: GatedNetwork, planes: tuple[Hyperplanes, ...], example: Tensor) -> None:

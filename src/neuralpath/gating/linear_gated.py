@@ -1,6 +1,7 @@
 """Deep linearly gated networks: the gates come from a network without activations."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -116,20 +117,8 @@ class LinearGatedCNN(GatedNetwork):
         init: Initialization | str = "glorot",
         generator: torch.Generator | None = None,
     ) -> None:
-        feature, value = (
-            GCONV(
-                input_shape,
-                n_outputs,
-                channels=channels,
-                hidden=hidden,
-                window=window,
-                stride=stride,
-                bias=bias,
-                init=init,
-                generator=generator,
-            )
-            for _ in range(2)
-        )
+        layers: Any = {"channels": channels, "hidden": hidden, "window": window, "stride": stride, "bias": bias}
+        feature, value = (GCONV(input_shape, n_outputs, **layers, init=init, generator=generator) for _ in range(2))
         _drop_last(feature.dense)
         super().__init__(
             feature, value, gate=gate, value_input=value_input, linear_feature=True, train_feature=train_feature

@@ -1,6 +1,5 @@
 """Which gate of the feature network each gate of the value network takes, and how masks are transformed."""
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, SupportsIndex
@@ -10,7 +9,7 @@ import torch
 from jaxtyping import Int, Shaped
 from torch import Tensor
 
-from neuralpath._checks import describe
+from neuralpath._checks import as_integer, describe
 from neuralpath.gating.modes import Recording
 from neuralpath.graph import align
 
@@ -50,7 +49,7 @@ class TileGates:
 
     def __post_init__(self) -> None:
         shifts = tuple(self.shift) if isinstance(self.shift, Sequence) else (self.shift,)
-        plain = [as_index(shift) for shift in shifts]
+        plain = [as_integer(shift) for shift in shifts]
         if None in plain or isinstance(self.shift, str):
             raise TypeError(f"`shift` must be an integer, or one for each axis of space, got {self.shift!r}.")
         object.__setattr__(self, "shift", tuple(plain) if isinstance(self.shift, Sequence) else plain[0])
@@ -122,10 +121,7 @@ class Matching:
 def match_gates(
     feature: Recording, value: Recording, order: PlainOrder | None, transforms: GateTransforms | None
 ) -> Matching:
-    """Match every gate of the value network with one of the feature network.
-
-    Raises: ValueError if a network has no gates, or a gate has another kind or shape.
-    """
+    """Match every gate of the value network with one of the feature network, of the same kind and shape."""
     for network, recording in (("feature", feature), ("value", value)):
         if not recording.names:
             raise ValueError(
@@ -135,14 +131,9 @@ def match_gates(
     chosen = _transforms_by_gate(transforms, value.names)
     pairs = []
     for index, source in enumerate(sources(order, feature.names, value.names)):
-        pair = GatePair(
-            value_name=value.names[index],
-            value_shape=tuple(value.layers[index].shape[1:]),
-            feature_name=feature.names[source],
-            feature_shape=tuple(feature.layers[source].shape[1:]),
-            source=source,
-            transform=chosen[index],
-        )
+        value_shape, feature_shape = (tuple(x.shape[1:]) for x in (value.layers[index], feature.layers[source]))
+        names = (value.names[index], feature.names[source])
+        pair = GatePair(names[0], value_shape, names[1], feature_shape, source, chosen[index])
         _check_pair(pair, feature, value.in_spaces[index])
         pairs.append(pair)
     return Matching(tuple(pairs), len(feature.layers))
@@ -177,10 +168,7 @@ def _check_pair(pair: GatePair, feature: Recording, value_space: tuple[int, ...]
 
 
 def as_order(order: object) -> PlainOrder | None:
-    """A gate order with plain integers; the number of gates is checked when it is known.
-
-    Raises: TypeError, ValueError if it cannot be an order.
-    """
+    """A gate order with plain integers; the number of gates is checked when it is known."""
     if order is None or isinstance(order, Mapping):
         return order
     if isinstance(order, str) and order == "reversed":
@@ -192,7 +180,7 @@ def as_order(order: object) -> PlainOrder | None:
             f"network's gates to the feature network's, got {got}."
         )
     entries = tuple(order.tolist() if isinstance(order, np.ndarray | Tensor) else order)
-    plain = tuple(index for entry in entries if (index := as_index(entry)) is not None)
+    plain = tuple(index for entry in entries if (index := as_integer(entry)) is not None)
     if len(plain) != len(entries):
         raise TypeError(f"`gate_order` must be a permutation of integers, got {entries!r}.")
     if sorted(plain) != list(range(len(plain))):
@@ -203,19 +191,8 @@ def as_order(order: object) -> PlainOrder | None:
     return plain
 
 
-def as_index(value: object) -> int | None:
-    """A plain integer, also from integers of numpy and torch; None for anything else."""
-    try:
-        return None if isinstance(value, bool | np.bool_) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-
-
 def sources(order: PlainOrder | None, feature_names: Sequence[str], value_names: Sequence[str]) -> tuple[int, ...]:
-    """For each gate of the value network, the index of the feature network's gate that it takes.
-
-    Raises: ValueError if the networks have different numbers of gates, or a name or index is unknown.
-    """
+    """For each gate of the value network, the index of the feature network's gate that it takes."""
     n_feature, n_value = len(feature_names), len(value_names)
     if isinstance(order, Mapping):
         return _mapped_sources(order, feature_names, value_names)
@@ -239,27 +216,24 @@ def sources(order: PlainOrder | None, feature_names: Sequence[str], value_names:
 def _mapped_sources(
     order: Mapping[int | str, int | str], feature_names: Sequence[str], value_names: Sequence[str]
 ) -> tuple[int, ...]:
-    chosen = {
-        _gate_index(gate, value_names, "a key of `gate_order`", "value"): _gate_index(
-            source, feature_names, "a value of `gate_order`", "feature"
-        )
-        for gate, source in order.items()
-    }
-    indices = tuple(chosen.get(index, index) for index in range(len(value_names)))
+    indices = list(range(len(value_names)))
+    for gate, source in order.items():
+        index = _gate_index(gate, value_names, "a key of `gate_order`", "value")
+        indices[index] = _gate_index(source, feature_names, "a value of `gate_order`", "feature")
     for name, index in zip(value_names, indices, strict=True):
         if index >= len(feature_names):
             raise ValueError(
                 f"the value network's gate {name!r} has no gate: the feature network has only {len(feature_names)} "
                 f"({', '.join(feature_names)}); map it to one of them in `gate_order`."
             )
-    return indices
+    return tuple(indices)
 
 
 def _gate_index(gate: object, names: Sequence[str], what: str, network: str) -> int:
     """The index of a gate, from its index or its name."""
     if isinstance(gate, str) and gate in names:
         return names.index(gate)
-    index = as_index(gate)
+    index = as_integer(gate)
     if index is not None and 0 <= index < len(names):
         return index
     raise ValueError(

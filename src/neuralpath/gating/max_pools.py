@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -58,53 +59,36 @@ def _settings(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, A
     return {**dict(zip(names, args[1:], strict=False)), **kwargs}
 
 
-def _check_space(operation: str, values: Tensor, n_space: int) -> None:
-    if values.ndim != n_space + 2:
-        raise ValueError(
-            f"{operation} of values of shape {tuple(values.shape)}: gates are swapped in batches of shape (batch, "
-            f"channels, {n_space} axes of space), so add the missing axis."
-        )
-
-
 def _for_each(value: Any, n_axes: int) -> tuple[Any, ...]:
     values = tuple(value) if isinstance(value, list | tuple) else (value,)
     return values * n_axes if len(values) == 1 else values
 
 
-def read_windows(n_space: int, args: tuple[Any, ...], kwargs: dict[str, Any], returns_pair: bool) -> MaxPoolCall:
-    """A call of ``max_pool1d``, ``max_pool2d`` or ``max_pool3d``, of ``torch`` or ``torch.nn.functional``."""
+def read_pool(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], returns_pair: bool) -> MaxPoolCall:
+    """A call of ``max_pool2d`` or ``adaptive_max_pool2d``, or of one with 1 or 3 axes of space."""
+    n_space = next(int(letter) for letter in operation if letter.isdigit())
+    is_adaptive, operation = operation.startswith("adaptive"), operation.removesuffix("_with_indices")
     names = ("kernel_size", "stride", "padding", "dilation", "ceil_mode", "return_indices")
-    settings = _settings(names, args, kwargs)
+    settings = _settings(("output_size", "return_indices") if is_adaptive else names, args, kwargs)
     returns_pair = bool(settings.pop("return_indices", False)) or returns_pair
-    values = args[0]
-    _check_space(f"max_pool{n_space}d", values, n_space)
-    size = _for_each(settings["kernel_size"], n_space)
-    stride = _for_each(settings.get("stride") or size, n_space)
-    padding = _for_each(settings.get("padding", 0), n_space)
-    dilation = _for_each(settings.get("dilation", 1), n_space)
-    ceil = bool(settings.get("ceil_mode", False))
-    windows = [Window(*axis) for axis in zip(size, stride, dilation, padding, padding, strict=True)]
-    out_space = tuple(w.n_out(n, ceil=ceil) for w, n in zip(windows, values.shape[2:], strict=True))
-
-    def pick() -> tuple[Tensor, Tensor]:
-        return _POOLS[n_space](values, size, stride, padding, dilation, ceil_mode=ceil, return_indices=True)
-
-    return MaxPoolCall(f"max_pool{n_space}d", values, out_space, pick, _pair if returns_pair else _value)
-
-
-def read_adaptive(n_space: int, args: tuple[Any, ...], kwargs: dict[str, Any], returns_pair: bool) -> MaxPoolCall:
-    """A call of ``adaptive_max_pool1d``, ``adaptive_max_pool2d`` or ``adaptive_max_pool3d``."""
-    settings = _settings(("output_size", "return_indices"), args, kwargs)
-    returns_pair = bool(settings.pop("return_indices", False)) or returns_pair
-    values = args[0]
-    operation = f"adaptive_max_pool{n_space}d"
-    _check_space(operation, values, n_space)
-    sizes = _for_each(settings["output_size"], n_space)
-    out_space = tuple(whole if size is None else size for size, whole in zip(sizes, values.shape[2:], strict=True))
-
-    def pick() -> tuple[Tensor, Tensor]:
-        return _ADAPTIVE[n_space](values, out_space, return_indices=True)
-
+    values, space = args[0], args[0].shape[2:]
+    if values.ndim != n_space + 2:
+        raise ValueError(
+            f"{operation} of values of shape {tuple(values.shape)}: gates are swapped in batches of shape (batch, "
+            f"channels, {n_space} axes of space), so add the missing axis."
+        )
+    if is_adaptive:
+        sizes = _for_each(settings["output_size"], n_space)
+        out_space = tuple(whole if size is None else size for size, whole in zip(sizes, space, strict=True))
+        pick = partial(_ADAPTIVE[n_space], values, out_space, return_indices=True)
+    else:
+        size = _for_each(settings["kernel_size"], n_space)
+        stride = _for_each(settings.get("stride") or size, n_space)
+        padding, dilation = (_for_each(settings.get(k, d), n_space) for k, d in (("padding", 0), ("dilation", 1)))
+        ceil = bool(settings.get("ceil_mode", False))
+        windows = [Window(*axis) for axis in zip(size, stride, dilation, padding, padding, strict=True)]
+        out_space = tuple(window.n_out(n, ceil=ceil) for window, n in zip(windows, space, strict=True))
+        pick = partial(_POOLS[n_space], values, size, stride, padding, dilation, ceil_mode=ceil, return_indices=True)
     return MaxPoolCall(operation, values, out_space, pick, _pair if returns_pair else _value)
 
 
@@ -133,9 +117,6 @@ def read_reduction(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]
     window = [size if axis + 2 in axes else 1 for axis, size in enumerate(values.shape[2:])]
     out_space = tuple(1 if axis + 2 in axes else size for axis, size in enumerate(values.shape[2:]))
 
-    def pick() -> tuple[Tensor, Tensor]:
-        return _POOLS[rank - 2](values, window, window, return_indices=True)
-
     def finish(largest: Tensor, positions: Tensor) -> Any:
         shape = [size for axis, size in enumerate(largest.shape) if keepdim or axis not in axes]
         largest = largest.reshape(shape)
@@ -145,4 +126,5 @@ def read_reduction(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]
         indices = (positions // stride) % values.shape[axes[0]]
         return torch.return_types.max((largest, indices.reshape(shape)))
 
+    pick = partial(_POOLS[rank - 2], values, window, window, return_indices=True)
     return MaxPoolCall(operation, values, out_space, pick, finish, shares_ties=True)

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from neuralpath._checks import check_batch, describe
 from neuralpath.gates import HardGate, LinearGate
 from neuralpath.gating.matching import GateOrder, GateTransforms, Matching, as_order, match_gates
-from neuralpath.gating.modes import Recording, Replacing
+from neuralpath.gating.modes import Recording
 from neuralpath.gating.spellings import GateFunction
-from neuralpath.gating.swapping import check_examples, check_module, run_under, sample_gates
+from neuralpath.gating.swapping import check_examples, check_module, run_replacing, run_under, sample_gates
 from neuralpath.gating.value_inputs import ValueInput, as_value_input
 from neuralpath.graph import Gates
 
@@ -89,8 +89,7 @@ class GatedNetwork(nn.Module):
     ) -> None:
         super().__init__()
         _check_networks(feature, value)
-        _check_gate(gate, train_feature)
-        _check_transform(gate_transform)
+        _check_functions(gate, gate_transform, train_feature)
         self.feature = feature
         self.value = value
         self.gate = gate
@@ -203,11 +202,7 @@ class GatedNetwork(nn.Module):
         Raises:
             ValueError, TypeError: A gate does not fit; the message has its index and both shapes.
         """
-        layers, names = (tuple(gates.layers.values()), gates.names) if isinstance(gates, Gates) else (gates, ())
-        mode = Replacing(layers, names)
-        y = run_under(mode, self.value, self.value_input(x))
-        mode.finish()
-        return y
+        return run_replacing(self.value, self.value_input(x), gates)
 
     def forward(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *out"]:
         """The value network's output with the gates of the feature network.
@@ -226,13 +221,10 @@ class GatedNetwork(nn.Module):
         return ", ".join([*texts, f"linear_feature={self.linear_feature}", f"train_feature={self.train_feature}"])
 
 
-def _check_networks(feature: object, value: object) -> None:
-    check_module("feature", feature)
-    check_module("value", value)
-    assert isinstance(feature, nn.Module)
-    assert isinstance(value, nn.Module)
-    check_not_gated("feature", feature)
-    check_not_gated("value", value)
+def _check_networks(feature: nn.Module, value: nn.Module) -> None:
+    for name, network in (("feature", feature), ("value", value)):
+        check_module(name, network)
+        check_not_gated(name, network)
     owned = {id(parameter): name for name, parameter in feature.named_parameters()}
     for name, parameter in value.named_parameters():
         if id(parameter) in owned:
@@ -265,17 +257,7 @@ def _has_autocast(device: torch.device) -> bool:
     return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
 
 
-def _check_transform(transform: object) -> None:
-    transforms = transform.values() if isinstance(transform, Mapping) else () if transform is None else (transform,)
-    for entry in transforms:
-        if not callable(entry):
-            raise TypeError(
-                "`gate_transform` must be a function from a mask and a shape to a mask, such as `TileGates(shift=2)`, "
-                f"or a mapping from gates to such functions; got {describe(entry)}."
-            )
-
-
-def _check_gate(gate: object, train_feature: bool) -> None:
+def _check_functions(gate: object, transform: object, train_feature: bool) -> None:
     if gate is not None and (not callable(gate) or isinstance(gate, type)):
         got = repr(gate) if isinstance(gate, str | type) else describe(gate)
         raise TypeError(
@@ -284,3 +266,9 @@ def _check_gate(gate: object, train_feature: bool) -> None:
         )
     if train_feature and isinstance(gate, HardGate | LinearGate):
         raise ValueError(f"`train_feature` is set, but {gate} has no gradient; give `gate=SoftGate(10)`.")
+    for entry in transform.values() if isinstance(transform, Mapping) else () if transform is None else (transform,):
+        if not callable(entry):
+            raise TypeError(
+                "`gate_transform` must be a function from a mask and a shape to a mask, such as `TileGates(shift=2)`, "
+                f"or a mapping from gates to such functions; got {describe(entry)}."
+            )

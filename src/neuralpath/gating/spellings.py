@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from neuralpath import gates as g
-from neuralpath.gating.max_pools import MaxPoolCall, read_adaptive, read_reduction, read_windows
+from neuralpath.gating.max_pools import MaxPoolCall, read_pool, read_reduction
 from neuralpath.graph import per_channel
 
 GateFunction = Callable[[Tensor], Tensor]
@@ -49,7 +49,7 @@ class Spelling:
             kwargs = dict(kwargs)
             args = (kwargs.pop("input" if "input" in kwargs else "self"),)
         if self.operation in _POOLS:
-            return _POOLS[self.operation](self, args, kwargs)
+            return _read_maximum_pool(self, args, kwargs)
         in_place = self.in_place
         if self.inplace_at is not None:
             in_place = bool(args[self.inplace_at] if len(args) > self.inplace_at else kwargs.get("inplace", False))
@@ -108,19 +108,16 @@ def _leaky(q: Tensor, slope: Tensor) -> Tensor:
     return torch.where(q > 0, torch.ones_like(q), slopes.expand_as(q))
 
 
-def _pool_reader(operation: str) -> Callable[[Spelling, tuple[Any, ...], dict[str, Any]], Any]:
-    if operation in ("amax", "max"):
-
-        def read_largest(spelling: Spelling, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            over = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("other"))
-            if operation == "max" and not isinstance(over, int):
-                return _read_activation("max", args, kwargs, False)
-            return read_reduction(operation, args, kwargs)
-
-        return read_largest
-    n_space = next(int(letter) for letter in operation if letter.isdigit())
-    read_pool = read_adaptive if operation.startswith("adaptive") else read_windows
-    return lambda spelling, args, kwargs: read_pool(n_space, args, kwargs, spelling.returns_positions)
+def _read_maximum_pool(
+    spelling: Spelling, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> ActivationCall | MaxPoolCall | None:
+    operation = spelling.operation
+    if operation not in ("amax", "max"):
+        return read_pool(operation, args, kwargs, spelling.returns_positions)
+    over = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("other"))
+    if operation == "max" and not isinstance(over, int):
+        return _read_activation("max", args, kwargs, False)
+    return read_reduction(operation, args, kwargs)
 
 
 def _by_name(operations: Any) -> set[str]:
@@ -130,7 +127,7 @@ def _by_name(operations: Any) -> set[str]:
 _GATES = {operation._opname: gate for operation, gate in g.GATE_OPERATIONS.items()}
 _MAXIMA = _by_name(g.GATING_MAXIMUM)
 _SLOPED = _by_name(g.PARAMETRIC_GATES)
-_POOLS = {name: _pool_reader(name) for name in _by_name(g.MAXIMUM_POOLS)}
+_POOLS = _by_name(g.MAXIMUM_POOLS)
 
 
 def _functions(operation: str) -> Iterator[tuple[Any, Spelling]]:
@@ -149,13 +146,9 @@ def _functions(operation: str) -> Iterator[tuple[Any, Spelling]]:
     for name in (operation, f"_{operation}", f"{operation}_with_indices"):
         function = getattr(F, name, None)
         if isfunction(function):
-            yield function, _wrapper(operation, function, name.endswith("with_indices"))
-
-
-def _wrapper(operation: str, function: Any, returns_pair: bool) -> Spelling:
-    names = list(signature(function).parameters)
-    inplace_at = names.index("inplace") if "inplace" in names else None
-    return Spelling(operation, inplace_at=inplace_at, returns_positions=returns_pair)
+            names = list(signature(function).parameters)
+            inplace_at = names.index("inplace") if "inplace" in names else None
+            yield function, Spelling(operation, inplace_at=inplace_at, returns_positions=name.endswith("with_indices"))
 
 
 SPELLINGS: dict[Any, Spelling] = {

@@ -79,6 +79,11 @@ def run_with_gates(
     """
     check_module("module", module)
     check_examples(x)
+    return run_replacing(module, x, gates)
+
+
+def run_replacing(module: nn.Module, x: Tensor, gates: Gates | Sequence[Tensor]) -> Any:
+    """``module(x)`` with the given gates, one for each gate operation that runs."""
     layers, names = (tuple(gates.layers.values()), gates.names) if isinstance(gates, Gates) else (gates, ())
     mode = Replacing(layers, names)
     y = run_under(mode, module, x)
@@ -137,10 +142,8 @@ def sample_gates(
 ) -> Recording:
     """The gates of two examples, with their names; the module and the random generators do not change.
 
-    ``refused`` is a message with a placeholder for names. If given, the module must have no nonlinear operations
-    except gates and those that `UngatedOperations` allows.
-
-    Raises: ValueError with the names of all such operations, and where they are.
+    ``refused`` is the message, with a placeholder for names and locations, for a module that has nonlinear operations
+    except gates and those that `UngatedOperations` allows; None allows all.
     """
     rows = x.detach()[:SAMPLE_ROWS]
     if len(rows) < SAMPLE_ROWS:

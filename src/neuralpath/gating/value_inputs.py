@@ -93,10 +93,7 @@ def drawn_late(module: nn.Module) -> frozenset[str]:
 
 
 def as_value_input(value_input: str | ValueInput) -> ValueInput:
-    """The function for the name of a value input; a callable is returned unchanged.
-
-    Raises: ValueError for an unknown name.
-    """
+    """The function for the name of a value input; a callable is returned unchanged."""
     if callable(value_input):
         return value_input
     named: dict[str, Callable[[], ValueInput]] = {"image": lambda: image, "ones": lambda: ones, "random": RandomImage}
