@@ -93,7 +93,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
             y: Classes, numbers or strings; at least two different ones.
         """
         kernel, labels = self._training_data(X, y)
-        self.classes_, numbers = class_numbers(column_or_1d(labels, warn=True))
+        self.classes_, numbers = class_numbers(labels)
         self.targets_, self.offset_ = _class_targets(numbers, len(self.classes_), self.targets)
         self.dual_coef_ = self._fit_targets(kernel, self.targets_ - self.offset_)
         return self
@@ -123,17 +123,10 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return self.classes_[scores.argmax(1)]
 
 
-def class_numbers(y: np.ndarray) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
-    """The classes in order, and the index of each example's class.
-
-    Raises: ValueError for labels that are not classes, or that are all of one class.
-    """
-    labels = np.asarray(y)
-    if labels.ndim == 2 and labels.shape[1] == 1:
-        labels = labels[:, 0]
+def class_numbers(y: Any) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
+    """The classes in order, and the index of each example's class; there must be at least two classes."""
+    labels = column_or_1d(y, warn=True)
     check_classification_targets(labels)
-    if labels.ndim != 1:
-        raise ValueError(f"`y` must have one class for each example, got shape {labels.shape}.")
     classes, numbers = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(

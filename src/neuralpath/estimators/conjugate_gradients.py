@@ -11,20 +11,13 @@ import torch
 from jaxtyping import Float64
 from torch import Tensor
 
+from neuralpath.estimators.cholesky import SingularKernel
 from neuralpath.estimators.tiles import KernelMatrix, check_asymmetry, kernel_times
 
 STAGNATION = 0.5
 """The iteration restarts only if the previous run reduced the true residual below this share."""
 
 _log = logging.getLogger("neuralpath")
-
-
-class NegativeDirection(ArithmeticError):
-    """K + ridge I is not positive definite: ``energy`` is d (K + ridge I) d / d d of a direction d."""
-
-    def __init__(self, energy: float) -> None:
-        super().__init__(f"a direction has the energy {energy:.3g}")
-        self.energy = energy
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,16 +66,6 @@ def nystrom(kernel: KernelMatrix, rank: int, seed: int) -> Nystrom:
     return Nystrom(singular.square(), left)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Solution:
-    """Coefficients, and their true residuals relative to the targets, one for each column."""
-
-    coefficients: Float64[Tensor, "n k"]
-    residuals: Float64[Tensor, " k"]
-    iterations: int
-    passes: int  # over the kernel, including the final check
-
-
 def conjugate_gradients(
     kernel: KernelMatrix,
     targets: Float64[Tensor, "n k"],
@@ -91,15 +74,17 @@ def conjugate_gradients(
     *,
     tol: float,
     max_iter: int,
-) -> Solution:
+) -> tuple[Float64[Tensor, "n k"], Float64[Tensor, " k"], int, int]:
     r"""Solve (K + ridge I) a = y for all columns at once; each column has its own step sizes, all share the passes.
+
+    Returns the coefficients, their true residuals relative to the targets, and the numbers of iterations and of passes.
 
     A column is done when its residual is below ``tol`` times the norm of its target. The recursively updated residual
     drifts by rounding, so a pass at the end computes the true one; if it is still too large, the iteration restarts
     from there as long as restarts reduce it.
 
     Cost: a pass over the kernel for each iteration, n^2 k multiplications; memory of 6 n k numbers.
-    Raises: NegativeDirection if the matrix turns out not to be positive definite.
+    Raises: SingularKernel if the matrix turns out not to be positive definite.
     """
     norms = torch.linalg.vector_norm(targets, dim=0)
     coefficients, residual = torch.zeros_like(targets), targets.clone()
@@ -113,7 +98,7 @@ def conjugate_gradients(
         passes += 1
         if relative.max() > STAGNATION * before:
             break
-    return Solution(coefficients, relative, iterations, passes + iterations)
+    return coefficients, relative, iterations, passes + iterations
 
 
 def _descend(
@@ -127,7 +112,7 @@ def _descend(
     max_iter: int,
 ) -> int:
     """Iterate until the residual of every column is below its goal; ``coefficients`` is changed in place."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     active = torch.nonzero(torch.linalg.vector_norm(residual, dim=0) > goals)[:, 0]
     rest = residual[:, active]
     direction = preconditioner.precondition(rest, ridge)
@@ -136,7 +121,12 @@ def _descend(
         image = kernel_times(kernel, direction) + ridge * direction
         curvature = (direction * image).sum(0)
         if bool((curvature <= 0).any()):
-            raise NegativeDirection(float((curvature / direction.square().sum(0)).min()))
+            lowest_energy = float((curvature / direction.square().sum(0)).min())  # d (K + ridge I) d / d d
+            raise SingularKernel(
+                f"the kernel with `ridge`={ridge:g} is not positive definite: a direction has the energy "
+                f"{lowest_energy:.2g}. Give a `ridge` above {ridge - lowest_energy:.3g}; remove duplicate inputs; or "
+                "compute the kernel in float64."
+            )
         step = energy / curvature
         coefficients[:, active] += step * direction
         rest = rest - step * image
@@ -146,7 +136,7 @@ def _descend(
         _log.info(
             "conjugate gradients: iteration %d, %.1f s, %d of %d columns left, largest residual %.1e of its goal",
             iterations,
-            time.perf_counter() - begun,
+            time.perf_counter() - start,
             int(unfinished.sum()),
             len(goals),
             float((lengths / goals[active]).max()),

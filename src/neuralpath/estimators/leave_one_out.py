@@ -13,7 +13,7 @@ mean :math:`c_{-i} = (n \bar y - y_i) / (n - 1)` of the others; its prediction i
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float64
+from jaxtyping import Float64
 from scipy.linalg import eigh
 
 from neuralpath._resources import format_memory
@@ -75,10 +75,7 @@ class Inverse:
 def left_out_predictions(
     inverse: Inverse, targets: Float64[np.ndarray, "n k"], *, centered: bool
 ) -> Float64[np.ndarray, "n k"]:
-    """The leave-one-out predictions, by the formulas at the top of this module.
-
-    Raises: ValueError for a single example.
-    """
+    """The leave-one-out predictions, by the formulas at the top of this module."""
     n = len(targets)
     if n < 2:
         raise ValueError("leave-one-out needs at least two training examples.")
@@ -90,10 +87,7 @@ def left_out_predictions(
 
 
 def check_path_memory(n: int, n_columns: int, n_ridges: int, budget: int) -> None:
-    """Refuse a path whose matrices (kernel, eigenvectors, their squares) and results exceed the budget.
-
-    Raises: MemoryError.
-    """
+    """Refuse a path whose matrices (kernel, eigenvectors, their squares) and results exceed the budget."""
     needed = 8 * n * (3 * n + 3 * n_ridges * n_columns)
     if needed > budget:
         raise MemoryError(
@@ -129,9 +123,3 @@ def inverses_for_ridges(
         solved = vectors @ (weights[:, None] * rotated)
         results.append(Inverse(solved[:, :-1], solved[:, -1], squares @ weights))
     return results
-
-
-def error_rate(scores: Float64[np.ndarray, "n k"], targets: Float64[np.ndarray, "n k"]) -> float:
-    """Share of examples whose largest score is not that of their class, the column with the largest target."""
-    wrong: Bool[np.ndarray, " n"] = scores.argmax(1) != targets.argmax(1)
-    return float(wrong.mean())

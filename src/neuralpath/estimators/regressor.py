@@ -75,8 +75,6 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         """
         kernel, labels = self._training_data(X, y)
         targets = check_array(labels, ensure_2d=False, dtype=np.float64, input_name="y")
-        if targets.ndim > 2:
-            raise ValueError(f"`y` must be a vector or a matrix with a column for each output, got {targets.shape}.")
         self.targets_ = targets.reshape(len(targets), -1)
         self.offset_ = np.zeros(self.targets_.shape[1])
         self.dual_coef_ = self._fit_targets(kernel, self.targets_).reshape(targets.shape)

@@ -98,28 +98,28 @@ class SketchEstimator(BaseEstimator):
         assert moments is not None
         return moments
 
-    def _learn(self, batches: Iterable[tuple[Any, Any]]) -> None:
-        """One pass over batches of rows and labels, then one solve; forgets everything learned before."""
-        for name in ("moments_", "coef_", "intercept_"):
-            self.__dict__.pop(name, None)
-        moments = None
+    def _learn(self, batches: Iterable[tuple[Any, Any]], moments: Moments | None = None) -> None:
+        """Add batches of rows and labels to the moments of earlier ones, and solve; None forgets everything before."""
+        if moments is None:
+            for name in ("moments_", "coef_", "intercept_"):
+                self.__dict__.pop(name, None)
         for X, y in batches:
             moments = self._with_batch(moments, X, y)
         if moments is None:
             raise ValueError("there are no batches to fit: give at least one pair of examples and labels.")
-        self._solve(moments)
-
-    def _learn_more(self, X: Any, y: Any) -> None:
-        """Add a batch to the earlier ones, and solve."""
-        moments: Moments | None = getattr(self, "moments_", None)
-        self._solve(self._with_batch(None if moments is None else moments.copy(), X, y))
+        self.coef_, self.intercept_ = moments.solve(float(self.ridge), intercept=self.fit_intercept)
+        self.moments_ = moments
 
     @contextmanager
-    def _restored_on_error(self) -> Iterator[None]:
-        """Restore the estimator's state if an error occurs, so that a refused batch has no effect."""
+    def _copied_moments(self) -> Iterator[Moments | None]:
+        """The moments of earlier batches to add to; an error restores the estimator, so a refused batch has no effect.
+
+        ``add`` changes arrays in place, hence the copy.
+        """
         before = dict(self.__dict__)
+        moments: Moments | None = before.get("moments_")
         try:
-            yield
+            yield None if moments is None else moments.copy()
         except BaseException as error:
             self.__dict__.clear()
             self.__dict__.update(before)
@@ -127,10 +127,6 @@ class SketchEstimator(BaseEstimator):
                 hint = "This batch does not count: give larger ones, or all of them to `fit_batches`."
                 raise SingularKernel(f"{error} {hint}") from error
             raise
-
-    def _solve(self, moments: Moments) -> None:
-        self.coef_, self.intercept_ = moments.solve(float(self.ridge), intercept=self.fit_intercept)
-        self.moments_ = moments
 
     def _outputs(self, X: Any) -> Float64[np.ndarray, "n k"]:
         check_is_fitted(self)
@@ -202,8 +198,8 @@ class SketchRegressor(RegressorMixin, MultiOutputMixin, SketchEstimator):
             X: Examples.
             y: Targets, a vector or a matrix with a column for each output.
         """
-        with self._restored_on_error():
-            self._learn_more(X, y)
+        with self._copied_moments() as moments:
+            self._learn([(X, y)], moments)
         return self
 
     def fit_batches(self, batches: Iterable[tuple[Any, Any]]) -> "SketchRegressor":
@@ -267,7 +263,7 @@ class SketchClassifier(ClassifierMixin, SketchEstimator):
         """
         rows = checked_rows(self, X, reset=True)
         labels = checked_labels(self, y, len(rows))
-        self.classes_, _ = class_numbers(column_or_1d(labels, warn=True))
+        self.classes_, _ = class_numbers(labels)
         self._learn([(X, labels)])
         return self
 
@@ -279,9 +275,9 @@ class SketchClassifier(ClassifierMixin, SketchEstimator):
             y: Classes.
             classes: All classes of all batches; needed in the first call.
         """
-        with self._restored_on_error():
-            self._set_classes(classes, first=not hasattr(self, "moments_"))
-            self._learn_more(X, y)
+        with self._copied_moments() as moments:
+            self._set_classes(classes, first=moments is None)
+            self._learn([(X, y)], moments)
         return self
 
     def fit_batches(self, batches: Iterable[tuple[Any, Any]], classes: Any) -> "SketchClassifier":

@@ -12,7 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 from neuralpath._checks import check_integer, check_number
 from neuralpath._resources import format_memory
 from neuralpath.estimators.cholesky import Factor, SingularKernel, factorize
-from neuralpath.estimators.conjugate_gradients import NegativeDirection, Nystrom, conjugate_gradients, nystrom
+from neuralpath.estimators.conjugate_gradients import Nystrom, conjugate_gradients, nystrom
 from neuralpath.estimators.tiles import KernelMatrix, cached, check_symmetric, dense_kernel, make_symmetric
 
 SOLVERS = ("auto", "cholesky", "cg")
@@ -52,26 +52,26 @@ class SolveReport:
     Args:
         solver: ``"cholesky"`` or ``"cg"``.
         converged: Whether all residuals are below ``tol``; always true for Cholesky.
-        iterations: Iterations of conjugate gradients.
-        passes: Passes over the whole kernel, including the pass of the preconditioner.
         residuals: True residuals of (K + ridge I) a = y relative to y, one for each column of the targets.
-        tol: Tolerance of conjugate gradients, None for Cholesky.
-        rank: Rank of the preconditioner.
         seconds: Time of the fit.
         kernel: What a pass over the kernel does, such as "computed in each pass".
         reason: Why this solver was taken.
+        passes: Passes over the whole kernel, including the pass of the preconditioner.
+        iterations: Iterations of conjugate gradients.
+        tol: Tolerance of conjugate gradients, None for Cholesky.
+        rank: Rank of the preconditioner.
     """
 
     solver: str
     converged: bool
-    iterations: int
-    passes: int
     residuals: Float64[np.ndarray, " k"]
-    tol: float | None
-    rank: int
     seconds: float
     kernel: str
     reason: str
+    passes: int = 1
+    iterations: int = 0
+    tol: float | None = None
+    rank: int = 0
 
     def __str__(self) -> str:
         end = "converged" if self.converged else "NOT converged"
@@ -92,14 +92,9 @@ class Solved:
 
 
 def solve(kernel: KernelMatrix, targets: Float64[np.ndarray, "n k"], ridge: float, options: SolverOptions) -> Solved:
-    """Solve (K + ridge I) a = y, by Cholesky if the matrix fits the budget, else by conjugate gradients.
-
-    Raises: MemoryError if the chosen solver needs more than the budget; SingularKernel; ValueError for a kernel
-    that is not symmetric or not finite.
-    """
+    """Solve (K + ridge I) a = y, by Cholesky if the matrix fits the budget, else by conjugate gradients."""
     n, k = targets.shape
-    needed = 8 * n * n + kernel.working_bytes + 32 * n * k
-    budget = options.budget
+    needed, budget = 8 * n * n + kernel.working_bytes + 32 * n * k, options.budget
     fits = needed <= budget
     if options.solver == "cholesky" and not fits:
         raise MemoryError(
@@ -115,7 +110,7 @@ def solve(kernel: KernelMatrix, targets: Float64[np.ndarray, "n k"], ridge: floa
 
 
 def _solve_exactly(kernel: KernelMatrix, targets: Float64[np.ndarray, "n k"], ridge: float, reason: str) -> Solved:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     matrix = dense_kernel(kernel)
     if not kernel.symmetric:
         check_symmetric(matrix, kernel.itemsize)
@@ -124,25 +119,15 @@ def _solve_exactly(kernel: KernelMatrix, targets: Float64[np.ndarray, "n k"], ri
     coefficients = factor.solve(targets)
     residual = targets - factor.kernel_times(coefficients) - ridge * coefficients
     norms = np.linalg.norm(targets, axis=0)
-    report = SolveReport(
-        solver="cholesky",
-        converged=True,
-        iterations=0,
-        passes=1,
-        residuals=np.linalg.norm(residual, axis=0) / np.where(norms > 0, norms, 1.0),
-        tol=None,
-        rank=0,
-        seconds=time.perf_counter() - begun,
-        kernel="whole in memory",
-        reason=reason,
-    )
-    return Solved(coefficients, factor, report)
+    relative = np.linalg.norm(residual, axis=0) / np.where(norms > 0, norms, 1.0)
+    seconds = time.perf_counter() - start
+    return Solved(coefficients, factor, SolveReport("cholesky", True, relative, seconds, "whole in memory", reason))
 
 
 def _solve_iteratively(
     kernel: KernelMatrix, targets: Float64[np.ndarray, "n k"], ridge: float, options: SolverOptions, reason: str
 ) -> Solved:
-    begun = time.perf_counter()
+    start = time.perf_counter()
     n, k = targets.shape
     rank = min(n // 8, DEFAULT_RANK) if options.rank is None else min(options.rank, n)
     needed = 8 * n * (_CG_COLUMNS * k + _NYSTROM_COLUMNS * rank) + kernel.working_bytes
@@ -163,32 +148,16 @@ def _solve_iteratively(
             "the kernel with `ridge`=0 is not positive definite: no direction that was tried has a positive energy. "
             "Are all inputs 0?"
         )
-    try:
-        solution = conjugate_gradients(
-            kernel, torch.from_numpy(targets), ridge, preconditioner, tol=options.tol, max_iter=options.max_iter
-        )
-    except NegativeDirection as negative:
-        raise SingularKernel(
-            f"the kernel with `ridge`={ridge:g} is not positive definite: a direction has the energy "
-            f"{negative.energy:.2g}. Give a `ridge` above {ridge - negative.energy:.3g}; remove duplicate inputs; or "
-            "compute the kernel in float64."
-        ) from negative
-    residuals = solution.residuals.numpy()
+    coefficients, relative, iterations, passes = conjugate_gradients(
+        kernel, torch.from_numpy(targets), ridge, preconditioner, tol=options.tol, max_iter=options.max_iter
+    )
+    converged, seconds = bool((relative <= options.tol).all()), time.perf_counter() - start
     report = SolveReport(
-        solver="cg",
-        converged=bool((residuals <= options.tol).all()),
-        iterations=solution.iterations,
-        passes=solution.passes + 1,
-        residuals=residuals,
-        tol=options.tol,
-        rank=rank,
-        seconds=time.perf_counter() - begun,
-        kernel=kernel.origin,
-        reason=reason,
+        "cg", converged, relative.numpy(), seconds, kernel.origin, reason, passes + 1, iterations, options.tol, rank
     )
     if not report.converged:
         _warn(report, ridge, largest, options)
-    return Solved(solution.coefficients.numpy(), None, report)
+    return Solved(coefficients.numpy(), None, report)
 
 
 def _warn(report: SolveReport, ridge: float, largest: float, options: SolverOptions) -> None:
