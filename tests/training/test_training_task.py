@@ -13,7 +13,7 @@ from neuralpath._configs import to_json
 from neuralpath.gating.regimes import decouple
 from neuralpath.training import TrainingConfig, train
 from neuralpath.training.batches import Batch
-from neuralpath.training.training_task import check_task, forward_pass, make_sources
+from neuralpath.training.training_task import check_task, forward_pass, pack_fixed_gates
 
 REGIMES = ("relu", "FR-II", "DL")
 
@@ -95,14 +95,14 @@ def test_weights_and_their_steps_stay_full(regime, data, rounded):
 
 def test_kept_gates_are_those_of_full_precision(data, rounded):
     model = convolutional("FR-II")
-    sources = make_sources(check_task(model, *data, rounded))
-    assert sources.has_packed_gates == {"train": True, "test": True}
-    for examples, split, dtype in (
-        (sources.examples["train"], data[0], torch.bfloat16),  # as what they are multiplied with in training
-        (sources.examples["test"], data[1], torch.float32),
+    task = check_task(model, *data, rounded)
+    packed = pack_fixed_gates(task)
+    for part, split, dtype in (
+        ("train", data[0], torch.bfloat16),  # as what they are multiplied with in training
+        ("test", data[1], torch.float32),
     ):
         begin = 0
-        for batch in examples.epoch(0):
+        for batch in task.batches(part, packed[part]).epoch(0):
             exact = model.gates(split.images[begin : begin + len(batch.images)])
             for ours, expected in zip(batch.gates.layers.values(), exact.layers.values(), strict=True):
                 assert ours.dtype == dtype

@@ -5,6 +5,7 @@ A resumed run can therefore repeat any epoch exactly. The method ``epoch`` of ea
 
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -57,53 +58,50 @@ def _augmented(
     return augment(images, generator)
 
 
+@dataclass(frozen=True, eq=False)
 class TensorBatches:
     """Batches of tensors in memory: rows of a permutation that is drawn from (seed, epoch), or all rows in order."""
 
-    def __init__(
-        self,
-        images: Float[Tensor, "example ..."],
-        targets: Shaped[Tensor, "example ..."],
-        config: TrainingConfig,
-        *,
-        gates: PackedGates | None = None,
-        augment: Augment | None = None,
-        in_order: bool = False,
-    ) -> None:
-        self._images = images
-        self._targets = targets
-        self._seed = config.seed
-        self._gates = gates
-        self._augment = augment
-        self._in_order = in_order
-        self._size = config.evaluation_batch_size if in_order else config.batch_size
-        whole, rest = divmod(len(images), self._size)
-        self._n_batches = whole + (rest > 0 and (in_order or not config.drop_last))
-        if self._n_batches == 0:
-            counts = f"there are {len(images)} examples and `batch_size` is {self._size}"
+    images: Float[Tensor, "example ..."]
+    targets: Shaped[Tensor, "example ..."]
+    config: TrainingConfig
+    gates: PackedGates | None = None
+    augment: Augment | None = None
+    in_order: bool = False
+
+    def __post_init__(self) -> None:
+        if len(self) == 0:
+            counts = f"there are {len(self.images)} examples and `batch_size` is {self._size}"
             raise ValueError(f"`drop_last` leaves no batch: {counts}.")
 
+    @property
+    def _size(self) -> int:
+        return self.config.evaluation_batch_size if self.in_order else self.config.batch_size
+
     def __len__(self) -> int:
-        return self._n_batches
+        whole, rest = divmod(len(self.images), self._size)
+        return whole + (rest > 0 and (self.in_order or not self.config.drop_last))
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch."""
-        if not self._in_order:
-            generator = torch.Generator().manual_seed(derive_seed(self._seed, "order", epoch))
+        seed, size = self.config.seed, self._size
+        if not self.in_order:
+            generator = torch.Generator().manual_seed(derive_seed(seed, "order", epoch))
             # Drawn on the CPU, so that all devices have the same order.
-            order = torch.randperm(len(self._images), generator=generator).to(self._images.device)
-        for number in range(self._n_batches):
-            rows: Any = slice(number * self._size, (number + 1) * self._size)
-            if self._in_order:
+            order = torch.randperm(len(self.images), generator=generator).to(self.images.device)
+        for number in range(len(self)):
+            rows: Any = slice(number * size, (number + 1) * size)
+            if self.in_order:
                 # A copy, in memory that torch aligns: vector code may round differently on other alignments.
-                images, targets = self._images[rows].clone(), self._targets[rows]
+                images, targets = self.images[rows].clone(), self.targets[rows]
             else:
                 rows = order[rows]
-                images, targets = self._images.index_select(0, rows), self._targets.index_select(0, rows)
-            images = _augmented(images, self._augment, self._seed, epoch, number)
-            yield Batch(images, targets, None if self._gates is None else self._gates.batch(rows))
+                images, targets = self.images.index_select(0, rows), self.targets.index_select(0, rows)
+            images = _augmented(images, self.augment, seed, epoch, number)
+            yield Batch(images, targets, None if self.gates is None else self.gates.batch(rows))
 
 
+@dataclass(frozen=True, eq=False)
 class LoaderBatches:
     """Batches of a user's loader, for training or for measurements, made repeatable as far as possible from outside.
 
@@ -112,48 +110,35 @@ class LoaderBatches:
     from elsewhere (numpy, a sampler's own state, workers that persist between epochs) are not repeated.
     """
 
-    def __init__(
-        self,
-        loader: Loader,
-        use: str,
-        objective: Objective,
-        *,
-        seed: int,
-        device: torch.device,
-        augment: Augment | None = None,
-    ) -> None:
-        self._loader = loader
-        self._use = use
-        self._objective = objective
-        self._seed = seed
-        self._device = device
-        self._augment = augment
+    loader: Loader
+    use: str
+    objective: Objective
+    seed: int
+    device: torch.device
+    augment: Augment | None = None
 
     def __len__(self) -> int:
-        return len(self._loader)
+        return len(self.loader)
 
     def epoch(self, epoch: int) -> Iterator[Batch]:
         """The batches of an epoch."""
-        seed = derive_seed(self._seed, self._use, epoch)
-        if self._use != "order":  # the training loop seeds the global generator itself, for the network's dropout too
+        seed = derive_seed(self.seed, self.use, epoch)
+        if self.use != "order":  # the training loop seeds the global generator itself, for the network's dropout too
             torch.manual_seed(seed)
-        sampler = getattr(self._loader, "sampler", None)
-        inner = getattr(getattr(self._loader, "batch_sampler", None), "sampler", None)
-        for owner in (self._loader, sampler, inner):
+        sampler = getattr(self.loader, "sampler", None)
+        inner = getattr(getattr(self.loader, "batch_sampler", None), "sampler", None)
+        for owner in (self.loader, sampler, inner):
             generator = getattr(owner, "generator", None)
             if isinstance(generator, torch.Generator):
                 generator.manual_seed(seed)
-        for number, pair in enumerate(self._loader):
-            images, labels = (part.to(self._device) for part in check_pair(pair))
-            images = _augmented(images, self._augment, self._seed, epoch, number)
-            yield Batch(images, self._objective.targets(labels), None)
+        for number, pair in enumerate(self.loader):
+            images, labels = (part.to(self.device) for part in check_pair(pair))
+            images = _augmented(images, self.augment, self.seed, epoch, number)
+            yield Batch(images, self.objective.targets(labels), None)
 
 
 def check_pair(item: Any) -> tuple[Float[Tensor, "batch ..."], Labels]:
-    """The images and labels of an item of a loader.
-
-    Raises: TypeError or ValueError for anything else than a pair of equally long tensors.
-    """
+    """The images and labels of an item of a loader, which must be a pair of equally long tensors."""
     if isinstance(item, tuple | list) and len(item) == 2 and all(isinstance(part, Tensor) for part in item):
         check_labels("labels", *item)
         return item[0], item[1]

@@ -71,10 +71,7 @@ class CheckpointFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Keep other processes out of the folder, which is created if it does not exist.
-
-        Raises: CheckpointError if the folder cannot be used.
-        """
+        """Keep other processes out of the folder, which is created if it does not exist."""
         if self._folder is None:
             yield
             return

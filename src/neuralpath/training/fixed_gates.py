@@ -123,20 +123,11 @@ def pack_gates(
     budget: int | None,
     dtype: torch.dtype | None = None,
 ) -> PackedGates | None:
-    """The gates of all images, computed in blocks.
+    """The gates of all images; None if they need more bytes than the budget, or there are none.
 
     Blocks are copies, in memory that torch aligns: on other alignments a pre-activation near 0 may be rounded to the
-    other side, and a run that is resumed in another process would have other gates.
-
-    Args:
-        compute: The gates of a batch.
-        images: All images.
-        block: Number of images in a block.
-        budget: Largest number of bytes; None for any.
-        dtype: The dtype in which batches get their hard gates, as 0 and 1; None for that of the images.
-
-    Returns:
-        None if the gates need more memory than the budget, or there are none.
+    other side, and a run that is resumed in another process would have other gates. ``dtype`` is that of the hard gates
+    of a batch, by default that of the images.
     """
     with torch.no_grad():
         first = compute(images[:block].clone())

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import torch
 from jaxtyping import Float, Shaped
@@ -202,25 +202,15 @@ def networks_with_changed_layer(
     """For each layer of gates and each change, the network with that layer changed; max pools are left out.
 
     A layer is one of the value network. All networks have the weights, the order and the transforms of gates of
-    ``network``. A changed layer takes its gates from the layer at the same position of ``random``, or its own gates are
-    changed after the layer's transform.
-
-    Args:
-        network: Gates, weights and settings that all networks share.
-        random: A network like the feature network, which the gates of the change "random" come from.
-        x: At least two examples.
-        seed: Seed of the permutations.
-
-    Yields:
-        The name of the layer, the change, and the changed network.
+    ``network``. A changed layer takes its gates from the layer at the same position of ``random``, a network like the
+    feature network, or its own gates are changed after the layer's transform.
     """
     pairs, n_feature_gates = network.match(x).pairs, network.match(x).n_feature_gates
     spaces = sample_gates(network.value, network.value_input(x)).in_spaces
     for index, (pair, space) in enumerate(zip(pairs, spaces, strict=True)):
         if space is not None:
             continue  # a max pool
-        changes: tuple[Change, ...] = ("random", "permuted", "open")
-        for change in changes:
+        for change in get_args(Change):
             copied = copy.deepcopy(network)
             feature = copied.feature
             order: dict[int | str, int | str] = {i: other.source for i, other in enumerate(pairs)}

@@ -60,8 +60,6 @@ def energy_examples_per_class(network: GatedNetwork, data: Split, affordable_cos
     """Number of examples of each class for the label energy: 300 in all, or fewer for large images.
 
     It depends on the graph of the network and the data only, not on the machine.
-
-    Raises: ValueError if one example of each class would take too long; errors of ``trace``.
     """
     n_classes, fewest = len(data.labels.unique()), int(data.labels.unique(return_counts=True)[1].min())
     network = copy.deepcopy(network).eval()
@@ -88,8 +86,6 @@ def gates_energy(network: GatedNetwork, examples: Split, *, progress: bool | Non
     """Label energy of the normalized path kernel with the gates of a value network, in double precision.
 
     The result is the mean over classes, each against the others.
-
-    Raises: errors of ``trace``, ``path_kernel`` and ``label_energy``.
     """
     network = copy.deepcopy(network).double().cpu().eval()
     images, labels = examples.images.double().cpu(), examples.labels.cpu()

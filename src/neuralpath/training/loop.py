@@ -30,7 +30,7 @@ from neuralpath.training.metrics import (
     TrainingMoment,
     TrainingResult,
 )
-from neuralpath.training.training_task import Data, TrainingTask, check_task, make_sources
+from neuralpath.training.training_task import Data, TrainingTask, check_task, pack_fixed_gates
 
 
 def train(
@@ -137,9 +137,11 @@ class _Run:
         self._config = task.config
         self._checkpoints = checkpoints
         self._state = state
-        self._sources = make_sources(task, state.has_packed_gates)
-        self._n_batches = len(self._sources.batches)
-        state.has_packed_gates = self._sources.has_packed_gates
+        packed = pack_fixed_gates(task, state.has_packed_gates)
+        state.has_packed_gates = {part: gates is not None for part, gates in packed.items()}
+        self._batches = task.batches("train", packed["train"], training=True)
+        self._examples = {part: task.batches(part, gates) for part, gates in packed.items()}  # for measurements
+        self._n_batches = len(self._batches)
 
     def complete(self, hooks: Sequence[Hook], checkpoint_every: int, progress: bool | None) -> None:
         """Train to the end."""
@@ -180,7 +182,7 @@ class _Run:
         torch.manual_seed(derive_seed(self._config.seed, "network", state.epoch))
         current_rate = None
         try:
-            for batch in self._sources.batches.epoch(state.epoch):
+            for batch in self._batches.epoch(state.epoch):
                 if (rate := self._rate(state.step)) != current_rate:
                     current_rate = rate
                     for group in optimizer.param_groups:
@@ -222,7 +224,7 @@ class _Run:
 
     def _evaluate(self, part: str) -> Measurement:
         try:
-            return self._task.evaluate(self._sources.examples[part].epoch(self._state.epoch))
+            return self._task.evaluate(self._examples[part].epoch(self._state.epoch))
         except NonFiniteLoss as error:
             raise self._diverged(f"the {part} loss is {error.value}", self._state.step - 1) from None
 

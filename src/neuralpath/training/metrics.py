@@ -52,10 +52,7 @@ class Objective:
     """The dtype of the outputs."""
 
     def targets(self, labels: Labels, name: str = "labels") -> Targets:
-        """The tensor that the loss compares outputs with: classes, one-hot vectors, or a column of -1 and +1.
-
-        Raises: ValueError for labels that do not fit the number of outputs; ``name`` is what it calls them.
-        """
+        """The tensor that the loss compares outputs with: classes, one-hot vectors, or a column of -1 and +1."""
         n = self.n_outputs
         if self.signs and n != 1:
             hint = "use class numbers (int64) for several outputs"
@@ -202,10 +199,7 @@ class MetricSums:
             self._count()
 
     def mean(self) -> Measurement:
-        """Means over all examples.
-
-        Raises: NonFiniteLoss; ValueError if there was no batch.
-        """
+        """Means over all examples."""
         if self._pending:
             self._count()
         if self._n_examples == 0:

@@ -1,4 +1,4 @@
-"""Checks of a model with its data, its forward pass, and the sources of batches for the training loop."""
+"""Checks of a model with its data, its forward pass, and the batches for the training loop."""
 
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
-from neuralpath._checks import check_batch, check_finite, describe
+from neuralpath._checks import check_batch, describe
 from neuralpath._resources import format_memory, memory_budget
 from neuralpath.data import Split
 from neuralpath.gating import GatedNetwork
@@ -47,16 +47,12 @@ class TrainingTask:
         """Batches of a part of the data, for training or for measurements."""
         data, augment = self.data[part], self.augment if training else None
         if isinstance(data, Split):
-            targets = self.targets[part]
-            return TensorBatches(data.images, targets, self.config, gates=gates, augment=augment, in_order=not training)
-        use, seed = "order" if training else part, self.config.seed
-        return LoaderBatches(data, use, self.objective, seed=seed, device=self.device, augment=augment)
+            return TensorBatches(data.images, self.targets[part], self.config, gates, augment, in_order=not training)
+        use = "order" if training else part
+        return LoaderBatches(data, use, self.objective, self.config.seed, self.device, augment)
 
     def evaluate(self, batches: Iterable[Batch]) -> Measurement:
-        """Mean loss and accuracy of the model in evaluation mode.
-
-        Raises: NonFiniteLoss.
-        """
+        """Mean loss and accuracy of the model in evaluation mode. Raises: NonFiniteLoss."""
         was_training = self.model.training
         self.model.eval()
         sums = MetricSums(self.objective)
@@ -73,10 +69,7 @@ class TrainingTask:
 def check_task(
     model: nn.Module, train: Data, test: Data | None, config: TrainingConfig, augment: Augment | None = None
 ) -> TrainingTask:
-    """Check the data against the model with one example; splits are moved to the model's device.
-
-    Raises: ValueError or TypeError that names the argument and the problem.
-    """
+    """Check the data against the model with one example; splits are moved to the model's device."""
     parameters = list(model.parameters())
     if not any(parameter.requires_grad for parameter in parameters):
         raise ValueError("`model` has no parameter that requires a gradient: there is nothing to train.")
@@ -108,12 +101,8 @@ def check_task(
 
 def _check_data(name: str, data: Data, device: torch.device, dtype: torch.dtype) -> Data:
     if isinstance(data, Split):
-        if len(data) == 0:
-            raise ValueError(f"`{name}` has no examples.")
         check_batch(f"{name}.images", data.images, tuple(data.images.shape[1:]), dtype=dtype)
         check_labels(f"{name}.labels", data.images, data.labels)
-        if data.labels.is_floating_point():
-            check_finite(f"{name}.labels", data.labels)
         return Split(data.images.to(device), data.labels.to(device))
     if isinstance(data, Tensor) or not isinstance(data, Loader):
         expected = "a neuralpath.data.Split, or a loader of pairs with a length"
@@ -145,10 +134,7 @@ def _run_example(model: nn.Module, example: Shaped[Tensor, "_example ..."], name
 
 
 def forward_pass(model: nn.Module, precision: Precision = "full") -> Forward:
-    """The forward pass of a batch; the feature network does not run if the batch has gates.
-
-    Raises: TypeError for bfloat16 if the weights are not float32.
-    """
+    """The forward pass of a batch; the feature network does not run if the batch has gates."""
     if precision == "full":
         return partial(_forward, model)
     first = next(model.parameters())
@@ -181,26 +167,14 @@ def _mixed_forward(
     return outputs.float()
 
 
-@dataclass(frozen=True, eq=False)
-class Sources:
-    """The sources of batches for the training loop."""
+def pack_fixed_gates(
+    task: TrainingTask, has_packed_gates: Mapping[str, bool] | None = None
+) -> dict[str, PackedGates | None]:
+    """The fixed gates of each part of the data; None where there are none, or they exceed the memory budget.
 
-    batches: Batches
-    examples: Mapping[str, Batches]
-    """For measurements, with the same keys as the task's ``data``."""
-    has_packed_gates: dict[str, bool]
-    """Whether the fixed gates of each part are stored, with the same keys."""
-
-
-def make_sources(task: TrainingTask, has_packed_gates: Mapping[str, bool] | None = None) -> Sources:
-    """Sources of batches, with fixed gates computed and stored where they fit into the memory budget.
-
-    The gates of augmented images are not stored.
-
-    Args:
-        task: The model and its data.
-        has_packed_gates: Of a resumed run: the parts whose gates were stored at first, which are stored again however
-            much memory is free now. Gates that are computed in other batches may be rounded differently.
+    The gates of augmented images are not stored. A resumed run gives ``has_packed_gates``: parts whose gates were
+    stored at first are stored again however much memory is free now, since gates that are computed in other batches
+    may be rounded differently.
     """
     config, gated, train = task.config, _fixed_gates_of(task.model), task.data["train"]
     is_first = has_packed_gates is None
@@ -231,8 +205,4 @@ def make_sources(task: TrainingTask, has_packed_gates: Mapping[str, bool] | None
             )
         else:
             budget -= gates.n_bytes
-    return Sources(
-        task.batches("train", packed["train"], training=True),
-        {part: task.batches(part, gates) for part, gates in packed.items()},
-        {part: gates is not None for part, gates in packed.items()},
-    )
+    return packed
