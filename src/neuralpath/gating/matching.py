@@ -131,9 +131,8 @@ def match_gates(
     chosen = _transforms_by_gate(transforms, value.names)
     pairs = []
     for index, source in enumerate(sources(order, feature.names, value.names)):
-        value_shape, feature_shape = (tuple(x.shape[1:]) for x in (value.layers[index], feature.layers[source]))
-        names = (value.names[index], feature.names[source])
-        pair = GatePair(names[0], value_shape, names[1], feature_shape, source, chosen[index])
+        value_shape, feature_shape = tuple(value.layers[index].shape[1:]), tuple(feature.layers[source].shape[1:])
+        pair = GatePair(value.names[index], value_shape, feature.names[source], feature_shape, source, chosen[index])
         _check_pair(pair, feature, value.in_spaces[index])
         pairs.append(pair)
     return Matching(tuple(pairs), len(feature.layers))

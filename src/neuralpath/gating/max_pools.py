@@ -12,8 +12,8 @@ from torch import Tensor
 
 from neuralpath.graph import Window, gather_positions
 
-_POOLS = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
-_ADAPTIVE = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
+_POOLS: dict[int, Any] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+_ADAPTIVE: dict[int, Any] = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +84,8 @@ def read_pool(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], ret
     else:
         size = _for_each(settings["kernel_size"], n_space)
         stride = _for_each(settings.get("stride") or size, n_space)
-        padding, dilation = (_for_each(settings.get(k, d), n_space) for k, d in (("padding", 0), ("dilation", 1)))
+        padding = _for_each(settings.get("padding", 0), n_space)
+        dilation = _for_each(settings.get("dilation", 1), n_space)
         ceil = bool(settings.get("ceil_mode", False))
         windows = [Window(*axis) for axis in zip(size, stride, dilation, padding, padding, strict=True)]
         out_space = tuple(window.n_out(n, ceil=ceil) for window, n in zip(windows, space, strict=True))
