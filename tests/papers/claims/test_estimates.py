@@ -5,16 +5,7 @@ import math
 import pytest
 import torch
 
-from neuralpath.papers.claims.estimates import (
-    Comparison,
-    Gap,
-    above,
-    difference,
-    false_alarms,
-    interval,
-    too_few,
-    within,
-)
+from neuralpath.papers.claims.estimates import Comparison, Gap, above, false_alarms, interval, too_few, within
 from neuralpath.papers.claims.rows import verdict_of
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.statistics import Spread
@@ -53,9 +44,8 @@ def test_above_a_floor_nothing_more_is_asked_for():
     assert above(Spread.of([5.20, 5.02, 5.11]), 5.0, named=0.3) == "inconclusive"
     assert above(Spread.of([5.20, 5.10, 5.15]), 5.0, named=0.3) == "supports"
     assert above(Spread.of([4.80, 4.90, 4.85]), 5.0, named=0.3) == "contradicts"
-    gap = Gap(
-        DataSpec("mnist"), "here", difference(dict(enumerate((55.20, 55.02, 55.11))), dict.fromkeys(range(3), 50.0))
-    )
+    accuracies = dict(enumerate((55.20, 55.02, 55.11)))
+    gap = Gap.between(DataSpec("mnist"), "here", accuracies, dict.fromkeys(range(3), 50.0))
     assert [one.outcome for one in gap.above(5.0)] == ["inconclusive"]
 
 

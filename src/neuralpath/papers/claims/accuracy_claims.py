@@ -5,20 +5,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+from neuralpath.papers.claims import bounds
 from neuralpath.papers.claims.estimates import (
-    ABOVE_GUESSING,
-    DECOUPLED,
-    FAR_ABOVE,
-    MARGIN,
-    MIN_ORDERS,
-    NO_DIFFERENCE,
-    PEAK,
-    RANDOM_LABELS_COST,
-    RECOVERED,
-    SAME_GATES,
-    SIGMAS,
-    SINGLE_RUN_DEVIATION,
-    SINGLE_SEED_ERROR,
     Comparison,
     Gap,
     Outcome,
@@ -27,8 +15,6 @@ from neuralpath.papers.claims.estimates import (
     against_fitted_relu,
     beside,
     counted,
-    difference,
-    fitted,
     printed_difference,
     robust,
     too_few,
@@ -83,9 +69,9 @@ class RegimeSetting:
 
     def gap(self, first: str, second: str) -> Gap:
         """First minus second accuracy, beside the papers' difference."""
-        estimate = difference(*(accuracies(self.rows.get(row, {}), self.results) for row in (first, second)))
+        ours = (accuracies(self.rows.get(row, {}), self.results) for row in (first, second))
         figure = printed_difference(self.printed(first), self.printed(second))
-        return Gap(self.part.data, self.where, estimate, figure)
+        return Gap.between(self.part.data, self.where, *ours, printed=figure)
 
     def not_below_relu(self, row: str, bound: float) -> list[Comparison]:
         """Compare a regime with the ReLU network: at most this many points below."""
@@ -95,11 +81,11 @@ class RegimeSetting:
 
 def regime_settings(records: Records) -> Iterator[RegimeSetting]:
     """Every network of every sweep of `regimes`."""
-    for one in records.of("regimes"):
-        for part in one.config.chosen:
+    for sweep in records.of("regimes"):
+        for part in sweep.config.chosen:
             for net in part.nets:
-                rows = regimes.rows_of(one.config, part, net)
-                yield RegimeSetting(one.config, part, net, rows, one.results)
+                rows = regimes.rows_of(sweep.config, part, net)
+                yield RegimeSetting(sweep.config, part, net, rows, sweep.results)
 
 
 @claim("accuracy of FR-II, in %", "ReLU - FR-II", "DL - FR-II")
@@ -110,7 +96,7 @@ def c8(records: Records, generalizes: Part, relu: Part, decoupled: Part) -> None
             figure = setting.printed("FR-II")
             figures = beside(ours.mean, None if figure is None else figure.accuracy)
             text, few = f"{ours.mean:.2f} ({counted(ours.n, 'seed')})", too_few(setting.part.data, ours.n)
-            outcome = above(ours, ABOVE_GUESSING, single=SINGLE_SEED_ERROR)
+            outcome = above(ours, bounds.ABOVE_GUESSING, single=bounds.SINGLE_SEED_ERROR)
             generalizes.append(Comparison(setting.where, text, outcome, **figures, excluded=few))
         relu += setting.gap("ReLU", "FR-II").above()
         decoupled += setting.gap("DL", "FR-II").above()
@@ -120,14 +106,14 @@ def c8(records: Records, generalizes: Part, relu: Part, decoupled: Part) -> None
 def c9(records: Records, part: Part) -> None:
     """C9: learned gates recover the network."""
     for setting in regime_settings(records):
-        part += setting.not_below_relu("FL", RECOVERED)
+        part += setting.not_below_relu("FL", bounds.RECOVERED)
 
 
 @claim("FR-II - FR-DI")
 def c10(records: Records, part: Part) -> None:
     """C10: independent and dependent random gates are equal."""
     for setting in regime_settings(records):
-        part += setting.gap("FR-II", "FR-DI").within(-NO_DIFFERENCE, NO_DIFFERENCE)
+        part += setting.gap("FR-II", "FR-DI").within(-bounds.NO_DIFFERENCE, bounds.NO_DIFFERENCE)
 
 
 @claim("FR-II - FL random labels", "FR-II - FL random pixels")
@@ -135,18 +121,18 @@ def c14(records: Records, *parts: Part) -> None:
     """C14: gates learned on random data are worse than random gates, if the networks have fitted these data."""
     variants: tuple[Variant, ...] = ("random-labels", "random-pixels")
     for setting in regime_settings(records):
+        goal = 100 * setting.config.source_accuracy
         for variant, part in zip(variants, parts, strict=True):
             sources = regimes.sources_of(setting.config, setting.part, setting.net).get(variant, {})
-            reached = accuracies(sources, setting.results, "last", "train_accuracy")
+            reached = accuracies(sources, setting.results, "last", "train_accuracy").values()
             if not reached:
                 continue
             compared = setting.gap("FR-II", f"FL {variant.replace('-', ' ')}").above()
-            compared = with_fit(compared, "their networks", fitted(sources, setting.results))
-            goal = 100 * setting.config.source_accuracy
-            n_fitted, n = sum(value >= goal for value in reached.values()), counted(len(reached), "network")
+            compared = with_fit(compared, "their networks", sources, setting.results)
+            n_fitted = sum(value >= goal for value in reached)
             if n_fitted < len(reached):
-                reason = f"{n_fitted} of {n} fitted {goal:g} % of their random data"
-                compared = [replace(one, excluded=reason) for one in compared]
+                reason = f"{n_fitted} of {counted(len(reached), 'network')} fitted {goal:g} % of their random data"
+                compared = [replace(comparison, excluded=reason) for comparison in compared]
             part += compared
 
 
@@ -154,23 +140,23 @@ def c14(records: Records, *parts: Part) -> None:
 def c27(records: Records, part: Part) -> None:
     """C27: decoupled learning is near ReLU."""
     for setting in regime_settings(records):
-        part += setting.not_below_relu("DL", DECOUPLED)
+        part += setting.not_below_relu("DL", bounds.DECOUPLED)
 
 
 @claim("FL - ReLU", "DL - ReLU", "FL - FR-II", "ones - image")
 def c28(records: Records, recovered: Part, decoupled: Part, learned: Part, ones: Part) -> None:
     """C28: C9, C24, C26 and C27 for a residual network."""
-    for one in records.of("residual"):
-        config, data = one.config, one.config.data
+    for sweep in records.of("residual"):
+        config, data = sweep.config, sweep.config.data
         where, bound = f"{data.label} {config.net.label}", robust(data)
-        reached = {row: accuracies(runs, one.results) for row, runs in residual.rows_of(config).items()}
+        reached = {row: accuracies(runs, sweep.results) for row, runs in residual.rows_of(config).items()}
         fl, dl, fr, relu = (reached.get((regime, "image"), {}) for regime in ("FL", "DL", "FR-II", "ReLU"))
-        recovered += Gap(data, where, difference(fl, relu)).within(-RECOVERED)
-        decoupled += Gap(data, where, difference(dl, relu)).within(-DECOUPLED)
-        learned += Gap(data, where, difference(fl, fr)).above()
+        recovered += Gap.between(data, where, fl, relu).within(-bounds.RECOVERED)
+        decoupled += Gap.between(data, where, dl, relu).within(-bounds.DECOUPLED)
+        learned += Gap.between(data, where, fl, fr).above()
         for regime in config.regimes:
-            estimate = difference(*(reached.get((regime, value_input), {}) for value_input in ("ones", "image")))
-            ones += Gap(data, f"{where} {regime}", estimate).within(-bound, bound)
+            inputs = (reached.get((regime, value_input), {}) for value_input in ("ones", "image"))
+            ones += Gap.between(data, f"{where} {regime}", *inputs).within(-bound, bound)
 
 
 # Gates of other epochs, positions and kinds
@@ -179,69 +165,68 @@ def c28(records: Records, recovered: Part, decoupled: Part, learned: Part, ones:
 @claim("FL, last stage - first", "FL, from stage to stage", "FL from below the CNTK to above")
 def c11(records: Records, whole: Part, steps: Part, around: Part) -> None:
     """C11: gates improve with training; the printed CNTK stands beside the papers' own network and data only."""
-    for one in records.of("stages"):
-        config, paper = one.config, regimes.PAPER_GCONV
-        where = f"{config.data.label} {config.net.label}"
-        reached = {stage: accuracies(stages.gated(config, stage), one.results) for stage in config.stages}
+    for sweep in records.of("stages"):
+        config, paper = sweep.config, regimes.PAPER_GCONV
+        data, where = config.data, f"{config.data.label} {config.net.label}"
+        reached = {stage: accuracies(stages.gated(config, stage), sweep.results) for stage in config.stages}
         first, last = config.stages[0], config.stages[-1]
         figure = printed_difference(*(stages.printed_accuracy(config, stage) for stage in (last, first)))
-        estimate = difference(reached[last], reached[first])
-        whole += Gap(config.data, f"{where}, epoch {last} - {first}", estimate, figure).above()
+        ends = reached[last], reached[first]
+        whole += Gap.between(data, f"{where}, epoch {last} - {first}", *ends, printed=figure).above()
         for early, late in pairwise(config.stages):
-            estimate = difference(reached[late], reached[early])
-            steps += Gap(config.data, f"{where}, epoch {late} - {early}", estimate).above()
+            steps += Gap.between(data, f"{where}, epoch {late} - {early}", reached[late], reached[early]).above()
         cntk = config.cntk
-        if cntk is None and (config.data, config.net) == (paper.data, paper.nets[0]):
+        if cntk is None and (data, config.net) == (paper.data, paper.nets[0]):
             limit = printed(architecture="CNTK", dataset="CIFAR-10")
             cntk = None if limit is None else limit.accuracy
         if cntk is not None:
             for name, stage, sign in (("CNTK - first stage", first, -1.0), ("last stage - CNTK", last, 1.0)):
                 estimate = spread(sign * (value - cntk) for value in reached[stage].values())
-                around += Gap(config.data, f"{where}, {name}", estimate).above(named=0.0)
+                around += Gap(data, f"{where}, {name}", estimate).above(named=0.0)
 
 
 @claim("reversed gates and random input - ReLU")
 def c25(records: Records, part: Part) -> None:
     """C25: reversed gates and a random input."""
-    for one in records.of("hidden-outputs"):
-        rows, data = hidden_outputs.rows_of(one.config), one.config.data
+    for sweep in records.of("hidden-outputs"):
+        rows, data, results = hidden_outputs.rows_of(sweep.config), sweep.config.data, sweep.results
         relu, reverse = rows["ReLU"], rows[hidden_outputs.REVERSED]
-        estimate = difference(accuracies(reverse, one.results), accuracies(relu, one.results))
-        compared = Gap(data, f"{data.label} {one.config.net.label}", estimate, printed=0.0).within(-robust(data))
-        part += against_fitted_relu(compared, relu, "reversed", reverse, one.results)
+        where, ours = f"{data.label} {sweep.config.net.label}", (accuracies(runs, results) for runs in (reverse, relu))
+        compared = Gap.between(data, where, *ours, printed=0.0).within(-robust(data))
+        part += against_fitted_relu(compared, relu, "reversed", reverse, results)
 
 
 @claim("rotated masks - unchanged masks", "repeated masks - unchanged masks")
 def c30(records: Records, rotated: Part, tiled: Part) -> None:
     """C30: rotated and tiled masks, against unchanged masks at the same width of the weights."""
-    for one in records.of("tilings"):
-        config, data = one.config, one.config.data
+    for sweep in records.of("tilings"):
+        config, data, bound = sweep.config, sweep.config.data, robust(sweep.config.data)
+        own, *shifts = config.shifts
         for regime in config.regimes:
             reached = {
-                (shift, tile): accuracies(tilings.gated(config, regime, shift, tile), one.results)
+                (shift, tile): accuracies(tilings.gated(config, regime, shift, tile), sweep.results)
                 for shift in config.shifts
                 for tile in config.tiles
             }
-            own, *shifts = config.shifts
             for tile in config.tiles:
-                where, bound = f"{data.label} {config.net.label} {regime}, width {tile}", robust(data)
+                where, unchanged = f"{data.label} {config.net.label} {regime}, width {tile}", reached[own, tile]
                 for shift in shifts:
-                    estimate = difference(reached[shift, tile], reached[own, tile])
-                    rotated += Gap(data, f"{where}, rotated by {'-'.join(map(str, shift))}", estimate).within(-bound)
+                    turned = f"{where}, rotated by {'-'.join(map(str, shift))}"
+                    rotated += Gap.between(data, turned, reached[shift, tile], unchanged).within(-bound)
                 if tile != config.tiles[0]:
-                    estimate = difference(reached[own, tile], reached[own, config.tiles[0]])
-                    tiled += Gap(data, where, estimate).within(-bound)
+                    tiled += Gap.between(data, where, unchanged, reached[own, config.tiles[0]]).within(-bound)
 
 
 @claim("linear gates - ReLU")
 def c34(records: Records, part: Part) -> None:
     """C34: linear feature networks."""
-    for one in records.of("linear-gating"):
-        for setting in chosen_parts(one.config.parts, one.config.only):
-            rows = linear_gating.rows_of(one.config, setting)
-            estimate = difference(*(accuracies(rows[name], one.results) for name in ("DLGN", "ReLU")))
-            compared = Gap(setting.data, f"{setting.data.label} {setting.net.label}", estimate).within(-DECOUPLED)
-            part += against_fitted_relu(compared, rows["ReLU"], "DLGN", rows["DLGN"], one.results)
+    for sweep in records.of("linear-gating"):
+        for setting in chosen_parts(sweep.config.parts, sweep.config.only):
+            rows = linear_gating.rows_of(sweep.config, setting)
+            ours = (accuracies(rows[name], sweep.results) for name in ("DLGN", "ReLU"))
+            gap = Gap.between(setting.data, f"{setting.data.label} {setting.net.label}", *ours)
+            compared = gap.within(-bounds.DECOUPLED)
+            part += against_fitted_relu(compared, rows["ReLU"], "DLGN", rows["DLGN"], sweep.results)
 
 
 # Orders of the gate layers
@@ -276,13 +261,13 @@ class OrderSetting:
         return f"{counted(n, 'order')} of seed {self.part.seeds[0]}"
 
 
-def _order_settings(records: Records, parts: tuple[Part, ...]) -> Iterator[tuple[OrderSetting, Part]]:
-    """Every part of `gate-orders` in every regime that it has, and the part of the claim for the regime."""
-    for regime, comparisons in zip(ALL_REGIMES, parts, strict=True):
-        for one in records.of("gate-orders"):
-            for part in one.config.chosen:
+def _order_settings(records: Records) -> Iterator[OrderSetting]:
+    """Every part of `gate-orders` in every regime that it has."""
+    for sweep in records.of("gate-orders"):
+        for part in sweep.config.chosen:
+            for regime in ALL_REGIMES:
                 if regime in (*part.regimes, *part.more_regimes):
-                    yield OrderSetting(one.config, part, regime, one.results), comparisons
+                    yield OrderSetting(sweep.config, part, regime, sweep.results)
 
 
 @claim(
@@ -291,10 +276,12 @@ def _order_settings(records: Records, parts: tuple[Part, ...]) -> Iterator[tuple
 )
 def c23(records: Records, *parts: Part) -> None:
     """C23: the order of the gate layers does not matter."""
-    for setting, comparisons in _order_settings(records, parts[:4]):
+    for setting in _order_settings(records):
+        index = ALL_REGIMES.index(setting.regime)
+        all_orders, other_orders = parts[index], parts[index + len(ALL_REGIMES)]
         for value_input in setting.part.inputs:
-            if setting.orders(value_input):
-                comparisons.append(_over_orders(setting, value_input))
+            all_orders += _over_orders(setting, value_input)
+            other_orders += _other_orders(setting, value_input)
         both = gate_orders.both_inputs(setting.config, setting.part, setting.regime, setting.results)
         if both is not None:  # what the papers print; it says nothing about single orders
             ours, figure = Spread.of(both), gate_orders.printed_accuracy(setting.part, setting.regime)
@@ -302,30 +289,29 @@ def c23(records: Records, *parts: Part) -> None:
             figures = beside(ours.mean, None if figure is None else figure.accuracy)
             excluded = "a mean over all orders and both inputs, as the papers' figure"
             where = f"{setting.where}, mean of both inputs"
-            comparisons.append(Comparison(where, text, "inconclusive", **figures, excluded=excluded))
-    for setting, comparisons in _order_settings(records, parts[4:]):
-        for value_input in setting.part.inputs:
-            comparisons += _other_orders(setting, value_input)
+            all_orders.append(Comparison(where, text, "inconclusive", **figures, excluded=excluded))
 
 
-def _over_orders(setting: OrderSetting, value_input: ValueInputName) -> Comparison:
+def _over_orders(setting: OrderSetting, value_input: ValueInputName) -> list[Comparison]:
     """Compare each order with the mean; a distance counts only if seeds alone do not move the accuracy as much."""
-    data, orders = setting.part.data, setting.orders(value_input)
-    ours = Spread.of(list(orders.values()))
-    deviation, farthest = ours.deviation or 0.0, max(abs(value - ours.mean) for value in orders.values())
+    data, values = setting.part.data, list(setting.orders(value_input).values())
+    if not values:
+        return []
+    ours = Spread.of(values)
+    deviation, farthest = ours.deviation or 0.0, max(abs(value - ours.mean) for value in values)
     seeds = spread(setting.seeds(value_input).values())
     measured = None if seeds is None else seeds.deviation
-    noise = SINGLE_RUN_DEVIATION if measured is None else measured
+    noise = bounds.SINGLE_RUN_DEVIATION if measured is None else measured
     outcome: Outcome = "supports"
     if farthest > robust(data):
-        is_doubtful = deviation > MARGIN * noise
-        outcome = "contradicts" if deviation > SIGMAS * noise else "doubtful" if is_doubtful else "inconclusive"
+        is_doubtful = deviation > bounds.MARGIN * noise
+        outcome = "contradicts" if deviation > bounds.SIGMAS * noise else "doubtful" if is_doubtful else "inconclusive"
     text = (
         f"{ours.mean:.2f}, farthest order {farthest:.2f} away ({setting.counted(ours.n)}; deviation over orders "
         f"{deviation:.2f}, over seeds {noise:.2f}{' assumed for one' if measured is None else ''})"
     )
-    few = too_few(data, ours.n, least=MIN_ORDERS, noun="order")
-    return Comparison(f"{setting.where}, {value_input}", text, outcome, value=ours.mean, excluded=few)
+    few = too_few(data, ours.n, least=bounds.MIN_ORDERS, noun="order")
+    return [Comparison(f"{setting.where}, {value_input}", text, outcome, value=ours.mean, excluded=few)]
 
 
 def _other_orders(setting: OrderSetting, value_input: ValueInputName) -> list[Comparison]:
@@ -334,17 +320,17 @@ def _other_orders(setting: OrderSetting, value_input: ValueInputName) -> list[Co
     The contribution of the seed is common to all other orders, so their number does not average it out: it enters the
     error with 1 - 1/n of its variance. How much of the deviation between seeds it makes is unknown; here it is all.
     """
-    data, orders = setting.part.data, setting.orders(value_input)
-    others = spread(value for index, value in orders.items() if index != gate_orders.OWN)
+    data, bound = setting.part.data, robust(setting.part.data)
+    others = spread(value for index, value in setting.orders(value_input).items() if index != gate_orders.OWN)
     own = spread(setting.seeds(value_input).values())
     if others is None or own is None:
         return []
     error = None
     if own.deviation is not None and others.error is not None:
         error = math.hypot(own.deviation * math.sqrt(1 - 1 / own.n), others.error)
-    few = too_few(data, own.n) or too_few(data, others.n, least=MIN_ORDERS - 1, noun="other order")
+    few = too_few(data, own.n) or too_few(data, others.n, least=bounds.MIN_ORDERS - 1, noun="other order")
     estimate = Spread(others.mean - own.mean, None, error, own.n)
-    compared = Gap(data, f"{setting.where}, {value_input}", estimate, excluded=few).within(-robust(data), robust(data))
+    compared = Gap(data, f"{setting.where}, {value_input}", estimate, excluded=few).within(-bound, bound)
     return [replace(one, ours=f"{one.ours}, {setting.counted(others.n)}") for one in compared]
 
 
@@ -352,12 +338,12 @@ def _other_orders(setting: OrderSetting, value_input: ValueInputName) -> list[Co
 def c24(records: Records, *parts: Part) -> None:
     """C24: the value network's input does not matter; paired by order with one seed, and by seed in the own order."""
     inputs: tuple[ValueInputName, ...] = ("ones", "image")
-    for setting, comparisons in _order_settings(records, parts):
+    for setting in _order_settings(records):
+        part, where = parts[ALL_REGIMES.index(setting.regime)], setting.where
         data, bound = setting.part.data, robust(setting.part.data)
-        by_order, by_seed = (difference(*map(read, inputs)) for read in (setting.orders, setting.seeds))
-        where = f"{setting.where}, orders of seed {setting.part.seeds[0]}"
-        comparisons += Gap(data, where, by_order, noun="order").within(-bound, bound)
-        comparisons += Gap(data, f"{setting.where}, own order", by_seed).within(-bound, bound)
+        by_order = f"{where}, orders of seed {setting.part.seeds[0]}"
+        part += Gap.between(data, by_order, *map(setting.orders, inputs), noun="order").within(-bound, bound)
+        part += Gap.between(data, f"{where}, own order", *map(setting.seeds, inputs)).within(-bound, bound)
 
 
 # Noisy labels
@@ -375,7 +361,7 @@ class NoiseLevel:
         """First minus second accuracy of models, such as ``M2``, ``M2 without noise``, ``M1 best`` or ``M1 end``."""
         where = f"{self.part.data.label} {self.part.net.label}, noise {round(100 * self.noise)} %"
         (ours, figure), (other_ours, other_figure) = map(self._accuracy, (first, second))
-        return Gap(self.part.data, where, difference(ours, other_ours), printed_difference(figure, other_figure))
+        return Gap.between(self.part.data, where, ours, other_ours, printed=printed_difference(figure, other_figure))
 
     def _accuracy(self, name: str) -> tuple[Values, Printed | None]:
         """Accuracies by seed, and the papers' figure; they print only the convolutional network on CIFAR-10."""
@@ -390,23 +376,22 @@ class NoiseLevel:
 
     def with_upstream(self, comparisons: list[Comparison], upstream: label_noise.Model = "M1") -> list[Comparison]:
         """Add how much of its own labels the upstream network has fitted."""
-        runs = label_noise.runs_of(self.part, self.noise)[upstream]
-        return with_fit(comparisons, upstream, fitted(runs, self.results))
+        return with_fit(comparisons, upstream, label_noise.runs_of(self.part, self.noise)[upstream], self.results)
 
 
 def _levels(records: Records) -> Iterator[NoiseLevel]:
     """Every level of noise of every network."""
-    for one in records.of("label-noise"):
-        for part in one.config.chosen:
+    for sweep in records.of("label-noise"):
+        for part in sweep.config.chosen:
             for noise in part.noises:
-                yield NoiseLevel(part, noise, one.results)
+                yield NoiseLevel(part, noise, sweep.results)
 
 
 @claim("M3 - M2")
 def c31(records: Records, part: Part) -> None:
     """C31: random labels with fixed gates."""
     for level in _levels(records):
-        part += level.with_upstream(level.gap("M3", "M2").within(-RANDOM_LABELS_COST), "M3 upstream")
+        part += level.with_upstream(level.gap("M3", "M2").within(-bounds.RANDOM_LABELS_COST), "M3 upstream")
 
 
 @claim("M5 - M4", "M2 without noise - M4", "M3 without noise - M4")
@@ -414,7 +399,7 @@ def c32(records: Records, same: Part, below: Part, fixed: Part) -> None:
     """C32: random labels with free gates."""
     for level in _levels(records):
         if level.noise > 0:
-            same += level.with_upstream(level.gap("M5", "M4").within(-SAME_GATES, SAME_GATES))
+            same += level.with_upstream(level.gap("M5", "M4").within(-bounds.SAME_GATES, bounds.SAME_GATES))
             below += level.with_upstream(level.gap("M2 without noise", "M4").above())
             fixed += level.with_upstream(level.gap("M3 without noise", "M4").above())
 
@@ -424,5 +409,5 @@ def c33(records: Records, falls: Part, gates: Part) -> None:
     """C33: the best epoch of M1 against its last, and M2 against the last of M1."""
     for level in _levels(records):
         if level.noise > 0:
-            falls += level.with_upstream(level.gap("M1 best", "M1 end").above(PEAK))
-            gates += level.with_upstream(level.gap("M2", "M1 end").above(FAR_ABOVE))
+            falls += level.with_upstream(level.gap("M1 best", "M1 end").above(bounds.PEAK))
+            gates += level.with_upstream(level.gap("M2", "M1 end").above(bounds.FAR_ABOVE))

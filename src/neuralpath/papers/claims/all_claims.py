@@ -8,15 +8,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from neuralpath.papers.claims import accuracy_claims, fitting_claims, kernel_claims
-from neuralpath.papers.claims.estimates import (
-    MARGIN,
-    MIN_ORDERS,
-    MIN_SEEDS,
-    NAMED_DIFFERENCE,
-    SIGMAS,
-    SINGLE_SEED_ERROR,
-    false_alarms,
-)
+from neuralpath.papers.claims.bounds import MARGIN, MIN_ORDERS, MIN_SEEDS, NAMED_DIFFERENCE, SIGMAS, SINGLE_SEED_ERROR
+from neuralpath.papers.claims.estimates import false_alarms
 from neuralpath.papers.claims.rows import VERDICTS, ClaimRow, Records, claim_row, claim_texts
 from neuralpath.papers.experiments import NAMES, fitting_results, get
 
@@ -39,7 +32,7 @@ _HEAD = f"""# The claims of the papers, checked
 `neuralpath papers claims` makes this page from the records beside it.
 
 The test suite verifies exact claims. Empirical claims are compared with runs, each by a rule that is fixed in
-`src/neuralpath/papers/claims/` and printed below; `estimates.py` there says which bounds the papers do not name and
+`src/neuralpath/papers/claims/` and printed below; `bounds.py` there says which bounds the papers do not name and
 were chosen here. Accuracies are test accuracies in per cent, differences are in points and paired by seed. Brackets
 hold 95 % confidence intervals over seeds, by Student's t. The printed figures are those of the papers' networks,
 also where ours are smaller.
@@ -83,36 +76,20 @@ def check_claims(records: Records, analyses: Path | None = None) -> tuple[ClaimR
     """
     with fitting_results("the claims are not checked"):
         rows = [check_claim(number, records) for number in claim_texts()]
-    texts = (
-        {} if analyses is None else {path.stem: path.read_text("utf-8", "replace") for path in analyses.glob("*.md")}
-    )
+    paths = () if analyses is None else analyses.glob("*.md")
+    texts = {path.stem: path.read_text("utf-8", "replace") for path in paths}
     return tuple(replace(row, analysis=texts.get(row.number, "").strip()) for row in rows)
 
 
 def claims_markdown(rows: Sequence[ClaimRow], records: Records) -> str:
     """The whole page, from the rows of all claims and the records that they were checked against."""
-    cells = [
-        (
-            row.number,
-            row.claim,
-            *(c.replace("\n", "; ") for c in (row.paper, row.ours, row.difference)),
-            f"**{row.verdict}**",
-        )
-        for row in rows
-    ]
-    table = _table(("number", "claim", "paper", "ours", "difference", "verdict"), cells)
-    sections = (_section(row, records) for row in rows)
-    return "\n".join(
-        (
-            _HEAD,
-            f"{verdict_counts(rows)}.\n",
-            table,
-            "## Claim by claim\n",
-            *sections,
-            "## What was run\n",
-            _what_was_run(records),
-        )
-    )
+    columns = ("number", "claim", "paper", "ours", "difference", "verdict")
+    cells = []
+    for row in rows:
+        figures = (cell.replace("\n", "; ") for cell in (row.paper, row.ours, row.difference))
+        cells.append((row.number, row.claim, *figures, f"**{row.verdict}**"))
+    head = (_HEAD, f"{verdict_counts(rows)}.\n", _table(columns, cells), "## Claim by claim\n")
+    return "\n".join((*head, *(_section(row, records) for row in rows), "## What was run\n", _what_was_run(records)))
 
 
 def verdict_counts(rows: Sequence[ClaimRow]) -> str:
@@ -145,18 +122,11 @@ def _section(row: ClaimRow, records: Records) -> str:
         lines += [f"Rule: {row.rule}", ""]
     if row.experiments:
         lines += ["Runs:", "", *(f"- {line}" for name in row.experiments for line in _runs(name, records)), ""]
-    cells = [
-        (
-            name,
-            one.where,
-            one.paper or "-",
-            one.ours,
-            one.difference or "-",
-            f"does not count: {one.excluded}" if one.excluded else one.outcome,
-        )
-        for name, part in (row.parts or {}).items()
-        for one in part
-    ]
+    cells = []
+    for name, part in (row.parts or {}).items():
+        for one in part:
+            outcome = f"does not count: {one.excluded}" if one.excluded else one.outcome
+            cells.append((name, one.where, one.paper or "-", one.ours, one.difference or "-", outcome))
     if cells:
         lines.append(_table(("part", "setting", "paper", "ours", "difference", "outcome"), cells))
     if row.analysis:
@@ -167,12 +137,12 @@ def _section(row: ClaimRow, records: Records) -> str:
 def _runs(experiment: str, records: Records) -> list[str]:
     """The commands of an experiment's runs, without options of one machine, and how many runs are finished."""
     lines = []
-    for one in records.of(experiment):
-        sweep = one.sweep
+    for sweep_records in records.of(experiment):
+        sweep = sweep_records.sweep
         origin = f"`{experiment}` with its own settings, run from Python"
         if sweep.command or sweep.preset:
             origin = f"`{portable(sweep.command or f'neuralpath papers run {experiment} --preset {sweep.preset}')}`"
-        lines.append(f"{origin}: {one.progress} runs are finished (`{sweep.name}`)")
+        lines.append(f"{origin}: {sweep_records.progress} runs are finished (`{sweep.name}`)")
     is_smoke = experiment in records.smoke_only
     state = "not run, except with the preset smoke, which does not count" if is_smoke else "not run"
     return lines or [f"`neuralpath papers run {experiment} --preset cpu --out runs`: {state}"]
@@ -198,7 +168,8 @@ def portable(command: str) -> str:
 def _what_was_run(records: Records) -> str:
     rows = []
     for name in NAMES:
-        rows += [(name, one.sweep.preset or "-", one.progress, one.sweep.reduced or "-") for one in records.of(name)]
+        for sweep in records.of(name):
+            rows.append((name, sweep.sweep.preset or "-", sweep.progress, sweep.sweep.reduced or "-"))
         if not records.of(name):
             preset = "smoke only" if name in records.smoke_only else "not run"
             rows.append((name, preset, "-", get(name).reduced.get("cpu", "-")))

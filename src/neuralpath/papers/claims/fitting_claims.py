@@ -5,18 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from neuralpath.papers.claims.estimates import (
-    FITTED,
-    LEAST_SQUARES,
-    NEAR_LIMIT,
-    Comparison,
-    above,
-    counted,
-    falls_by,
-    is_exact,
-    is_smaller,
-    lies_within,
-)
+from neuralpath.papers.claims.bounds import FITTED, LEAST_SQUARES, NEAR_LIMIT
+from neuralpath.papers.claims.estimates import Comparison, above, counted, falls_by, is_exact, is_smaller, lies_within
 from neuralpath.papers.claims.rows import Part, Records, SweepRecords, claim
 from neuralpath.papers.experiments import FitPair, Memorize, Spread, paired
 
@@ -24,9 +14,9 @@ from neuralpath.papers.experiments import FitPair, Memorize, Spread, paired
 @claim(f"sum of squares without biases, at least {LEAST_SQUARES}", "sum of squares with biases")
 def c2(records: Records, without: Part, with_biases: Part) -> None:
     """C2: homogeneity without biases; opposite labels on one ray."""
-    for one in records.of("memorization"):
+    for sweep in records.of("memorization"):
         for bias, part in ((False, without), (True, with_biases)):
-            if losses := list(one.by_seed(FitPair, "loss", bias=bias).values()):
+            if losses := list(sweep.by_seed(FitPair, "loss", bias=bias).values()):
                 ours = f"{min(losses):.4g} to {max(losses):.4g} ({counted(len(losses), 'seed')})"
                 # The outputs have single precision.
                 holds = max(losses) < LEAST_SQUARES / 2 if bias else min(losses) >= LEAST_SQUARES * (1 - 1e-6)
@@ -39,12 +29,12 @@ Runs = dict[int, dict[str, Any]]
 
 def _cases(records: Records) -> Iterator[tuple[SweepRecords, str, int, dict[int, Runs]]]:
     """The runs by depth, for each kind of inputs and width of every sweep."""
-    for one in records.of("memorization"):
-        for inputs in one.config.inputs:
-            for width in one.config.widths:
-                depths = sorted(one.config.depths)
-                runs = {d: one.by_seed(Memorize, inputs=inputs, width=width, depth=d) for d in depths}
-                yield one, inputs, width, {depth: several for depth, several in runs.items() if several}
+    for sweep in records.of("memorization"):
+        for inputs in sweep.config.inputs:
+            for width in sweep.config.widths:
+                depths = sorted(sweep.config.depths)
+                by_depth = {depth: sweep.by_seed(Memorize, inputs=inputs, width=width, depth=depth) for depth in depths}
+                yield sweep, inputs, width, {depth: runs for depth, runs in by_depth.items() if runs}
 
 
 @dataclass(frozen=True)
@@ -110,18 +100,15 @@ def c15(records: Records, helps: Part, hurts: Part) -> None:
     Speed is compared, not the remaining error: after 500 steps many depths are down to the rounding of float32. The
     claim names no depth, so no largest depth can contradict the second half.
     """
-    for one, inputs, width, by_depth in _cases(records):
-        steps = {depth: StepCounts.to(FITTED, runs, one.config.n_steps) for depth, runs in by_depth.items()}
+    for sweep, inputs, width, by_depth in _cases(records):
+        steps = {depth: StepCounts.to(FITTED, runs, sweep.config.n_steps) for depth, runs in by_depth.items()}
         if len(steps) < 3:
             continue
-        means = {depth: counts.mean for depth, counts in steps.items()}
         for part, end in ((helps, min(steps)), (hurts, max(steps))):
-            best = min((depth for depth in steps if depth != end), key=means.__getitem__)
+            best = min((depth for depth in steps if depth != end), key=lambda depth: steps[depth].mean)
             compared = takes_fewer(f"{inputs} w = {width}, d = {end} to {best}", steps[best], steps[end])
-            if part is hurts:
-                compared = [
-                    one if one.outcome == "supports" else replace(one, outcome="inconclusive") for one in compared
-                ]
+            if part is hurts and [one.outcome for one in compared] != ["supports"]:
+                compared = [replace(comparison, outcome="inconclusive") for comparison in compared]
             part += compared
 
 
@@ -133,9 +120,9 @@ def c15(records: Records, helps: Part, hurts: Part) -> None:
 )
 def c16(records: Records, diagonal: Part, nearer: Part, product: Part, suppressed: Part) -> None:
     """C16: the diagonal against 1, and off-diagonal entries against the product of overlaps, at the largest width."""
-    for one, inputs, width, by_depth in _cases(records):
-        least, most = min(one.config.widths), max(one.config.widths)
-        if width != most or not by_depth:
+    for sweep, inputs, width, by_depth in _cases(records):
+        least = min(sweep.config.widths)
+        if width != max(sweep.config.widths) or not by_depth:
             continue
         measured = {depth: _entry(runs, "suppression") for depth, runs in by_depth.items()}
         for depth, runs in by_depth.items():
@@ -145,7 +132,7 @@ def c16(records: Records, diagonal: Part, nearer: Part, product: Part, suppresse
             ratios = {seed: value / limit[seed] for seed, value in measured[depth].items()}
             product += lies_within(where, ratios, 1 - NEAR_LIMIT, 1 + NEAR_LIMIT)
             if least < width:
-                narrow = one.by_seed(Memorize, inputs=inputs, width=least, depth=depth)
+                narrow = sweep.by_seed(Memorize, inputs=inputs, width=least, depth=depth)
                 where = f"{inputs} d = {depth}, w = {least} to {width}"
                 nearer += is_smaller(where, _off_one(runs), _off_one(narrow))
         shallow, deep = min(by_depth), max(by_depth)

@@ -3,21 +3,14 @@
 import math
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 from neuralpath.kernels import printed_variance_bound
+from neuralpath.papers.claims import bounds
 from neuralpath.papers.claims.accuracy_claims import regime_settings
 from neuralpath.papers.claims.estimates import (
-    HALF_THE_DISTANCE,
-    KERNEL_ACCURACY,
-    MEAN_OFF,
-    NEAR_LIMIT,
-    ONE_SCALE,
-    ROOT_LAW,
     Comparison,
     Gap,
     Values,
-    difference,
     is_exact,
     is_smaller,
     lies_within,
@@ -52,10 +45,10 @@ from neuralpath.papers.experiments import (
 @claim("K^CROSS of a gated network", "K^F with fixed gates")
 def c6(records: Records, cross: Part, fixed: Part) -> None:
     """C6: the parts of the tangent kernel; during training no run may differ from 0."""
-    for one in records.of("kernel-parts"):
-        for regime in one.config.regimes:
-            runs = one.by_seed(TraceKernelParts, "measured", regime=regime).values()
-            where = f"{one.config.data.label} {one.config.net.label} {regime}"
+    for sweep in records.of("kernel-parts"):
+        for regime in sweep.config.regimes:
+            runs = sweep.by_seed(TraceKernelParts, "measured", regime=regime).values()
+            where = f"{sweep.config.data.label} {sweep.config.net.label} {regime}"
             for name, part in (("cross", cross), ("feature", fixed)):
                 if name == "cross" or regime != "DL":
                     largest = max((abs(point[name]["frobenius"]) for run in runs for point in run), default=0.0)
@@ -65,28 +58,28 @@ def c6(records: Records, cross: Part, fixed: Part) -> None:
 @claim("label energy")
 def c12(records: Records, part: Part) -> None:
     """C12: the label energy falls."""
-    for one in records.of("label-energy"):
-        for depth in one.config.depths:
-            runs = {task.seed: run for task, run in one.runs(TraceLabelEnergy) if task.net.depth == depth}
+    for sweep in records.of("label-energy"):
+        for depth in sweep.config.depths:
+            runs = {task.seed: run for task, run in sweep.runs(TraceLabelEnergy) if task.net.depth == depth}
             first, last = (
                 {seed: value for seed, run in runs.items() if (value := run["measured"][at]["energy"]) is not None}
                 for at in (0, -1)
             )
-            part += is_smaller(f"{one.config.data.label} d = {depth}, before to after", last, first)
+            part += is_smaller(f"{sweep.config.data.label} d = {depth}, before to after", last, first)
 
 
 @claim("largest factor between K^F and K^V in training")
 def c13(records: Records, part: Part) -> None:
     """C13: value and feature part at the worst moment of training of each run, whichever is larger."""
-    for one in records.of("kernel-parts"):
-        runs = one.by_seed(TraceKernelParts, "measured", regime="DL")
+    for sweep in records.of("kernel-parts"):
+        runs = sweep.by_seed(TraceKernelParts, "measured", regime="DL")
         for norm, title in NORMS.items():
             worst = {
                 seed: math.exp(max(abs(math.log(point["feature"][norm] / point["value"][norm])) for point in run))
                 for seed, run in runs.items()
             }
-            where = f"{one.config.data.label} {one.config.net.label}, {title}"
-            part += lies_within(where, worst, 1.0, ONE_SCALE)
+            where = f"{sweep.config.data.label} {sweep.config.net.label}, {title}"
+            part += lies_within(where, worst, 1.0, bounds.ONE_SCALE)
 
 
 # Kernels as estimators
@@ -103,16 +96,15 @@ def c26(records: Records, learned: Part, random: Part, networks: Part) -> None:
         printed(paper="P1", where="table 2", architecture="GCONV", optimizer="Adam", regime=regime)
         for regime in ("FL", "FR-II")
     )
-    for one in records.of("kernels"):
-        for part, data, where, tests in _networks(one):
+    for sweep in records.of("kernels"):
+        for part, data, where, tests in _networks(sweep):
             limit, excluded = ("CNTK", "") if part == "images" else ("NTK", _NOT_A_CNTK)
-            above_limit, below_limit = (
-                None if excluded else printed_difference(*pair) for pair in ((fl, cntk), (cntk, fr))
-            )
-            estimate = difference(tests["FL"], tests["limit-tangent"])
-            learned += Gap(data, f"{where}, FL network - {limit}", estimate, above_limit, excluded).above()
-            estimate = difference(tests["limit-tangent"], tests["FR-II"])
-            random += Gap(data, f"{where}, {limit} - FR-II network", estimate, below_limit, excluded).above()
+            for comparisons, label, first, second, pair in (
+                (learned, f"FL network - {limit}", "FL", "limit-tangent", (fl, cntk)),
+                (random, f"{limit} - FR-II network", "limit-tangent", "FR-II", (cntk, fr)),
+            ):
+                fields = {"printed": None if excluded else printed_difference(*pair), "excluded": excluded}
+                comparisons += Gap.between(data, f"{where}, {label}", tests[first], tests[second], **fields).above()
     for setting in regime_settings(records):
         networks += setting.gap("FL", "FR-II").above()
 
@@ -120,14 +112,14 @@ def c26(records: Records, learned: Part, random: Part, networks: Part) -> None:
 @claim("distance of test outputs", "accuracy of the network - its kernel")
 def c37(records: Records, nearer: Part, alike: Part) -> None:
     """C37: wider value networks with the same gates approach their kernel, in outputs and in accuracy."""
-    bounds = (-KERNEL_ACCURACY, KERNEL_ACCURACY)
-    for one in records.of("kernels"):
-        config = one.config
+    near = (-bounds.KERNEL_ACCURACY, bounds.KERNEL_ACCURACY)
+    for sweep in records.of("kernels"):
+        config = sweep.config
         for gates in ("random", "learnt") if "widened" in config.only else ():
             narrow, wide = (
                 {
                     task.seed: run
-                    for task, run in one.runs(WidenValue, repeats=repeats)
+                    for task, run in sweep.runs(WidenValue, repeats=repeats)
                     if (task.gates is None) == (gates == "random") and not run["diverged"]
                 }
                 for repeats in (min(config.repeats), max(config.repeats))
@@ -137,20 +129,19 @@ def c37(records: Records, nearer: Part, alike: Part) -> None:
                 distances = ({seed: run["distance"] for seed, run in several.items()} for several in (wide, narrow))
                 nearer += is_smaller(f"{where}, narrowest to widest", *distances)
             tests = ({seed: 100 * run[name] for seed, run in wide.items()} for name in ("network", "kernel"))
-            alike += Gap(config.wide_data, f"{where}, the widest", difference(*tests)).within(*bounds)
-        for _, data, label, reached in _networks(one):
+            alike += Gap.between(config.wide_data, f"{where}, the widest", *tests).within(*near)
+        for _, data, label, reached in _networks(sweep):
             for gates, regime in (("random", "FR-II"), ("learnt", "FL")):
-                estimate = difference(reached[regime], reached[f"path-{gates}"])
-                where = f"{label}, {gates} gates, not widened"
-                alike += Gap(data, where, estimate, excluded=_NOT_WIDE).within(*bounds)
+                where, ours = f"{label}, {gates} gates, not widened", (reached[regime], reached[f"path-{gates}"])
+                alike += Gap.between(data, where, *ours, excluded=_NOT_WIDE).within(*near)
 
 
-def _networks(one: SweepRecords) -> Iterator[tuple[kernels.KernelsPart, DataSpec, str, dict[str, Values]]]:
+def _networks(sweep: SweepRecords) -> Iterator[tuple[kernels.KernelsPart, DataSpec, str, dict[str, Values]]]:
     """The networks that are compared with kernels on the same examples: their data and label, and accuracies by seed.
 
     Networks after their last epoch, so that test data choose nothing.
     """
-    config, results = one.config, one.results
+    config, results = sweep.config, sweep.results
     part: kernels.KernelsPart
     kernel: kernels.KernelOf
     for part, data, net in (
@@ -179,16 +170,14 @@ _FALLS = "relative distance of a draw against width"
 def c4(records: Records, means: Part, falls: Part, deeper: Part) -> None:
     """C4: the expected value tangent kernel; for open gates the printed bound stands beside the variance (E13)."""
     _against_width(records, ("fc",), means, falls)
-    for one in records.of("theorem"):
-        config = one.config
+    for sweep in records.of("theorem"):
+        config = sweep.config
         width, least, most = config.deep_width, min(config.depths), max(config.depths)
         for family in ("open", "fc"):
             if family not in config.deep_families:
                 continue
-            draws = (
-                one.by_seed(DrawKernels, "distance", family=family, width=width, depth=depth) for depth in (least, most)
-            )
-            shallow, deep = ({seed: distance**2 for seed, distance in several.items()} for several in draws)
+            draws = (_distances(sweep, family, width, depth) for depth in (least, most))
+            shallow, deep = ({seed: distance**2 for seed, distance in distances.items()} for distances in draws)
             compared = is_smaller(f"{family} w = {width}, d = {most} to {least}", shallow, deep)
             if family == "open" and compared:
                 bound = printed_variance_bound(1, width, most, 1 / width) / most**2
@@ -204,57 +193,60 @@ def c22(records: Records, means: Part, falls: Part) -> None:
 
 
 def _against_width(records: Records, families: tuple[DrawnFamily, ...], means: Part, falls: Part) -> None:
-    for one in records.of("theorem"):
-        depth = one.config.depth
+    for sweep in records.of("theorem"):
+        depth = sweep.config.depth
         for family in families:
-            widths = one.config.widths if family == "fc" else one.config.other_widths
+            widths = sweep.config.widths if family == "fc" else sweep.config.other_widths
             least, most, where = min(widths), max(widths), f"{family} d = {depth}"
-            off = one.by_seed(DrawKernels, "mean_off_in_errors", family=family, width=most, depth=depth)
-            means += lies_within(f"{where}, w = {most}", off, 0.0, MEAN_OFF)
-            narrow, wide = (
-                one.by_seed(DrawKernels, "distance", family=family, width=width, depth=depth) for width in (least, most)
-            )
+            off = sweep.by_seed(DrawKernels, "mean_off_in_errors", family=family, width=most, depth=depth)
+            means += lies_within(f"{where}, w = {most}", off, 0.0, bounds.MEAN_OFF)
             if least < most:
+                wide, narrow = (_distances(sweep, family, width, depth) for width in (most, least))
                 falls += is_smaller(f"{where}, w = {least} to {most}", wide, narrow)
+
+
+def _distances(sweep: SweepRecords, family: str, width: int, depth: int) -> Values:
+    """The relative distance of a drawn kernel from its expectation, by seed."""
+    return sweep.by_seed(DrawKernels, "distance", family=family, width=width, depth=depth)
 
 
 @claim("distance from K^(d) against width", "relative distance from K^(d) at the largest width")
 def c17(records: Records, falls: Part, ends: Part) -> None:
     """C17: the limit of wide ReLU networks."""
-    for one in records.of("theorem"):
-        widths = one.values_of(ApproachLimits, "width")
+    for sweep in records.of("theorem"):
+        widths = sweep.values_of(ApproachLimits, "width")
         if len(widths) > 1:
-            narrow, wide = (_from_limit(one, "dependent", "dependent", width) for width in (widths[0], widths[-1]))
+            narrow, wide = (_from_limit(sweep, "dependent", "dependent", width) for width in (widths[0], widths[-1]))
             falls += is_smaller(f"dependent weights, w = {widths[0]} to {widths[-1]}", wide, narrow)
-            ends += lies_within(f"dependent weights, w = {widths[-1]}", wide, 0.0, NEAR_LIMIT)
+            ends += lies_within(f"dependent weights, w = {widths[-1]}", wide, 0.0, bounds.NEAR_LIMIT)
 
 
 @claim("relative distance from their own limit", "nearer their own limit than the other")
 def c35(records: Records, own: Part, other: Part) -> None:
     """C35: two initializations, two limits."""
-    for one in records.of("theorem"):
-        widths = one.values_of(ApproachLimits, "width")
+    for sweep in records.of("theorem"):
+        widths = sweep.values_of(ApproachLimits, "width")
         for weights, opposite in (("dependent", "independent"), ("independent", "dependent")) if widths else ():
             where = f"{weights} weights, w = {widths[-1]}"
-            to_own, to_other = (_from_limit(one, weights, limit, widths[-1]) for limit in (weights, opposite))
+            to_own, to_other = (_from_limit(sweep, weights, limit, widths[-1]) for limit in (weights, opposite))
             if len(widths) > 1:
-                own += lies_within(where, to_own, 0.0, NEAR_LIMIT)
+                own += lies_within(where, to_own, 0.0, bounds.NEAR_LIMIT)
             other += is_smaller(f"{where}: from the other limit to their own", to_own, to_other)
 
 
-def _from_limit(one: SweepRecords, weights: str, limit: str, width: int) -> Values:
+def _from_limit(sweep: SweepRecords, weights: str, limit: str, width: int) -> Values:
     """The distance of networks with dependent or independent weights from one of the two limits, by seed."""
-    return one.by_seed(ApproachLimits, "distance", weights, limit, width=width)
+    return sweep.by_seed(ApproachLimits, "distance", weights, limit, width=width)
 
 
 @claim("share of gates that flip", "relative change of K")
 def c36(records: Records, flips: Part, kernel: Part) -> None:
     """C36: the power of the width with which gates and kernel change, from the width on where the law has set in."""
-    for one in records.of("theorem"):
-        for first in one.config.first_layers:
+    for sweep in records.of("theorem"):
+        for first in sweep.config.first_layers:
             by_width = {
-                width: one.by_seed(TrainLazily, first_layer=first, width=width)
-                for width in one.values_of(TrainLazily, "width", first_layer=first)
+                width: sweep.by_seed(TrainLazily, first_layer=first, width=width)
+                for width in sweep.values_of(TrainLazily, "width", first_layer=first)
                 if width >= LAW_FROM
             }
             n_seeds = min(map(len, by_width.values()), default=0)
@@ -266,7 +258,7 @@ def c36(records: Records, flips: Part, kernel: Part) -> None:
                 estimate = Spread(power, None, error, n_seeds)
                 variance = "2 / width" if first == "width" else "2 / fan-in"
                 where = f"first layer of variance {variance}, w = {min(samples)} to {max(samples)}"
-                text, outcome = f"power {with_interval(estimate, '.3f')}", within(estimate, -math.inf, ROOT_LAW)
+                text, outcome = f"power {with_interval(estimate, '.3f')}", within(estimate, -math.inf, bounds.ROOT_LAW)
                 paper = ("-0.5 or below", f"{power + 0.5:+.3f}", power, -0.5)
                 part.append(Comparison(where, text, outcome, *paper, excluded=too_few(None, n_seeds)))
 
@@ -278,14 +270,16 @@ def c36(records: Records, flips: Part, kernel: Part) -> None:
 )
 def c29(records: Records, near: Part, falls: Part, deep: Part) -> None:
     """C29: the overlap against the angle for all features, and its approach to 1/2 with depth for ReLU features."""
-    for one in records.of("base-kernels"):
-        for features in one.config.features:
-            widths = one.values_of(GateOverlaps, "width", features=features)
+    for sweep in records.of("base-kernels"):
+        for features in sweep.config.features:
+            widths = sweep.values_of(GateOverlaps, "width", features=features)
             if not widths:
                 continue
-            draws = {w: one.by_seed(GateOverlaps, "layers", features=features, width=w) for w in widths}
-            off = {width: {seed: _mean_off(run) for seed, run in several.items()} for width, several in draws.items()}
-            most, where = widths[-1], f"{one.config.data.label} {features} features"
+            draws = {width: sweep.by_seed(GateOverlaps, "layers", features=features, width=width) for width in widths}
+            off: dict[int, Values] = {}
+            for width, runs in draws.items():
+                off[width] = {s: sum(layer["off_the_angle"] for layer in run) / len(run) for s, run in runs.items()}
+            most, where = widths[-1], f"{sweep.config.data.label} {features} features"
             # Given its inputs, the gates of a layer are independent, so a share deviates by at most 1 / (2 sqrt(w)).
             noise = 0.5 / most**0.5
             near += lies_within(f"{where}, w = {most}, randomness alone gives {noise:.3g}", off[most], 0.0, noise)
@@ -296,9 +290,5 @@ def c29(records: Records, near: Part, falls: Part, deep: Part) -> None:
                     seed: (0.5 - layers[-1]["overlap"]) / (0.5 - layers[0]["overlap"])
                     for seed, layers in draws[most].items()
                 }
-                where = f"{where}, w = {most}, layer {one.config.n_layers}"
-                deep += lies_within(where, remaining, -HALF_THE_DISTANCE, HALF_THE_DISTANCE)
-
-
-def _mean_off(layers: list[dict[str, Any]]) -> float:
-    return float(sum(layer["off_the_angle"] for layer in layers) / len(layers))
+                where = f"{where}, w = {most}, layer {sweep.config.n_layers}"
+                deep += lies_within(where, remaining, -bounds.HALF_THE_DISTANCE, bounds.HALF_THE_DISTANCE)

@@ -75,7 +75,7 @@ class Records:
 
     def n_missing(self, experiment: str) -> int:
         """Number of runs without a result; a run of several sweeps counts once."""
-        return len({task for one in self.of(experiment) for task in one.tasks if task not in one.results})
+        return len({task for sweep in self.of(experiment) for task in sweep.tasks if task not in sweep.results})
 
     def is_finished(self, experiment: str) -> bool:
         """Whether the experiment was run and no run is missing."""
@@ -114,10 +114,6 @@ class ClaimRow:
     """The comparisons by the name of the part."""
     analysis: str = ""
     """Why ours differs, if it does: Markdown text, written by hand."""
-
-    def __post_init__(self) -> None:
-        if self.verdict not in VERDICTS:
-            raise ValueError(f"`verdict` of {self.number} must be one of {', '.join(VERDICTS)}; got {self.verdict!r}.")
 
     @property
     def comparisons(self) -> list[Comparison]:
@@ -160,16 +156,13 @@ def claim(*names: str) -> Callable[[Callable[..., None]], Callable[[Records], Cl
 
 
 def claim_row(number: str, records: Records, comparisons: Mapping[str, Iterable[Comparison]]) -> ClaimRow:
-    """Put the comparisons of a claim together: cells, verdict and reason.
+    """Put the comparisons of a claim, by the name of the part, together: cells, verdict and reason.
 
-    Args:
-        number: Number of the claim in `claims.toml`, which holds its texts.
-        records: The records that the comparisons were made with.
-        comparisons: By the name of the part of the claim. Of equal ones, from sweeps that overlap, one is kept.
+    The texts come from `claims.toml`. Of equal comparisons, from sweeps that overlap, one remains.
     """
     texts = claim_texts()[number]
     exact, experiments = texts.get("exact", ""), tuple(texts.get("experiments", ()))
-    parts = {name: tuple(dict.fromkeys(several)) for name, several in comparisons.items()}
+    parts = {name: tuple(dict.fromkeys(part)) for name, part in comparisons.items()}
     is_finished = all(map(records.is_finished, experiments))
     verdict = verdict_of(list(parts.values()), exact=bool(exact), is_finished=is_finished)
     reason = _reason(parts, records, texts)
@@ -195,26 +188,20 @@ def claim_row(number: str, records: Records, comparisons: Mapping[str, Iterable[
 
 
 def verdict_of(parts: Iterable[Sequence[Comparison]], *, exact: bool = False, is_finished: bool = True) -> Verdict:
-    """The verdict on a claim.
+    """The verdict on a claim from the comparisons of its parts; ``exact``: the test suite verifies a part of it.
 
-    Args:
-        parts: The comparisons of each part of the claim.
-        exact: Whether the test suite verifies a part of the claim.
-        is_finished: Whether no run of the claim's experiments is missing.
-
-    Returns:
-        ``holds``: every part has a comparison that counts, no run is missing, all that count support the claim and none
-        is doubtful. ``does not hold``: the same, but all contradict it. ``holds in part``: some support it, and others
-        contradict it, are doubtful or missing. Otherwise ``not tested here``, also if all that count contradict the
-        claim while something is missing that could support it.
+    ``holds``: every part has a comparison that counts, no run is missing, all that count support the claim and none is
+    doubtful. ``does not hold``: the same, but all contradict it. ``holds in part``: some support it, and others
+    contradict it, are doubtful or missing. Otherwise ``not tested here``, also if all that count contradict the claim
+    while something is missing that could support it.
     """
-    outcomes = [{one.outcome for one in part if one.counts} for part in parts]
-    found = {outcome for part in outcomes for outcome in part} | ({"supports"} if exact else set())
-    is_whole = is_finished and all(outcomes)
-    if "supports" in found:
+    by_part = [{one.outcome for one in part if one.counts} for part in parts]
+    outcomes = set().union(*by_part, {"supports"} if exact else ())
+    is_whole = is_finished and all(by_part)
+    if "supports" in outcomes:
         is_doubtful = any(one.is_doubtful for part in parts for one in part)
-        return "holds" if found == {"supports"} and is_whole and not is_doubtful else "holds in part"
-    return "does not hold" if found and is_whole else "not tested here"
+        return "holds" if outcomes == {"supports"} and is_whole and not is_doubtful else "holds in part"
+    return "does not hold" if outcomes and is_whole else "not tested here"
 
 
 def _cell(name: str, part: Sequence[Comparison], column: str) -> str:
@@ -223,8 +210,7 @@ def _cell(name: str, part: Sequence[Comparison], column: str) -> str:
     if not filled:
         return ""
     if len(part) <= _FEW:
-        entries = (f"{getattr(one, column)} [{one.where}{_standing(one, column)}]" for one in filled)
-        return f"{name}: {', '.join(entries)}"
+        return f"{name}: {', '.join(f'{getattr(one, column)} [{one.where}{_mark(one, column)}]' for one in filled)}"
     words = [_extent(part, column)]
     if column == "ours":
         n_counting, n_doubtful = (sum(getattr(one, name) for one in part) for name in ("counts", "is_doubtful"))
@@ -237,7 +223,7 @@ def _cell(name: str, part: Sequence[Comparison], column: str) -> str:
     return f"{name}: {', '.join(filter(None, words))}" if any(words) else ""
 
 
-def _standing(one: Comparison, column: str) -> str:
+def _mark(one: Comparison, column: str) -> str:
     """Mark a figure of ours that neither supports nor contradicts the claim."""
     if column != "ours" or one.counts:
         return ""
@@ -246,12 +232,12 @@ def _standing(one: Comparison, column: str) -> str:
 
 def _extent(part: Sequence[Comparison], column: str) -> str:
     """The least and the largest figure in a column; empty if the units differ."""
-    ours = [(one.value, one.printed, one.unit) for one in part]
-    if column == "difference":
-        figures = [(value - figure, unit) for value, figure, unit in ours if value is not None and figure is not None]
-    else:
-        both = ((value if column == "ours" else figure, unit) for value, figure, unit in ours)
-        figures = [(figure, unit) for figure, unit in both if figure is not None]
+    figures: list[tuple[float, str]] = []
+    for one in part:
+        ours, printed = one.value, one.printed
+        difference = None if ours is None or printed is None else ours - printed
+        figure = {"paper": printed, "ours": ours, "difference": difference}[column]
+        figures += [] if figure is None else [(figure, one.unit)]
     units, numbers = {unit for _, unit in figures}, [figure for figure, _ in figures]
     return f"{units.pop()} {min(numbers):.3g} to {max(numbers):.3g}".strip() if len(units) == 1 else ""
 
