@@ -56,15 +56,32 @@ class Watched:
         assert self.requests[0].startswith("file:")
 
 
-def wait_until_still(page, pause=600, limit=20_000):
-    """Wait until smooth scrolling and the drawing of figures have ended: nothing moves for ``pause`` milliseconds."""
-    position, still, waited = None, 0, 0
-    while still < pause and waited < limit:
-        before, position = position, page.evaluate("[scrollY, document.documentElement.scrollHeight]")
-        still = still + 100 if position == before else 0
-        page.wait_for_timeout(100)
-        waited += 100
-    assert still >= pause, f"the page still moves after {limit} ms"
+FOLLOW = """anchor => {
+    const ended = () => new Promise((done, fail) => {
+        addEventListener("scrollend", done, { once: true });
+        setTimeout(() => fail(new Error("no end of the scrolling within 60 s")), 60000);
+    });
+    const toTop = async () => {
+        if (scrollY === 0) return;
+        const top = ended();
+        scrollTo({ top: 0, behavior: "instant" });
+        await top;
+    };
+    const click = async () => {
+        const there = ended();
+        document.querySelector(`nav a[href="${anchor}"]`).click();
+        await there;
+    };
+    return toTop().then(click);
+}"""
+"""Follow a link of the contents from the top of the page, until the browser reports that its scrolling has ended."""
+
+DISTANCE = """anchor => {
+    const top = document.querySelector(anchor).getBoundingClientRect().top;
+    const atEnd = Math.abs(innerHeight + scrollY - document.documentElement.scrollHeight) < 2;
+    return atEnd && top > 0 ? 0 : Math.abs(top - document.querySelector(".top").getBoundingClientRect().height);
+}"""
+"""Pixels between a section and the bar at the top; 0 at the end, where the last sections cannot come up to the bar."""
 
 
 @pytest.fixture(scope="module")
@@ -174,21 +191,26 @@ def test_links_lead_to_their_sections(open_page, pages, viewport):
     anchors = watched.page.evaluate("[...document.querySelectorAll('nav a')].map((link) => link.getAttribute('href'))")
     assert {"#explorer", "#kernel", "#papers"} < set(anchors)
 
-    def distance(page, anchor):
-        wait_until_still(page)
-        at_end = page.evaluate("Math.abs(innerHeight + scrollY - document.documentElement.scrollHeight) < 2")
-        top = page.evaluate(f"document.querySelector('{anchor}').getBoundingClientRect().top")
-        bar = page.locator(".top").bounding_box()["height"]
-        return 0 if at_end and top > 0 else top - bar  # the last sections cannot come up to the bar
-
     for anchor in (anchors[-2], "#kernel", anchors[-1]):
-        watched.page.evaluate("scrollTo({ top: 0, behavior: 'instant' })")
-        watched.page.evaluate(f"document.querySelector('nav a[href=\"{anchor}\"]').click()")
-        assert abs(distance(watched.page, anchor)) < 24, anchor
+        watched.page.evaluate(FOLLOW, anchor)
+        assert watched.page.evaluate(DISTANCE, anchor) < 24, anchor
     other = watched.context.new_page()
     other.goto(f"{pages['biases'].as_uri()}{anchors[-2]}")
     other.wait_for_selector("#x-root[data-ready]")
-    assert abs(distance(other, anchors[-2])) < 24
+    other.wait_for_function(f"({DISTANCE})('{anchors[-2]}') < 24")
+
+
+@pytest.mark.parametrize("viewport", [PHONE, DESK], ids=["phone", "desk"])
+def test_nothing_moves_when_figures_are_drawn(open_page, viewport):
+    """The room of every figure is reserved, so a link leads to its section whatever is drawn on the way."""
+    watched = open_page(explorer=False, viewport=viewport)
+    watched.page.wait_for_selector("#x-root[data-ready]")
+    heights = "[...document.querySelectorAll('main > *, .drawing')].map((one) => one.getBoundingClientRect().height)"
+    reserved = watched.page.evaluate(heights)
+    assert watched.page.locator("figure.figure[data-drawn]").count() < N_FIGURES
+    watched.scroll_through()
+    assert watched.page.locator("figure.figure[data-drawn]").count() == N_FIGURES
+    assert watched.page.evaluate(heights) == reserved
 
 
 def test_a_finger_on_a_figure_scrolls_the_page(open_page):
