@@ -21,7 +21,7 @@ from neuralpath.papers.report import contents
 from neuralpath.papers.report.contents import read_contents
 from neuralpath.papers.report.drawings import DASHES, PALETTE, _make, class_middles, draw
 from neuralpath.papers.report.explorer import ExplorerNetwork, NoNetwork, cosines, export, find_network, kernel_picture
-from neuralpath.papers.report.markup import cell_html, json_script, plural, prose, slug, table_html
+from neuralpath.papers.report.markup import cell_html, json_script, prose, slug, table_html
 from neuralpath.papers.report.payloads import band, grey, is_empty, payload, scale_of, styles_of
 from papers.report.small_runs import figures_of_every_kind, small_sweep, write_made_up
 
@@ -125,7 +125,6 @@ def test_json_cannot_end_its_element():
 
 def test_words():
     assert slug("K^V: 50 % of π") == "k-v-50-of"
-    assert (plural(1, "run"), plural(2000, "run")) == ("1 run", "2,000 runs")
 
 
 @pytest.mark.parametrize("figure", figures_of_every_kind()[:7], ids=lambda figure: figure.title)

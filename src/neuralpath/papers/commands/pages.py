@@ -65,9 +65,9 @@ class ReportCommand:
         if self.no_figures and self.figures is not None:
             raise UserError("--figures and --no-figures exclude each other; give one of them.")
         store = open_store(self.folder, self.records, self.data_dir)
-        from neuralpath.papers.claims import ANALYSES, ClaimRow, check_claims, read_records
+        from neuralpath.papers.claims import ANALYSES, ClaimRow, check_claims, counted, read_records
         from neuralpath.papers.experiments import MisfitResults, read_sweeps
-        from neuralpath.papers.report import MissingExtra, plural, write_report
+        from neuralpath.papers.report import MissingExtra, write_report
         from neuralpath.papers.runs import RunError
 
         page = self.out or self.folder / "report.html"
@@ -96,7 +96,7 @@ class ReportCommand:
             print(f"neuralpath: {problem}", file=sys.stderr)
         print(f"{page}: {written.n_bytes / 1e6:.1f} MB")
         if figures is not None:
-            print(f"{figures}: {plural(written.n_figures, 'figure')} as PDF and PNG")
+            print(f"{figures}: {counted(written.n_figures, 'figure')} as PDF and PNG")
         return 0
 
 

@@ -74,11 +74,11 @@ def read_contents(store: Store) -> Contents:
     for sweep in sweeps:
         runs = tuple(_state(task, store) for task in with_dependencies(sweep.tasks))
         try:
-            shown = tuple(_with_classes(item, sweep.config) for item in sweep.summary(store))
+            summary = tuple(_with_classes(item, sweep.config) for item in sweep.summary(store))
         except MisfitResults as error:
             problems.append(str(error))
-            shown = ()
-        contents.append(SweepContents(sweep, runs, shown))
+            summary = ()
+        contents.append(SweepContents(sweep, runs, summary))
     return Contents(tuple(contents), tuple(problems))
 
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterable
 from itertools import pairwise
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from neuralpath.papers.experiments import Curves, Distribution, HeatMaps, Pictures
@@ -21,17 +22,7 @@ _DPI = 200
 
 
 def draw(figure: Figure, folder: Path, name: str) -> tuple[Path, ...]:
-    """Write ``name.pdf`` and ``name.png``, and return their paths.
-
-    Args:
-        figure: The figure.
-        folder: Folder for the files.
-        name: Name of the files, without a suffix.
-
-    Raises:
-        OSError: If the folder cannot be written to.
-        ModuleNotFoundError: If matplotlib is not installed.
-    """
+    """Write ``name.pdf`` and ``name.png`` in a folder, and return their paths."""
     from matplotlib import rc_context
 
     canvas = _make(figure)
@@ -50,7 +41,7 @@ def mathtext(words: str) -> str:
     >>> print(mathtext("K^V of 10 $"))
     K$^{\mathrm{V}}$ of 10 \$
     """
-    return POWER.sub(lambda found: f"$^{{\\mathrm{{{found[1].strip('()')}}}}}$", words.replace("$", r"\$"))
+    return POWER.sub(lambda match: f"$^{{\\mathrm{{{match[1].strip('()')}}}}}$", words.replace("$", r"\$"))
 
 
 def _make(figure: Figure) -> Any:
@@ -125,8 +116,7 @@ def _distribution(figure: Distribution) -> Any:
         axes.plot([column + offset for offset in offsets], values, "o", markersize=3, color=PALETTE[0], alpha=0.7)
         if values:
             axes.hlines(sum(values) / len(values), column - 0.35, column + 0.35, color=PALETTE[1], linewidth=1.5)
-    many = len(figure.groups) > 4
-    turned = {"rotation": 30, "ha": "right"} if many else {}
+    turned = {"rotation": 30, "ha": "right"} if len(figure.groups) > 4 else {}
     axes.set_xticks(range(len(figure.groups)), figure.groups, **turned)
     _finish(axes, "", figure.y_label, figure.lines)
     return canvas
@@ -149,8 +139,7 @@ def _heat_maps(figure: HeatMaps) -> Any:
 
 def class_middles(classes: tuple[int, ...]) -> dict[int, float]:
     """The mean row of each class, for its label."""
-    rows = {label: [row for row, other in enumerate(classes) if other == label] for label in sorted(set(classes))}
-    return {label: sum(indices) / len(indices) for label, indices in rows.items()}
+    return {label: fmean(row for row, other in enumerate(classes) if other == label) for label in sorted(set(classes))}
 
 
 def _pictures(figure: Pictures) -> Any:

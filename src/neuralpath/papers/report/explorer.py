@@ -5,6 +5,7 @@ from base64 import b64encode
 from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
@@ -60,10 +61,6 @@ def find_network(sweeps: "Iterable[SweepContents]", store: Store) -> ExplorerNet
     Candidates are finished runs of `TrainNetwork` of the family ``fc`` with several classes, true training data and at
     most ``LARGEST`` weights, whose last or best weights exist and whose data can be read. The accuracy is that of the
     weights' epoch. The weights before training are ``epoch-0``, or drawn again from the run's seed.
-
-    Args:
-        sweeps: The sweeps of a folder.
-        store: The runs of the folder.
     """
     tasks = dict.fromkeys(task for sweep in sweeps for task in with_dependencies(sweep.sweep.tasks))
     networks = [task for task in tasks if isinstance(task, TrainNetwork) and _fits(task)]
@@ -78,7 +75,7 @@ def find_network(sweeps: "Iterable[SweepContents]", store: Store) -> ExplorerNet
             continue
         damaged = [problem for name in SHOWN_WEIGHTS for problem in store.damaged_weights(task, name)]
         problems += damaged or ["the weights of its networks are not kept in this folder"]
-    for task, which, accuracy in sorted(candidates, key=lambda one: (-(one[2] or 0.0), one[0].name)):
+    for task, which, accuracy in sorted(candidates, key=lambda candidate: (-(candidate[2] or 0.0), candidate[0].name)):
         try:
             return _read(task, which, store, accuracy)
         except DataError as error:
@@ -133,11 +130,16 @@ def _read(task: TrainNetwork, which: WeightsName, store: Store, accuracy: float 
 
 def _sample(split: Split, number: int) -> Split:
     """The first images of each class, the classes in turn."""
-    labels = split.labels.unique().tolist()
-    rows = [(split.labels == label).nonzero()[: number // len(labels), 0].tolist() for label in labels]
-    longest = max(map(len, rows))
-    order = [row[index] for index in range(longest) for row in rows if index < len(row)]
+    in_turn = zip_longest(*_rows_by_class(split, number))
+    order = [row for rows in in_turn for row in rows if row is not None]
     return Split(split.images[order], split.labels[order])
+
+
+def _rows_by_class(split: Split, number: int) -> list[list[int]]:
+    """The rows of the first images of each class: equally many, about this number in all."""
+    classes = split.labels.unique().tolist()
+    most = max(1, number // len(classes))
+    return [(split.labels == label).nonzero()[:most, 0].tolist() for label in classes]
 
 
 def _layers(model: nn.Module) -> list[dict[str, Any]]:
@@ -156,7 +158,7 @@ def _layers(model: nn.Module) -> list[dict[str, Any]]:
 
 def _images(split: Split) -> dict[str, Any]:
     pixels, scale = _pixels(split.images)
-    return {"count": len(split.labels), "labels": _numbers(split.labels), "scale": scale, "pixels": pixels}
+    return {"count": len(split.labels), "labels": split.labels.tolist(), "scale": scale, "pixels": pixels}
 
 
 def _pixels(images: Float[Tensor, "image *shape"]) -> tuple[str, int | None]:
@@ -166,10 +168,6 @@ def _pixels(images: Float[Tensor, "image *shape"]) -> tuple[str, int | None]:
         if bool(((whole >= 0) & (whole <= 255)).all()) and torch.equal(whole / scale, images):
             return b64encode(whole.to(torch.uint8).numpy().tobytes()).decode(), scale
     return _base64(images), None
-
-
-def _numbers(labels: Int[Tensor, " image"]) -> list[int]:
-    return [int(label) for label in labels]
 
 
 def _base64(values: Tensor) -> str:
@@ -191,20 +189,13 @@ NOTE = (
 def kernel_picture(network: ExplorerNetwork) -> HeatMaps:
     """The path kernel of the explorer's network before and after training, on training images sorted by class.
 
-    Cost: two path kernels of ``N_IMAGES`` images.
-
-    Args:
-        network: The explorer's network.
-
-    Raises:
-        OverflowError: As ``path_kernel``.
+    Cost: two path kernels of ``N_IMAGES`` images. It raises OverflowError as ``path_kernel``.
     """
-    split = _sorted_by_class(network.train)
-    kernels = {}
+    rows = list(chain.from_iterable(_rows_by_class(network.train, N_IMAGES)))
+    images, kernels = network.train.images[rows].double(), {}
     for name, model in (("before training", network.before), ("after training", network.after)):
-        images = split.images.double()
         kernels[name] = path_kernel(trace(deepcopy(model).double(), images[:1]), images)
-    return cosine_maps(kernels, split.labels)
+    return cosine_maps(kernels, network.train.labels[rows])
 
 
 def cosine_maps(kernels: Mapping[str, Float[Tensor, "image image"]], labels: Int[Tensor, " image"]) -> HeatMaps:
@@ -220,9 +211,3 @@ def cosines(kernel: Float[Tensor, "image image"]) -> Float[Tensor, "image image"
     """The kernel scaled to ones on its diagonal; zeros for an image without active paths."""
     size = kernel.diagonal().sqrt()
     return torch.where(size > 0, kernel / size, 0.0) / torch.where(size > 0, size, 1.0)[:, None]
-
-
-def _sorted_by_class(split: Split) -> Split:
-    classes = split.labels.unique().tolist()
-    rows = torch.cat([(split.labels == label).nonzero()[: max(1, N_IMAGES // len(classes)), 0] for label in classes])
-    return Split(split.images[rows], split.labels[rows])

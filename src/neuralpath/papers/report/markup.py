@@ -5,7 +5,6 @@ import math
 import re
 from dataclasses import replace
 from html import escape
-from itertools import pairwise
 from typing import Any
 
 from neuralpath.papers.experiments import Cell, Spread, Table
@@ -29,7 +28,7 @@ def prose(words: str) -> str:
     The sentence that all runs are finished is dropped, because each experiment says it once, above its tables.
     """
     escaped = _TRANSPOSED.sub(r"\1<sup>&top;</sup> ", text(_ALL_FINISHED.sub("", words).strip()))
-    return POWER.sub(lambda found: f"<sup>{found[1].strip('()').replace('-', '&minus;')}</sup>", escaped)
+    return POWER.sub(lambda match: f"<sup>{match[1].strip('()').replace('-', '&minus;')}</sup>", escaped)
 
 
 def json_script(value: Any, attributes: str = "") -> str:
@@ -44,11 +43,6 @@ def slug(words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
-def plural(number: int, noun: str) -> str:
-    """A number with its noun, such as ``1 run`` and ``2 runs``."""
-    return f"{number:,} {noun}" + ("" if number == 1 else "s")
-
-
 _PRINTED = re.compile(r"[-+]?\d[\d.,]*( ± [\d.]+)?( ?%)?$")
 
 NOTHING = '<span class="nothing" title="nothing to show">&ndash;</span>'
@@ -60,12 +54,11 @@ def table_html(table: Table) -> str:
     A column without any value, such as the papers' figure if they print none, is dropped once the table has results.
     """
     table = _without_empty_columns(table)
-    numeric = [all(_is_number(row[index]) for row in table.rows) for index in range(len(table.columns))]
-    heads = "".join(
-        f'<th scope="col"{_aligned(is_number)}>{prose(name)}</th>'
-        for name, is_number in zip(table.columns, numeric, strict=True)
-    )
-    rows = "".join(f"<tr>{_row(row, numeric)}</tr>" for row in table.rows)
+    columns = range(len(table.columns))
+    aligned = [' class="number"' if all(_is_number(row[index]) for row in table.rows) else "" for index in columns]
+    heads = "".join(f'<th scope="col"{aligned[index]}>{prose(table.columns[index])}</th>' for index in columns)
+    cells = ("".join(f"<td{aligned[index]}>{cell_html(row[index])}</td>" for index in columns) for row in table.rows)
+    rows = "".join(f"<tr>{row}</tr>" for row in cells)
     if not table.rows:
         rows = f'<tr><td colspan="{len(table.columns)}" class="nothing">no finished run has a row here yet</td></tr>'
     note = f'<p class="note">{note}</p>' if (note := prose(table.note)) else ""
@@ -92,28 +85,18 @@ def cell_html(cell: Cell) -> str:
 def _without_empty_columns(table: Table) -> Table:
     if not any(isinstance(cell, float | Spread) for row in table.rows for cell in row):
         return table
-    kept = [index for index in range(len(table.columns)) if not all(_is_nothing(row[index]) for row in table.rows)]
-    rows = tuple(tuple(row[index] for index in kept) for row in table.rows)
-    return replace(table, columns=tuple(table.columns[index] for index in kept), rows=rows)
+    filled = [index for index in range(len(table.columns)) if not all(_is_nothing(row[index]) for row in table.rows)]
+    rows = tuple(tuple(row[index] for index in filled) for row in table.rows)
+    return replace(table, columns=tuple(table.columns[index] for index in filled), rows=rows)
 
 
 def _is_nothing(cell: Cell) -> bool:
     return cell is None or (isinstance(cell, float) and math.isnan(cell))
 
 
-def _row(row: tuple[Cell, ...], numeric: list[bool]) -> str:
-    return "".join(
-        f"<td{_aligned(is_number)}>{cell_html(cell)}</td>" for cell, is_number in zip(row, numeric, strict=True)
-    )
-
-
 def _is_number(cell: Cell) -> bool:
     """Whether a cell is a number, a printed figure such as ``97.85 ± 0.09``, or empty."""
     return bool(_PRINTED.match(cell)) if isinstance(cell, str) else True
-
-
-def _aligned(is_number: bool) -> str:
-    return ' class="number"' if is_number else ""
 
 
 def _signed(digits: str) -> str:
@@ -147,11 +130,5 @@ def _table(rows: list[list[str]]) -> str:
 
 
 def _inline(words: str) -> str:
-    ends = [0, *(end for found in _INLINE.finditer(words) for end in found.span()), len(words)]
-    pieces = [words[start:stop] for start, stop in pairwise(ends)]
-    return "".join(_marked(piece) if index % 2 else text(piece) for index, piece in enumerate(pieces))
-
-
-def _marked(piece: str) -> str:
-    tag = "code" if piece.startswith("`") else "em"
-    return f"<{tag}>{text(piece[1:-1])}</{tag}>"
+    """Escaped words with `code` and *emphasis* as elements; escaping leaves both marks alone."""
+    return _INLINE.sub(lambda match: f"<code>{match[1]}</code>" if match[1] else f"<em>{match[2]}</em>", text(words))

@@ -3,7 +3,7 @@
 import os
 import re
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import date
 from importlib import import_module, resources
@@ -13,13 +13,12 @@ from urllib.parse import quote
 
 from neuralpath import __version__
 from neuralpath._files import write_atomically
-from neuralpath.papers.claims import ClaimRow
+from neuralpath.papers.claims import ClaimRow, counted
 from neuralpath.papers.experiments import HeatMaps, Table
-from neuralpath.papers.report.contents import Contents, SweepContents, read_contents
+from neuralpath.papers.report.contents import Contents, read_contents
 from neuralpath.papers.report.drawings import draw
 from neuralpath.papers.report.explorer import ExplorerNetwork, NoNetwork, export, find_network, kernel_picture
-from neuralpath.papers.report.markup import json_script, plural, text
-from neuralpath.papers.report.payloads import Figure
+from neuralpath.papers.report.markup import json_script, text
 from neuralpath.papers.report.sections import (
     Files,
     claims_html,
@@ -55,11 +54,7 @@ def read_asset(name: str) -> str:
 
 
 def plotly_source() -> str:
-    """The source of plotly.js, from the installed package.
-
-    Raises:
-        MissingExtra: If plotly is not installed.
-    """
+    """The source of plotly.js, from the installed package."""
     source: str = require("plotly.offline").get_plotlyjs()
     if "</script" in source.lower():
         raise ValueError("this version of plotly.js contains the end of a script element and cannot be embedded.")
@@ -93,12 +88,9 @@ def import_map() -> str:
     In a page opened from disk, a browser does not let modules import each other. With an import map of data URLs they
     can, unchanged, and no build step is needed.
     """
-    urls = {f"{PREFIX}{name}": _data_url(read_asset(name)) for name in MODULES}
+    sources = {f"{PREFIX}{name}": b64encode(read_asset(name).encode()).decode() for name in MODULES}
+    urls = {name: f"data:text/javascript;charset=utf-8;base64,{source}" for name, source in sources.items()}
     return json_script({"imports": urls}).replace("application/json", "importmap", 1)
-
-
-def _data_url(source: str) -> str:
-    return f"data:text/javascript;charset=utf-8;base64,{b64encode(source.encode()).decode()}"
 
 
 POLICY = (
@@ -118,10 +110,7 @@ class ReportFiles:
     n_bytes: int
     n_figures: int
     """Figures that were also written as files; the page holds all of them."""
-    figures: Path | None
     problems: tuple[str, ...]
-    explorer: str
-    """Name of the gate explorer's network, or why there is none."""
 
 
 def write_report(
@@ -166,16 +155,12 @@ def write_report(
         except OverflowError as error:
             problems = (*problems, f"there is no picture of the path kernel: {error}")
     contents = replace(contents, problems=(*contents.problems, *problems))
-    drawn = {figure_anchor: figure for sweep in contents.sweeps for figure_anchor, figure in figures_of(sweep).items()}
-    if kernel is not None:
-        drawn[KERNEL_ANCHOR] = kernel
-    files = {} if figures is None else _draw_all(drawn, figures, page)
+    files = {} if figures is None else _draw_all(contents, kernel, figures, page)
     whole = page_html(
         contents, network, plotly, files=files, claims=claims, title=title, kernel=kernel, summary=summary
     ).encode(errors="replace")  # a command may hold a file name that is not valid text
     write_atomically(page, whole)
-    explorer = network.reason if isinstance(network, NoNetwork) else network.name
-    return ReportFiles(page, len(whole), len(files), figures, contents.problems, explorer)
+    return ReportFiles(page, len(whole), len(files), contents.problems)
 
 
 def page_html(
@@ -189,40 +174,29 @@ def page_html(
     kernel: HeatMaps | None = None,
     summary: Sequence[Table] = (),
 ) -> str:
-    """The page as HTML.
+    """The page as HTML, with the arguments of `write_report` and what was read for it.
 
     Sections that need no knowledge of the papers come first: claims, path kernel, explorer, regimes; then the
     experiments.
-
-    Args:
-        contents: The sweeps of the folder.
-        network: Network of the gate explorer, or why there is none.
-        plotly: Source of plotly.js.
-        files: Paths of the figure files.
-        claims: Rows of the papers' claims.
-        title: Title of the page.
-        kernel: Picture of the path kernel.
-        summary: Tables that summarize the regimes.
     """
-    heading = title or "Gates, paths and kernels: results"
-    contents = replace(contents, sweeps=tuple(sorted(contents.sweeps, key=lambda one: not _is_regimes(one))))
+    sweeps = sorted(contents.sweeps, key=lambda sweep: sweep.sweep.experiment.name != "regimes")
+    contents, files = replace(contents, sweeps=tuple(sweeps)), files or {}
     versions = tuple(contents.versions)
-    files = files or {}
-    sweeps = "".join(sweep_html(sweep, files, versions) for sweep in contents.sweeps)
     explorer = f'<section id="explorer"><h2>Gate explorer</h2>{_explorer(network)}</section>'
+    picture = "" if kernel is None else item_html(kernel, KERNEL_ANCHOR, files)
     has_network = isinstance(network, ExplorerNetwork)
     parts = {
-        "title": text(heading),
+        "title": text(title or "Gates, paths and kernels: results"),
         "policy": text(POLICY),
         "style": read_asset("page.css"),
         "lead": _lead(contents, has_network),
         "navigation": _navigation(contents, claims, kernel, has_network),
         "notices": notices_html(contents),
         "claims": claims_html(claims),
-        "kernel": "" if kernel is None else _kernel(kernel, files),
+        "kernel": picture and f'<section id="kernel"><h2>Which images the network treats alike</h2>{picture}</section>',
         "explorer": explorer if has_network else "",
         "regimes": regimes_html(summary) if contents.sweeps else "",
-        "sweeps": sweeps,
+        "sweeps": "".join(sweep_html(sweep, files, versions) for sweep in contents.sweeps),
         "no_explorer": "" if has_network else explorer,
         "papers": papers_html(),
         "version": text(__version__),
@@ -233,50 +207,42 @@ def page_html(
     return re.sub(r"{{\s*(\w+)\s*}}", lambda field: parts[field[1]], read_asset("page.html"))
 
 
-def _draw_all(figures: Mapping[str, Figure], folder: Path, page: Path) -> dict[str, tuple[str, ...]]:
+def _draw_all(contents: Contents, kernel: HeatMaps | None, folder: Path, page: Path) -> dict[str, tuple[str, ...]]:
+    """Draw every figure into files; their paths are relative to the page, so that all can be moved together."""
+    figures = {anchor: figure for sweep in contents.sweeps for anchor, figure in figures_of(sweep).items()}
+    if kernel is not None:
+        figures[KERNEL_ANCHOR] = kernel
     folder.mkdir(parents=True, exist_ok=True)
-    return {
-        anchor: tuple(_address(path, page) for path in draw(figure, folder, anchor))
-        for anchor, figure in figures.items()
-    }
-
-
-def _address(path: Path, page: Path) -> str:
-    """Path relative to the page, so that both can be moved together."""
-    return quote(Path(os.path.relpath(path.resolve(), page.resolve().parent)).as_posix())
+    files = {}
+    for anchor, figure in figures.items():
+        paths = (os.path.relpath(path.resolve(), page.resolve().parent) for path in draw(figure, folder, anchor))
+        files[anchor] = tuple(quote(Path(path).as_posix()) for path in paths)
+    return files
 
 
 def _lead(contents: Contents, has_network: bool) -> str:
     runs = {run.task.name: run for sweep in contents.sweeps for run in sweep.runs}
     done = sum(run.state == "finished" for run in runs.values())
-    counts = text(f"{plural(len(contents.sweeps), 'experiment')}, {done:,} of {plural(len(runs), 'run')} finished")
+    counts = text(f"{counted(len(contents.sweeps), 'experiment')}, {done:,} of {counted(len(runs), 'run')} finished")
     return f'{counts} · <a href="#explorer">explore a network</a>' if has_network else counts
-
-
-def _is_regimes(sweep: SweepContents) -> bool:
-    return sweep.sweep.experiment.name == "regimes"
-
-
-def _kernel(kernel: HeatMaps, files: Files) -> str:
-    figure = item_html(kernel, KERNEL_ANCHOR, files)
-    return f'<section id="kernel"><h2>Which images the network treats alike</h2>{figure}</section>'
 
 
 def _navigation(contents: Contents, claims: Sequence[ClaimRow], kernel: HeatMaps | None, has_network: bool) -> str:
     """Links to all sections, in order."""
-    explorer = ("explorer", "Gate explorer")
-    links = [
-        *([("claims", "Claims and verdicts")] if claims else []),
-        *([("kernel", "Path kernel")] if kernel is not None else []),
-        *([explorer] if has_network else []),
-        *([("five-regimes", "Gates and weights")] if contents.sweeps else []),
-    ]
-    named = [f'<li><a href="#{anchor}">{words}</a></li>' for anchor, words in links]
+    experiments = []
     for sweep in contents.sweeps:
         preset = f"<small> {text(sweep.sweep.preset)}</small>" if sweep.sweep.preset else ""
-        named.append(f'<li><a href="#{sweep_anchor(sweep)}">{text(sweep.sweep.experiment.name)}{preset}</a></li>')
-    last = [("papers", "The papers")] if has_network else [explorer, ("papers", "The papers")]
-    return "".join([*named, *(f'<li><a href="#{anchor}">{words}</a></li>' for anchor, words in last)])
+        experiments.append((True, sweep_anchor(sweep), f"{text(sweep.sweep.experiment.name)}{preset}"))
+    links = (
+        (bool(claims), "claims", "Claims and verdicts"),
+        (kernel is not None, "kernel", "Path kernel"),
+        (has_network, "explorer", "Gate explorer"),
+        (bool(contents.sweeps), "five-regimes", "Gates and weights"),
+        *experiments,
+        (not has_network, "explorer", "Gate explorer"),
+        (True, "papers", "The papers"),
+    )
+    return "".join(f'<li><a href="#{anchor}">{words}</a></li>' for is_there, anchor, words in links if is_there)
 
 
 def _explorer(network: ExplorerNetwork | NoNetwork) -> str:

@@ -113,9 +113,9 @@ def band(curve: Curve, log_y: bool) -> tuple[list[float], list[float]] | None:
     """
     if curve.deviation is None:
         return None
-    edges = [(y - spread, y + spread) for y, spread in zip(curve.y, curve.deviation, strict=True)]
-    lower = [max(low, 0.1 * y) if log_y else low for (low, _), y in zip(edges, curve.y, strict=True)]
-    return lower, [high for _, high in edges]
+    points = list(zip(curve.y, curve.deviation, strict=True))
+    lower = [max(y - spread, 0.1 * y) if log_y else y - spread for y, spread in points]
+    return lower, [y + spread for y, spread in points]
 
 
 def scale_of(figure: HeatMaps) -> tuple[float, float]:

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Mapping, Sequence
 
-from neuralpath.papers.claims import VERDICTS, ClaimRow
+from neuralpath.papers.claims import VERDICTS, ClaimRow, counted
 from neuralpath.papers.experiments import HeatMaps, SummaryItem, Table
 from neuralpath.papers.report.contents import Contents, RunStatus, SweepContents, settings_of, versions_of
-from neuralpath.papers.report.markup import analysis_html, json_script, plural, prose, slug, table_html, text
+from neuralpath.papers.report.markup import analysis_html, json_script, prose, slug, table_html, text
 from neuralpath.papers.report.payloads import Figure, is_empty, leaves_diagonal_out, payload
 
 PAPERS = {
@@ -55,11 +55,6 @@ GUIDES = {
 """Sentences, as HTML, at the beginning of an experiment's section."""
 
 
-def guide_html(experiment: str) -> str:
-    """The sentences that explain the terms of an experiment; empty if its notes suffice."""
-    return "".join(f'<p class="guide">{sentence}</p>' for sentence in GUIDES.get(experiment, ()))
-
-
 def regimes_html(summary: Sequence[Table]) -> str:
     """The regimes, and tables that summarize them."""
     tables = "".join(table_html(table) for table in (REGIMES, *summary))
@@ -92,11 +87,11 @@ def sweep_anchor(contents: SweepContents) -> str:
 
 def figures_of(contents: SweepContents) -> dict[str, Figure]:
     """All figures of a sweep that can be drawn, by their anchors."""
-    drawn: dict[str, Figure] = {}
+    figures: dict[str, Figure] = {}
     for index, item in enumerate(contents.summary):
         if not isinstance(item, Table) and not is_empty(item):
-            drawn[f"{sweep_anchor(contents)}-{index + 1}-{slug(item.title)[:60].strip('-')}"] = item
-    return drawn
+            figures[f"{sweep_anchor(contents)}-{index + 1}-{slug(item.title)[:60].strip('-')}"] = item
+    return figures
 
 
 def notices_html(contents: Contents) -> str:
@@ -108,10 +103,10 @@ def notices_html(contents: Contents) -> str:
             counts = {state: sum(run.state == state for run in sweep.runs) for state in ("failed", "damaged")}
             more = "".join(f", {count} {state}" for state, count in counts.items() if count)
             how = "is not finished" if sweep.n_finished else "has no finished run yet"
-            shown = " Its tables and figures show only these." if sweep.n_finished else ""
+            caveat = " Its tables and figures show only these." if sweep.n_finished else ""
             notices.append(
                 f'<a href="#{sweep_anchor(sweep)}">{text(sweep.sweep.experiment.name)}</a> {how}: '
-                f"{sweep.n_finished} of {plural(len(sweep.runs), 'run')}{more}.{shown}"
+                f"{sweep.n_finished} of {counted(len(sweep.runs), 'run')}{more}.{caveat}"
             )
     versions = contents.versions
     if len(versions) > 1:
@@ -136,25 +131,22 @@ def claims_html(claims: Sequence[ClaimRow]) -> str:
 def _verdict_html(verdict: str, claims: Sequence[ClaimRow]) -> str:
     """How many claims have a verdict, with links to them."""
     numbers = " ".join(
-        f'<a href="#{_claim_anchor(claim)}" title="{text(claim.claim)}">{text(claim.number)}</a>' for claim in claims
+        f'<a href="#claim-{slug(claim.number)}" title="{text(claim.claim)}">{text(claim.number)}</a>'
+        for claim in claims
     )
     return f"<li>{_badge(verdict)} <b>{len(claims)}</b> <span>{numbers}</span></li>"
-
-
-def _claim_anchor(claim: ClaimRow) -> str:
-    return f"claim-{slug(claim.number)}"
 
 
 def _claim_html(claim: ClaimRow) -> str:
     """One claim: the figures are always visible, the reason opens on demand."""
     cells = (("paper", claim.paper), ("ours", claim.ours), ("difference", claim.difference))
-    known = ((name, value) for name, value in cells if value not in ("", "-"))
     figures = "".join(
         f"<div><dt>{name}</dt>{''.join(f'<dd>{prose(line)}</dd>' for line in value.splitlines())}</div>"
-        for name, value in known
+        for name, value in cells
+        if value not in ("", "-")
     )
     return (
-        f'<li id="{_claim_anchor(claim)}"><h3><span class="claim-number">{text(claim.number)}</span> '
+        f'<li id="claim-{slug(claim.number)}"><h3><span class="claim-number">{text(claim.number)}</span> '
         f"<span>{prose(claim.claim)}</span> {_badge(claim.verdict)}</h3><dl>{figures}</dl>"
         f"<details><summary>why</summary>{analysis_html(claim.reason)}{analysis_html(claim.analysis)}</details></li>"
     )
@@ -164,19 +156,21 @@ def sweep_html(contents: SweepContents, files: Files, all_versions: Sequence[Ver
     """The section of one sweep: progress, tables and figures, and a list of its runs that opens on demand."""
     sweep, experiment = contents.sweep, contents.sweep.experiment
     anchors = {id(figure): anchor for anchor, figure in figures_of(contents).items()}
-    shown = "".join(item_html(item, anchors.get(id(item)), files) for item in contents.summary)
-    if not contents.summary:
-        shown = '<p class="empty">Nothing to show yet.</p>'
+    items = "".join(item_html(item, anchors.get(id(item)), files) for item in contents.summary)
+    items = items or '<p class="empty">Nothing to show yet.</p>'
     preset = f"preset {sweep.preset}" if sweep.preset else ""
     facts = [f'<a href="#papers">{text(experiment.source)}</a>', text(preset), f"version {text(sweep.version)}"]
     against = f'<p class="reduced">Compared with the papers: {text(sweep.reduced)}.</p>' if sweep.reduced else ""
+    runs = "".join(_run_html(run, all_versions) for run in contents.runs)
+    guides = "".join(f'<p class="guide">{sentence}</p>' for sentence in GUIDES.get(experiment.name, ()))
     command = f'<p class="command"><code>{text(sweep.command)}</code></p>' if sweep.command else ""
     return (
         f'<section class="sweep" id="{sweep_anchor(contents)}"><header><h2>{text(experiment.name)}</h2>'
         f'<p class="summary">{text(experiment.description[:1].upper() + experiment.description[1:])}.</p>'
         f'<p class="facts">{" · ".join(fact for fact in facts if fact)}</p>{_progress(contents)}'
-        f"{against}{command}{guide_html(experiment.name)}</header>{shown}"
-        f"{_runs_html(contents.runs, all_versions)}</section>"
+        f"{against}{command}{guides}</header>{items}"
+        f'<details class="runs"><summary>{counted(len(contents.runs), "run")}: settings, commands, versions</summary>'
+        f"<ul>{runs}</ul></details></section>"
     )
 
 
@@ -192,7 +186,9 @@ def item_html(item: SummaryItem, anchor: str | None, files: Files) -> str:
     links = " · ".join(
         f'<a href="{text(address)}">{text(address.rsplit(".", 1)[-1].upper())}</a>' for address in files.get(anchor, ())
     )
-    note = f"<span>{words}</span>" if (words := prose(f"{item.note} {_scale_note(item)}")) else ""
+    has_no_diagonal = isinstance(item, HeatMaps) and leaves_diagonal_out(item)
+    words = prose(f"{item.note} {'The color scale leaves out the diagonal.' if has_no_diagonal else ''}")
+    note = f"<span>{words}</span>" if words else ""
     caption = " ".join(part for part in (note, f'<span class="files">{links}</span>' if links else "") if part)
     return (
         f'<figure class="shown figure" id="{anchor}"><h3>{text(item.title)}</h3>'
@@ -201,27 +197,13 @@ def item_html(item: SummaryItem, anchor: str | None, files: Files) -> str:
     )
 
 
-def _scale_note(item: Figure) -> str:
-    if isinstance(item, HeatMaps) and leaves_diagonal_out(item):
-        return "The color scale leaves out the diagonal."
-    return ""
-
-
 def _progress(contents: SweepContents) -> str:
     done, total = contents.n_finished, len(contents.runs)
     state = "all runs finished" if done == total else "not finished" if done else "no run finished yet"
     kind = "done" if done == total else "partial"
     return (
         f'<p class="progress {kind}"><progress max="{total}" value="{done}" aria-label="finished runs"></progress> '
-        f"{done} of {plural(total, 'run')} · {state}</p>"
-    )
-
-
-def _runs_html(runs: Sequence[RunStatus], all_versions: Sequence[Versions]) -> str:
-    rows = "".join(_run_html(run, all_versions) for run in runs)
-    return (
-        f'<details class="runs"><summary>{plural(len(runs), "run")}: settings, commands, versions</summary>'
-        f"<ul>{rows}</ul></details>"
+        f"{done} of {counted(total, 'run')} · {state}</p>"
     )
 
 
@@ -253,7 +235,7 @@ def _described(versions: Mapping[Versions, int]) -> str:
     names = sorted({name for versions_set in versions for name, _ in versions_set})
     differing = [name for name in names if len({dict(versions_set).get(name) for versions_set in versions}) > 1]
     return "; ".join(
-        f"set {number}, {plural(count, 'run')}: "
+        f"set {number}, {counted(count, 'run')}: "
         + ", ".join(f"{text(name)} {text(dict(versions_set).get(name, 'absent'))}" for name in differing)
         for number, (versions_set, count) in enumerate(versions.items(), start=1)
     )
