@@ -46,7 +46,7 @@ def wobble(task):
 
 
 def trained(best, last=None, train=99.0):
-    """As `trained.training_result`, of two epochs; accuracies in per cent."""
+    """As `trained.run_training`, of two epochs; accuracies in per cent."""
     values = [{"train_accuracy": train / 100, "test_accuracy": accuracy / 100, "train_loss": 0.1, "test_loss": 0.1}
               for accuracy in (best, best if last is None else last)]  # fmt: skip
     epochs = [{"epoch": number, **one} for number, one in enumerate(values, start=1)]

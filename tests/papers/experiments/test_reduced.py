@@ -31,7 +31,7 @@ def test_how_much_the_network_behind_the_gates_fits_is_told(name):
 def test_the_network_of_the_pictures_has_fitted_the_share_that_is_told():
     config, text = get("hidden-outputs").presets["cpu"], get("hidden-outputs").reduced["cpu"]
     assert f"to {100 * config.source_accuracy:g} % of its labels or {config.source_epochs} epochs" in text
-    assert f"{config.recipe.epochs} epochs behind its gates" in text
+    assert f"{config.recipe.epochs} epochs gated by it" in text
     assert fitted(hidden_outputs.relu_network(config, 0)) >= 100 * config.source_accuracy
 
 

@@ -126,7 +126,7 @@ def test_gates_that_were_not_learnt_count_as_not_tested(finished):
     learnt = {
         task: {"last": {"train_accuracy": 0.06, "epoch": 1}} for task in regimes.tasks(low) if task in low_sources(low)
     }
-    assert [row[-1] for row in regimes.summary(low, {**learnt})[-1].rows] == ["learnt"] * 2
+    assert [row[-1] for row in regimes.summary(low, {**learnt})[-1].rows] == ["learned"] * 2
 
 
 def low_sources(config):

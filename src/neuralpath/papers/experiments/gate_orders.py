@@ -2,34 +2,37 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from itertools import permutations
+from itertools import permutations, product
 from math import factorial
 from random import Random
 
+from neuralpath.papers.experiments import seed_tables as tables
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.seed_tables import (
-    DECIMALS,
-    Printed,
-    Seeds,
-    accuracies,
-    accuracy,
-    beside,
-    comparisons,
-    finished,
-    printed,
-)
+from neuralpath.papers.experiments.seed_tables import Seeds
 from neuralpath.papers.experiments.settings import check_integers, check_positive, chosen_parts
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
-from neuralpath.papers.experiments.statistics import Spread, spread
+from neuralpath.papers.experiments.specs import (
+    CIFAR_CNN,
+    CIFAR_PART,
+    PAPER_CNN,
+    DataSpec,
+    NetSpec,
+    TrainingRecipe,
+    data_of_seed,
+)
+from neuralpath.papers.experiments.statistics import spread
 from neuralpath.papers.experiments.summary_items import Cell, Distribution, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork, ValueInputName
-from neuralpath.papers.runs import Task, Weights
+from neuralpath.papers.runs import Task
 from neuralpath.training import TrainingConfig
 
 Order = tuple[int, ...]
 
 OWN = 0
 """Number of the layers' own order."""
+COLUMNS = (
+    "regime", "input", "best epoch %, over orders", "least", "most", "own order", "own order, over seeds", "paper %",
+    "difference", "last epoch %, over orders",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,7 +50,7 @@ class GateOrdersPart:
     """Orders for these regimes: all, or the layers' own, the reversed one, and others drawn at random."""
     more_regimes: tuple[GatedRegime, ...] = ()
     n_more_orders: int = 6
-    """Orders for those."""
+    """Orders for ``more_regimes``."""
     inputs: tuple[ValueInputName, ...] = ("image", "ones")
     """Inputs of the gated weights."""
     seeds: tuple[int, ...] = (0, 1, 2)
@@ -73,6 +76,11 @@ class GateOrdersPart:
     def n_gates(self) -> int:
         """Layers of gates."""
         return self.net.depth - 1 if self.net.family == "fc" else len(self.net.channels)
+
+    @property
+    def every_regime(self) -> tuple[GatedRegime, ...]:
+        """Regimes with many orders, then those with fewer."""
+        return (*self.regimes, *self.more_regimes)
 
     @property
     def training(self) -> TrainingConfig:
@@ -120,179 +128,154 @@ def gate_orders(n_gates: int, number: int, seed: int) -> tuple[Order, ...]:
 def relu_network(part: GateOrdersPart) -> TrainNetwork:
     """The network whose gates FL takes."""
     seed = part.seeds[0]
-    training = replace(part.recipe, epochs=part.source_epochs).training()
+    training = part.recipe.training(part.source_epochs)
     return TrainNetwork(data_of_seed(part.data, seed), part.net, training, seed)
 
 
-def gated_network(
-    config: GateOrdersConfig,
-    part: GateOrdersPart,
-    regime: GatedRegime,
-    value_input: ValueInputName,
-    order: Order,
-    seed: int,
+def _gated(
+    config: GateOrdersConfig, part: GateOrdersPart, regime: GatedRegime, seen: ValueInputName, order: Order, seed: int
 ) -> TrainGated:
-    """Weights gated in one order; None stands for the layers' own order."""
-    gates = Weights(relu_network(part), "best") if regime == "FL" else None
-    task = TrainGated(
-        data_of_seed(part.data, part.seeds[0]),
-        part.net,
-        part.training,
-        regime,
-        seed,
-        gates,
-        gate_order=None if order == tuple(range(part.n_gates)) else order,
-        value_input=value_input,
-    )
-    return replace(task, beta=config.beta) if regime == "DL" else task
+    """Weights gated in one order; the data and the gates of FL are those of the first seed."""
+    task = relu_network(part).gated(regime, part.training, beta=config.beta)
+    is_own = order == tuple(range(part.n_gates))
+    return replace(task, seed=seed, gate_order=None if is_own else order, value_input=seen)
 
 
 def by_order(config: GateOrdersConfig, part: GateOrdersPart, regime: GatedRegime, value_input: ValueInputName) -> Seeds:
     """The runs of a regime and an input with the first seed, by the number of the order."""
     number = part.n_orders if regime in part.regimes else part.n_more_orders
     orders = gate_orders(part.n_gates, number, config.order_seed)
-    seed = part.seeds[0]
-    return {index: gated_network(config, part, regime, value_input, order, seed) for index, order in enumerate(orders)}
+    return {
+        index: _gated(config, part, regime, value_input, order, part.seeds[0]) for index, order in enumerate(orders)
+    }
 
 
 def by_seed(config: GateOrdersConfig, part: GateOrdersPart, regime: GatedRegime, value_input: ValueInputName) -> Seeds:
     """The runs with the layers' own order, by seed."""
     own = tuple(range(part.n_gates))
-    return {seed: gated_network(config, part, regime, value_input, own, seed) for seed in part.seeds}
+    return {seed: _gated(config, part, regime, value_input, own, seed) for seed in part.seeds}
 
 
 def both_inputs(
     config: GateOrdersConfig, part: GateOrdersPart, regime: GatedRegime, results: Results
 ) -> list[float] | None:
-    """Accuracies in per cent over the orders and all inputs, image and ones, as the papers average them.
+    """Accuracies in percent over the orders and all inputs, image and ones, as the papers average them.
 
     None while an order lacks an input, since the mean would then be nearer to the other.
     """
-    found = [accuracies(by_order(config, part, regime, value_input), results) for value_input in part.inputs]
-    if len(found) < 2 or not found[0] or any(one.keys() != found[0].keys() for one in found):
+    reached = [tables.accuracies(by_order(config, part, regime, value_input), results) for value_input in part.inputs]
+    if len(reached) < 2 or not reached[0] or any(other.keys() != reached[0].keys() for other in reached):
         return None
-    return [value for one in found for value in one.values()]
+    return [value for by_index in reached for value in by_index.values()]
 
 
 def tasks(config: GateOrdersConfig) -> tuple[Task, ...]:
     """All runs, each once."""
-    found: dict[Task, None] = {}
+    rows: list[Seeds] = []
     for part in config.chosen:
-        found[relu_network(part)] = None
-        for regime in (*part.regimes, *part.more_regimes):
-            for value_input in part.inputs:
-                for runs in (by_order, by_seed):
-                    found |= dict.fromkeys(runs(config, part, regime, value_input).values())
-    return tuple(found)
+        rows.append({part.seeds[0]: relu_network(part)})
+        for regime, value_input in product(part.every_regime, part.inputs):
+            rows += [runs_of(config, part, regime, value_input) for runs_of in (by_order, by_seed)]
+    return tables.each_once(rows)
 
 
 def summary(config: GateOrdersConfig, results: Results) -> tuple[SummaryItem, ...]:
     """For each part the accuracies over orders, image against ones, and the distributions."""
     items: list[SummaryItem] = []
     for part in config.chosen:
-        cells = {
-            (regime, value_input): by_order(config, part, regime, value_input)
-            for regime in (*part.regimes, *part.more_regimes)
-            for value_input in part.inputs
-        }
         about = f"{part.data.label} {part.net.label}"
-        items.append(_table(config, part, cells, results, about))
-        inputs = {
-            f"{regime}: {other} - {part.inputs[0]}": (runs, cells[regime, part.inputs[0]])
-            for (regime, other), runs in cells.items()
-            if other != part.inputs[0]
-        }
-        if inputs:
+        cells = list(product(part.every_regime, part.inputs))
+        orders = {cell: by_order(config, part, *cell) for cell in cells}
+        seeds = {cell: by_seed(config, part, *cell) for cell in cells}
+        items.append(_table(config, part, orders, seeds, results, about))
+        if len(part.inputs) > 1:
+            first = part.inputs[0]
+            of_orders, of_seeds = (
+                {
+                    f"{regime}: {other} - {first}": (rows[regime, other], rows[regime, first])
+                    for regime, other in cells
+                    if other != first
+                }
+                for rows in (orders, seeds)
+            )
+            title, own_title = "What the weights see", "What the weights see, in the layers' own order"
             note = f"Here the pairs are orders of the gates, all of seed {part.seeds[0]}."
-            items.append(comparisons(f"What the weights see: {about}", inputs, results, note))
-            own = {
-                f"{regime}: {other} - {part.inputs[0]}": (
-                    by_seed(config, part, regime, other),
-                    by_seed(config, part, regime, part.inputs[0]),
-                )
-                for regime, other in cells
-                if other != part.inputs[0]
-            }
-            items.append(comparisons(f"What the weights see, in the layers' own order: {about}", own, results))
-        items.append(_distribution(part, cells, results, about))
+            items.append(tables.comparisons(f"{title}: {about}", of_orders, results, note))
+            items.append(tables.comparisons(f"{own_title}: {about}", of_seeds, results))
+        items.append(_distribution(part, orders, results, about))
     return tuple(items)
 
 
-def printed_accuracy(part: GateOrdersPart, regime: str) -> Printed | None:
+def printed_accuracy(part: GateOrdersPart, regime: str) -> tables.Printed | None:
     """The papers' accuracy of the ReLU network; of a regime their mean over 24 orders and both inputs."""
     name = {"fc": "FC", "gconv": "CNN 4x128"}.get(part.net.family, "")
-    dataset = {"mnist": "MNIST", "cifar10": "CIFAR-10"}.get(part.data.name, "")
     models = "" if regime == "ReLU" else " 48 models"
-    return printed(paper="P3", where="section 4.1", architecture=f"{name}{models}", dataset=dataset, regime=regime)
+    return tables.printed(where="section 4.1", architecture=name + models, dataset=part.data.name, regime=regime)
 
 
 def _table(
     config: GateOrdersConfig,
     part: GateOrdersPart,
-    cells: dict[tuple[GatedRegime, ValueInputName], Seeds],
+    orders: dict[tuple[GatedRegime, ValueInputName], Seeds],
+    seeds: dict[tuple[GatedRegime, ValueInputName], Seeds],
     results: Results,
     about: str,
 ) -> Table:
     relu = {part.seeds[0]: relu_network(part)}
-    best = accuracy(relu, results)
-    figure = printed_accuracy(part, "ReLU")
-    rows = [_row("ReLU", "image", (best, None, None), figure, last=accuracy(relu, results, "last"))]
-    every = [relu, *cells.values()]
-    for regime in (*part.regimes, *part.more_regimes):
+    best = tables.accuracy(relu, results)
+    rows: list[dict[str, Cell]] = [
+        {
+            **dict.fromkeys(COLUMNS),
+            "regime": "ReLU",
+            "input": "image",
+            "best epoch %, over orders": best,
+            **tables.beside(best, printed_accuracy(part, "ReLU")),
+            "last epoch %, over orders": tables.accuracy(relu, results, "last"),
+        }
+    ]
+    for regime in part.every_regime:
         for value_input in part.inputs:
-            runs, seeds = cells[regime, value_input], by_seed(config, part, regime, value_input)
-            every.append(seeds)
-            found, last = accuracies(runs, results), accuracy(runs, results, "last")
-            own = found.get(OWN), accuracy(seeds, results)
-            rows.append(_row(regime, value_input, _over(found.values()), None, own, last))
+            runs = orders[regime, value_input]
+            reached = tables.accuracies(runs, results)
+            rows.append(
+                {
+                    **dict.fromkeys(COLUMNS),
+                    "regime": regime,
+                    "input": value_input,
+                    **_over_orders(reached.values()),
+                    "own order": reached.get(OWN),
+                    "own order, over seeds": tables.accuracy(seeds[regime, value_input], results),
+                    "last epoch %, over orders": tables.accuracy(runs, results, "last"),
+                }
+            )
         if len(part.inputs) > 1:
-            over = _over(both_inputs(config, part, regime, results) or ())
-            rows.append(_row(regime, "both", over, printed_accuracy(part, regime)))
+            both = both_inputs(config, part, regime, results) or ()
+            figures = tables.beside(spread(both), printed_accuracy(part, regime))
+            head = {**dict.fromkeys(COLUMNS), "regime": regime, "input": "both"}
+            rows.append({**head, **_over_orders(both), **figures})
     note = (
         "Test accuracy; mean ± standard deviation (number of orders, or of seeds for the layers' own order). The path "
         "kernel of a fully connected network is the same for all orders; a convolutional network's is not. "
-        "The papers print means over 24 orders and both inputs; ours over both is told when every order has both. "
-        f"{finished(every, results)}"
+        "The papers print means over 24 orders and both inputs; ours over both is given when every order has both. "
+        f"{tables.finished([relu, *orders.values(), *seeds.values()], results)}"
     )
     return Table.of(f"Orders of the gates: {about}", rows, note)
 
 
-def _row(
-    regime: str,
-    value_input: str,
-    over: "tuple[Spread | None, float | None, float | None]",
-    figure: Printed | None,
-    own: "tuple[float | None, Spread | None]" = (None, None),
-    last: Spread | None = None,
-) -> dict[str, Cell]:
-    return {
-        "regime": regime,
-        "input": value_input,
-        "best epoch %, over orders": over[0],
-        "least": over[1],
-        "most": over[2],
-        "own order": own[0],
-        "own order, over seeds": own[1],
-        **beside(over[0], figure),
-        "last epoch %, over orders": last,
-    }
-
-
-def _over(values: Collection[float]) -> tuple[Spread | None, float | None, float | None]:
+def _over_orders(values: Collection[float]) -> dict[str, Cell]:
     """Mean and deviation of accuracies, the least and the largest."""
-    if not values:
-        return None, None, None
-    return spread(values, DECIMALS), round(min(values), DECIMALS), round(max(values), DECIMALS)
+    least, most = (round(f(values), tables.DECIMALS) if values else None for f in (min, max))
+    return {"best epoch %, over orders": spread(values, tables.DECIMALS), "least": least, "most": most}
 
 
 def _distribution(
     part: GateOrdersPart, cells: dict[tuple[GatedRegime, ValueInputName], Seeds], results: Results, about: str
 ) -> Distribution:
     groups = {
-        f"{regime} {value_input}": tuple(accuracies(runs, results).values())
+        f"{regime} {value_input}": tuple(tables.accuracies(runs, results).values())
         for (regime, value_input), runs in cells.items()
     }
-    relu = accuracy({0: relu_network(part)}, results)
+    relu = tables.accuracy({0: relu_network(part)}, results)
     return Distribution(
         f"Accuracies over the orders of the gates: {about}",
         "best test accuracy in %",
@@ -309,22 +292,19 @@ _FC = GateOrdersPart(
     source_epochs=20,
     more_regimes=("DL", "FR-DI"),
 )
-CIFAR_CNN = NetSpec("gconv", channels=(32,) * 4, hidden=())
-"""Four convolutions of 32 filters: the papers' 4x128 for two cores."""
-CIFAR_PART = DataSpec("cifar10", n_train=10_000)
 _CNN = GateOrdersPart(
     "cnn", CIFAR_PART, CIFAR_CNN, TrainingRecipe(epochs=10, precision="bfloat16"), source_epochs=30, n_orders=12
 )
-_EVERY: tuple[GatedRegime, ...] = ("FL", "FR-II", "FR-DI", "DL")
 _PAPER_FC = replace(
     _FC,
     recipe=TrainingRecipe(epochs=200),
     source_epochs=100,
-    regimes=_EVERY,
+    regimes=("FL", "FR-II", "FR-DI", "DL"),
     more_regimes=(),
     seeds=(0,),
     stop_at=0.999,
 )
+_PAPER_CNN = replace(_PAPER_FC, name="cnn", data=DataSpec("cifar10"), net=PAPER_CNN)
 EXPERIMENT = Experiment(
     name="gate-orders",
     description="24 orders of the gates x {image, ones} x 4 regimes, fully connected and convolutional",
@@ -357,17 +337,7 @@ EXPERIMENT = Experiment(
             )
         ),
         "cpu": GateOrdersConfig(parts=(_FC, _CNN)),
-        "paper": GateOrdersConfig(
-            parts=(
-                _PAPER_FC,
-                replace(
-                    _PAPER_FC,
-                    name="cnn",
-                    data=DataSpec("cifar10"),
-                    net=NetSpec("gconv", channels=(128,) * 4, hidden=()),
-                ),
-            )
-        ),
+        "paper": GateOrdersConfig(parts=(_PAPER_FC, _PAPER_CNN)),
     },
     reduced={
         "smoke": "digits, three small layers of gates, a few orders and epochs",
@@ -378,5 +348,3 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run

@@ -8,13 +8,14 @@ import numpy as np
 from jaxtyping import Float
 
 from neuralpath._configs import ADDED_LATER
+from neuralpath.papers.experiments import seed_tables as tables
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.label_noise import FITTED_CNN
-from neuralpath.papers.experiments.seed_tables import Seeds, accuracy_cells, comparisons, finished, printed
+from neuralpath.papers.experiments.seed_tables import Seeds
 from neuralpath.papers.experiments.settings import check_integers, check_shares
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
-from neuralpath.papers.experiments.summary_items import Cell, Pictures, SummaryItem, Table
-from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork, ValueInputName
+from neuralpath.papers.experiments.specs import FIVE_SEEDS, PAPER_CNN, DataSpec, NetSpec, TrainingRecipe, data_of_seed
+from neuralpath.papers.experiments.summary_items import Pictures, SummaryItem
+from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from neuralpath.papers.runs import RunDirectory
 
 REVERSED = "FL, reversed gates, random input"
+
+Picture = tuple[tuple[float, ...], ...]
 
 
 @dataclass(frozen=True)
@@ -40,38 +43,34 @@ class DrawHiddenLayers(Task):
     @property
     def label(self) -> str:
         """As `Task.label`."""
-        return f"hidden layers of {self._gated.label}"
-
-    @property
-    def _network(self) -> TrainNetwork:
-        assert isinstance(self.network.task, TrainNetwork)
-        return self.network.task
-
-    @property
-    def _gated(self) -> TrainGated:
-        assert isinstance(self.gated.task, TrainGated)
-        return self.gated.task
+        return f"hidden layers of {self.gated.task.label}"
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """As `Task.run`."""
-        test = self._network.data.load(directory.data_dir).test
+        source, gated_source = self.network.task, self.gated.task
+        assert isinstance(source, TrainNetwork)
+        assert isinstance(gated_source, TrainGated)
+        test = source.data.load(directory.data_dir).test
         x = test.images[: self.n_images]
-        network = self._network.make()
-        network.load_state_dict(directory.weights_of(self._network, self.network.which))
-        gated = self._gated.make()
-        gated.load_state_dict(directory.weights_of(self._gated, self.gated.which))
+        network, gated = source.make(), gated_source.make()
+        network.load_state_dict(directory.weights_of(source, self.network.which))
+        gated.load_state_dict(directory.weights_of(gated_source, self.gated.which))
         seen = gated.value_input(x)
-        own, own_output = hidden_layers(network, network, x)
-        other, other_output = hidden_layers(gated, gated.value, x)
+        layers, output = hidden_layers(network, network, x)
+        value_layers, value_output = hidden_layers(gated, gated.value, x)
+
+        def filters(layers: "list[Tensor]", index: int) -> list[dict[str, Any]]:
+            return [pack_images(layer[index, : self.n_channels].numpy()) for layer in layers]
+
         return {
             "images": [
                 {
                     "label": int(test.labels[index]),
-                    "answers": [int(output[index].argmax()) for output in (own_output, other_output)],
-                    "image": _packed(x[index].mean(0, keepdim=True)),
-                    "layers": [_packed(layer[index, : self.n_channels]) for layer in own],
-                    "value_input": _packed(seen[index].mean(0, keepdim=True)),
-                    "value_layers": [_packed(layer[index, : self.n_channels]) for layer in other],
+                    "answers": [int(outputs[index].argmax()) for outputs in (output, value_output)],
+                    "image": pack_images(x[index].mean(0, keepdim=True).numpy()),
+                    "layers": filters(layers, index),
+                    "value_input": pack_images(seen[index].mean(0, keepdim=True).numpy()),
+                    "value_layers": filters(value_layers, index),
                 }
                 for index in range(len(x))
             ]
@@ -85,24 +84,17 @@ def hidden_layers(model: "nn.Module", part: "nn.Module", x: "Tensor") -> "tuple[
 
     model.eval()
     with torch.no_grad():
-        model(x)  # a gated network tries its parts out on the first batch, which must not be seen here
-    found: list[Tensor] = []
-    hooks = [
-        module.register_forward_hook(lambda _, __, output: found.append(output.detach()))
-        for module in part.modules()
-        if isinstance(module, nn.ReLU)
-    ]
-    try:
-        with torch.no_grad():
-            output = model(x)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return found, output
-
-
-def _packed(images: "Tensor") -> dict[str, Any]:
-    return pack_images(images.numpy())
+        model(x)  # a gated network tries its parts out on the first batch, which must not be recorded
+        outputs: list[Tensor] = []
+        hooks = [
+            module.register_forward_hook(lambda _, __, output: outputs.append(output))
+            for module in part.modules()
+            if isinstance(module, nn.ReLU)
+        ]
+        output = model(x)
+    for hook in hooks:
+        hook.remove()
+    return outputs, output
 
 
 @dataclass(frozen=True)
@@ -144,72 +136,53 @@ class HiddenOutputsConfig:
 def relu_network(config: HiddenOutputsConfig, seed: int) -> TrainNetwork:
     """The standard network."""
     if config.source_accuracy is None:
-        training = replace(config.recipe, epochs=config.source_epochs).training()
+        training = config.recipe.training(config.source_epochs)
     else:
         training = config.recipe.training_until(config.source_accuracy, config.source_epochs, config.measured_every)
     return TrainNetwork(data_of_seed(config.data, seed), config.net, training, seed)
 
 
-def _gates(config: HiddenOutputsConfig, seed: int) -> Weights:
-    """The weights of the standard network whose gates are taken."""
-    return Weights(relu_network(config, seed), "best" if config.source_accuracy is None else "last")
-
-
 def rows_of(config: HiddenOutputsConfig) -> dict[str, Seeds]:
     """The standard network, the one of the figure, and what lies between them."""
     backwards = tuple(reversed(range(len(config.net.channels))))
+    relu = {seed: relu_network(config, seed) for seed in config.seeds}
+    which, training = _gates_of(config), config.recipe.training()
+    gated = {seed: network.gated("FL", training, which=which) for seed, network in relu.items()}
+    reverse = {seed: replace(task, gate_order=backwards) for seed, task in gated.items()}
+    random = {seed: replace(task, value_input="random") for seed, task in reverse.items()}
+    return {"ReLU": relu, "FL": gated, "FL, reversed gates": reverse, REVERSED: random}
 
-    def gated(order: tuple[int, ...] | None, value_input: ValueInputName) -> Seeds:
-        return {
-            seed: TrainGated(
-                data_of_seed(config.data, seed),
-                config.net,
-                config.recipe.training(),
-                "FL",
-                seed,
-                _gates(config, seed),
-                order,
-                value_input,
-            )
-            for seed in config.seeds
-        }
 
-    return {
-        "ReLU": {seed: relu_network(config, seed) for seed in config.seeds},
-        "FL": gated(None, "image"),
-        "FL, reversed gates": gated(backwards, "image"),
-        REVERSED: gated(backwards, "random"),
-    }
+def _gates_of(config: HiddenOutputsConfig) -> str:
+    """The epoch of the standard network whose gates are taken."""
+    return "best" if config.source_accuracy is None else "last"
 
 
 def _drawing(config: HiddenOutputsConfig) -> DrawHiddenLayers:
-    seed = config.seeds[0]
-    task = rows_of(config)[REVERSED][seed]
-    return DrawHiddenLayers(_gates(config, seed), Weights(task, "best"), config.n_images, config.n_channels)
+    rows, seed = rows_of(config), config.seeds[0]
+    network, gated = Weights(rows["ReLU"][seed], _gates_of(config)), Weights(rows[REVERSED][seed], "best")
+    return DrawHiddenLayers(network, gated, config.n_images, config.n_channels)
 
 
 def tasks(config: HiddenOutputsConfig) -> tuple[Task, ...]:
     """The networks, and the drawing of the first seed."""
-    return (*(task for runs in rows_of(config).values() for task in runs.values()), _drawing(config))
+    return (*tables.each_once(rows_of(config).values()), _drawing(config))
 
 
 def summary(config: HiddenOutputsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies, comparisons, and the pictures."""
     rows = rows_of(config)
     about = f"{config.data.label} {config.net.label}"
-    table: list[dict[str, Cell]] = []
-    for name, runs in rows.items():
-        figure = printed(regime={REVERSED: "reversed gates and random input"}.get(name, name), architecture="CNN 4x128")
-        known = figure if config.data.name == "cifar10" else None
-        table.append({"network": name, **accuracy_cells(runs, results, known)})
-    note = f"Test accuracy, mean ± standard deviation (seeds). {finished(rows.values(), results)}"
-    pairs = {
-        f"{name} - {other}": (rows[name], rows[other])
-        for name, other in ((REVERSED, "ReLU"), (REVERSED, "FL"), ("FL, reversed gates", "FL"))
-    }
+
+    def figure(row: str) -> tables.Printed | None:
+        regime = "reversed gates and random input" if row == REVERSED else row
+        return tables.printed(architecture="CNN 4x128", dataset=config.data.name, regime=regime)
+
+    cells = [({"network": row}, runs, figure(row)) for row, runs in rows.items()]
+    pairs = tables.pairs_of(rows, [(REVERSED, "ReLU"), (REVERSED, "FL"), ("FL, reversed gates", "FL")])
     return (
-        Table.of(f"Reversed gates and a random input: {about}", table, note),
-        comparisons(f"What reversing and the random input cost: {about}", pairs, results),
+        tables.accuracy_table(f"Reversed gates and a random input: {about}", cells, results),
+        tables.comparisons(f"What reversing and the random input cost: {about}", pairs, results),
         *_pictures(config, results, about),
     )
 
@@ -218,21 +191,18 @@ def _pictures(config: HiddenOutputsConfig, results: Results, about: str) -> tupl
     drawing = _drawing(config)
     if drawing not in results:
         return ()
-    made = []
+    pictures = []
     for number, image in enumerate(results[drawing]["images"], start=1):
         rows = {"test image": unpack_images(image["image"])}
         rows |= {f"ReLU, layer {n}": unpack_images(layer) for n, layer in enumerate(image["layers"], start=1)}
         rows["input of the weights"] = unpack_images(image["value_input"])
         rows |= {f"reversed, layer {n}": unpack_images(layer) for n, layer in enumerate(image["value_layers"], start=1)}
         note = (
-            f"Class {image['label']}; the ReLU network says {image['answers'][0]}, the weights behind reversed gates "
-            f"say {image['answers'][1]}. The first filters of each layer; of colors the mean."
+            f"Class {image['label']}; the ReLU network says {image['answers'][0]}, the weights with reversed gates say "
+            f"{image['answers'][1]}. The first filters of each layer; of colors the mean."
         )
-        made.append(Pictures(f"Hidden layers, test image {number}: {about}", rows, note))
-    return tuple(made)
-
-
-Picture = tuple[tuple[float, ...], ...]
+        pictures.append(Pictures(f"Hidden layers, test image {number}: {about}", rows, note))
+    return tuple(pictures)
 
 
 def pack_images(images: Float[np.ndarray, "image height width"], *, signed: bool = False) -> dict[str, Any]:
@@ -280,21 +250,15 @@ EXPERIMENT = Experiment(
             measured_every=FITTED_CNN.measured_every,
         ),
         "paper": HiddenOutputsConfig(
-            DataSpec("cifar10"),
-            NetSpec("gconv", channels=(128,) * 4, hidden=()),
-            TrainingRecipe(epochs=100),
-            source_epochs=100,
-            seeds=(0, 1, 2, 3, 4),
+            DataSpec("cifar10"), PAPER_CNN, TrainingRecipe(epochs=100), source_epochs=100, seeds=FIVE_SEEDS
         ),
     },
     reduced={
         "smoke": "100 digits, three convolutions of 4 filters",
         "cpu": "64 filters (papers: 128), 10,000 images of 16x16 pixels (50,000 of 32x32), 1 seed; the ReLU network to "
-        "95 % of its labels or 200 epochs, 20 epochs behind its gates (to about 100 % training accuracy), Adam 1e-3 "
+        "95 % of its labels or 200 epochs, 20 epochs gated by it (to about 100 % training accuracy), Adam 1e-3 "
         "(3e-4), products in bfloat16",
     },
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run

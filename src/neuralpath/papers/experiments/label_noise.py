@@ -1,31 +1,21 @@
 """Experiment `label-noise`: training on noisy labels, then on true ones, with gates free or fixed."""
 
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, get_args
 
 from neuralpath._configs import ADDED_LATER
+from neuralpath.papers.experiments import seed_tables as tables
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.seed_tables import (
-    Printed,
-    Seeds,
-    accuracies,
-    accuracy,
-    accuracy_figure,
-    beside,
-    comparisons,
-    finished,
-    printed,
-    results_by_seed,
-)
+from neuralpath.papers.experiments.seed_tables import Seeds
 from neuralpath.papers.experiments.settings import check_integers, check_shares, chosen_parts
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
+from neuralpath.papers.experiments.specs import FIVE_SEEDS, PAPER_CNN, DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.statistics import spread
-from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
+from neuralpath.papers.experiments.summary_items import Cell, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
 
 Model = Literal["M1", "M2", "M3 upstream", "M3", "M4", "M5"]
-MODELS: tuple[Model, ...] = ("M1", "M2", "M3 upstream", "M3", "M4", "M5")
+MODELS: tuple[Model, ...] = get_args(Model)
 ABOUT = (
     "M1: ReLU network on noisy labels. M2: its gates fixed, weights on true labels. M3: M1's gates fixed, weights on "
     "100 % random labels, then on true ones. M4: M1 trained on with true labels. M5: M4's gates fixed, weights on true "
@@ -95,33 +85,24 @@ def models(part: LabelNoisePart, noise: float, seed: int) -> dict[Model, Task]:
     m2 = TrainGated(true, part.net, downstream, "FL", seed, gates)
     m3_upstream = TrainGated(random, part.net, until, "FL", seed, gates)
     m3 = replace(m2, start=Weights(m3_upstream, "last"))
-    found: dict[Model, Task] = {"M1": m1, "M2": m2, "M3 upstream": m3_upstream, "M3": m3}
+    tasks: dict[Model, Task] = {"M1": m1, "M2": m2, "M3 upstream": m3_upstream, "M3": m3}
     if noise > 0:
         m4 = TrainNetwork(true, part.net, downstream, seed, start=gates)
-        found |= {"M4": m4, "M5": TrainGated(true, part.net, downstream, "FL", seed, Weights(m4, "last"))}
-    return found
+        tasks |= {"M4": m4, "M5": m4.gated("FL", downstream, which="last")}
+    return tasks
 
 
 def runs_of(part: LabelNoisePart, noise: float) -> dict[Model, Seeds]:
     """The runs of one level of noise, by model and seed."""
     by_seed = {seed: models(part, noise, seed) for seed in part.seeds}
-    return {
-        model: {seed: found[model] for seed, found in by_seed.items()}
-        for model in MODELS
-        if all(model in found for found in by_seed.values())
-    }
+    names = [model for model in MODELS if noise > 0 or model not in ("M4", "M5")]
+    return {model: {seed: tasks[model] for seed, tasks in by_seed.items()} for model in names}
 
 
 def tasks(config: LabelNoiseConfig) -> tuple[Task, ...]:
     """All runs, each once."""
-    every = (
-        task
-        for part in config.chosen
-        for noise in part.noises
-        for runs in runs_of(part, noise).values()
-        for task in runs.values()
-    )
-    return tuple(dict.fromkeys(every))
+    levels = (runs_of(part, noise) for part in config.chosen for noise in part.noises)
+    return tables.each_once(runs for models in levels for runs in models.values())
 
 
 def summary(config: LabelNoiseConfig, results: Results) -> tuple[SummaryItem, ...]:
@@ -130,21 +111,16 @@ def summary(config: LabelNoiseConfig, results: Results) -> tuple[SummaryItem, ..
     for part in config.chosen:
         levels = {noise: runs_of(part, noise) for noise in part.noises}
         about = f"{part.data.label} {part.net.label}"
+        upstream = _named(levels, ("M1", "M3 upstream"))
         items += [
             _table(part, levels, results, about),
             _upstream_table(part, levels, results, about),
-            comparisons(f"Gates or weights: {about}", _pairs(levels), results),
-            _curves(f"Upstream, on noisy labels: {about}", levels, ("M1", "M3 upstream"), results),
-            *(
-                _curves(
-                    f"Downstream, on true labels, after noise of {_percent(noise)} %: {about}",
-                    {noise: runs},
-                    ("M2", "M3", "M4", "M5"),
-                    results,
-                )
-                for noise, runs in levels.items()
-            ),
+            tables.comparisons(f"Gates or weights: {about}", _pairs(levels), results),
+            tables.accuracy_figure(f"Upstream, on noisy labels: {about}", upstream, results),
         ]
+        for noise, runs in levels.items():
+            title = f"Downstream, on true labels, after noise of {_percent(noise)} %: {about}"
+            items.append(tables.accuracy_figure(title, _named({noise: runs}, ("M2", "M3", "M4", "M5")), results))
     return tuple(items)
 
 
@@ -152,10 +128,10 @@ def _percent(noise: float) -> int:
     return round(100 * noise)
 
 
-def _printed(part: LabelNoisePart, model: str, noise: float) -> Printed | None:
-    if part.data.name != "cifar10" or part.net.family != "gconv":
-        return None
-    return printed(paper="P3", where="table 2", regime=f"{model} noise {_percent(noise)}")
+def _printed(part: LabelNoisePart, model: str, noise: float) -> tables.Printed | None:
+    name = "CNN 4x128" if part.net.family == "gconv" else ""
+    regime = f"{model} noise {_percent(noise)}"
+    return tables.printed(where="table 2", architecture=name, dataset=part.data.name, regime=regime)
 
 
 def _table(part: LabelNoisePart, levels: dict[float, dict[Model, Seeds]], results: Results, about: str) -> Table:
@@ -164,20 +140,20 @@ def _table(part: LabelNoisePart, levels: dict[float, dict[Model, Seeds]], result
         for model, seeds in runs.items():
             if model == "M3 upstream":
                 continue
-            best, last = accuracy(seeds, results), accuracy(seeds, results, "last")
+            best, last = tables.accuracy(seeds, results), tables.accuracy(seeds, results, "last")
             is_first = model == "M1"
             rows.append(
                 {
                     "noise": f"{_percent(noise)} %",
                     "model": model,
                     "best epoch %": best,
-                    **beside(best, _printed(part, "M1 best" if is_first else model, noise)),
+                    **tables.beside(best, _printed(part, "M1 best" if is_first else model, noise)),
                     "last epoch %": last,
-                    **beside(last, _printed(part, "M1 end", noise) if is_first else None, ", last"),
+                    **tables.beside(last, _printed(part, "M1 end", noise) if is_first else None, ", last"),
                 }
             )
-    every = [seeds for runs in levels.values() for seeds in runs.values()]
-    note = f"Accuracy on the true test labels, mean ± standard deviation (seeds). {ABOUT} {finished(every, results)}"
+    finished = tables.finished((seeds for runs in levels.values() for seeds in runs.values()), results)
+    note = f"Accuracy on the true test labels, mean ± standard deviation (seeds). {ABOUT} {finished}"
     return Table.of(f"Label noise: {about}", rows, note)
 
 
@@ -190,10 +166,10 @@ def _upstream_table(
         for model in ("M1", "M3 upstream"):
             seeds = runs[model]
             every.append(seeds)
-            done = results_by_seed(seeds, results).values()
+            done = tables.results_by_seed(seeds, results).values()
             goal = part.clean_accuracy if noise == 0 and model == "M1" else part.upstream_accuracy
-            peak, end = accuracies(seeds, results), accuracies(seeds, results, "last")
-            fitted = accuracies(seeds, results, "last", "train_accuracy")
+            peak, end = tables.accuracies(seeds, results), tables.accuracies(seeds, results, "last")
+            fitted = tables.accuracies(seeds, results, "last", "train_accuracy")
             rows.append(
                 {
                     "noise": f"{_percent(noise)} %",
@@ -208,31 +184,31 @@ def _upstream_table(
     passes = f" Fitted in its own passes, tested every {part.measured_every} epochs." if part.measured_every > 1 else ""
     note = (
         f"Upstream training ends at the goal, or after {part.upstream_epochs} epochs.{passes} M3 upstream fits 100 % "
-        f"random labels behind the gates of M1; its test accuracy means nothing. {finished(every, results)}"
+        f"random labels with the gates of M1; its test accuracy means nothing. {tables.finished(every, results)}"
     )
     return Table.of(f"How far upstream training went: {about}", rows, note)
 
 
 def _pairs(levels: dict[float, dict[Model, Seeds]]) -> dict[str, tuple[Seeds, Seeds]]:
     """M3 against M2, M5 against M4, M2 against M1, and M4 against M2 without noise: claims C31 to C33."""
-    found: dict[str, tuple[Seeds, Seeds]] = {}
+    pairs: dict[str, tuple[Seeds, Seeds]] = {}
     for noise, runs in levels.items():
         for first, second in (("M3", "M2"), ("M2", "M1"), ("M5", "M4")):
             if first in runs and second in runs:
-                found[f"{first} - {second}, noise {_percent(noise)} %"] = (runs[first], runs[second])
+                pairs[f"{first} - {second}, noise {_percent(noise)} %"] = (runs[first], runs[second])
         if "M4" in runs and 0.0 in levels:
-            found[f"M4, noise {_percent(noise)} % - M2, noise 0 %"] = (runs["M4"], levels[0.0]["M2"])
-    return found
+            pairs[f"M4, noise {_percent(noise)} % - M2, noise 0 %"] = (runs["M4"], levels[0.0]["M2"])
+    return pairs
 
 
-def _curves(title: str, levels: dict[float, dict[Model, Seeds]], wanted: tuple[Model, ...], results: Results) -> Curves:
-    named = {
+def _named(levels: dict[float, dict[Model, Seeds]], models: tuple[Model, ...]) -> dict[str, Seeds]:
+    """The runs of some models, by the names of their curves."""
+    return {
         f"{model}, noise {_percent(noise)} %": runs[model]
-        for model in wanted
+        for model in models
         for noise, runs in levels.items()
         if model in runs
     }
-    return accuracy_figure(title, named, results)
 
 
 _MNIST = LabelNoisePart(
@@ -275,13 +251,13 @@ EXPERIMENT = Experiment(
                 replace(
                     FITTED_CNN,
                     data=DataSpec("cifar10"),
-                    net=NetSpec("gconv", channels=(128,) * 4, hidden=()),
+                    net=PAPER_CNN,
                     recipe=TrainingRecipe(epochs=100),
                     noises=_MNIST.noises,
-                    seeds=(0, 1, 2, 3, 4),
+                    seeds=FIVE_SEEDS,
                     measured_every=1,
                 ),
-                replace(_MNIST, recipe=TrainingRecipe(epochs=100), seeds=(0, 1, 2, 3, 4)),
+                replace(_MNIST, recipe=TrainingRecipe(epochs=100), seeds=FIVE_SEEDS),
             )
         ),
     },
@@ -295,5 +271,3 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run

@@ -3,21 +3,23 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from neuralpath.papers.experiments import seed_tables as tables
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.gate_orders import CIFAR_CNN, CIFAR_PART
 from neuralpath.papers.experiments.hidden_outputs import pack_images, unpack_images
-from neuralpath.papers.experiments.seed_tables import (
-    Seeds,
-    accuracy_cells,
-    accuracy_figure,
-    comparisons,
-    finished,
-    printed,
-)
+from neuralpath.papers.experiments.seed_tables import Seeds
 from neuralpath.papers.experiments.settings import check_integers, check_positive, chosen_parts
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
-from neuralpath.papers.experiments.summary_items import Cell, Pictures, SummaryItem, Table
-from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork, optimizer_label, run_training, seeded
+from neuralpath.papers.experiments.specs import (
+    CIFAR_CNN,
+    CIFAR_PART,
+    FIVE_SEEDS,
+    PAPER_CNN,
+    DataSpec,
+    NetSpec,
+    TrainingRecipe,
+    data_of_seed,
+)
+from neuralpath.papers.experiments.summary_items import Pictures, SummaryItem
+from neuralpath.papers.experiments.trained import TrainingTask, TrainNetwork, run_training, seeded
 from neuralpath.papers.runs import Task
 from neuralpath.training import TrainingConfig
 
@@ -29,7 +31,7 @@ _HYPERPLANES = "hyperplanes"
 
 
 @dataclass(frozen=True)
-class TrainLinearGated(Task):
+class TrainLinearGated(TrainingTask):
     """Train a deep linearly gated network; the result also has the hyperplanes of its gates, as pictures."""
 
     data: DataSpec
@@ -48,46 +50,38 @@ class TrainLinearGated(Task):
     @property
     def label(self) -> str:
         """As `Task.label`."""
-        return f"{self.data.label} {self.net.label} DLGN {optimizer_label(self.training)} seed{self.seed}"
-
-    @property
-    def n_steps(self) -> int:
-        """As `Task.n_steps`."""
-        return self.training.epochs
+        return self._named("DLGN")
 
     def make(self) -> "GatedNetwork":
         """The network before training."""
         from neuralpath.gates import SoftGate
         from neuralpath.gating import LinearGatedCNN, LinearGatedFC
 
-        shape, n_outputs, net = self.data.shape, self.data.n_outputs, self.net
-        common: dict[str, Any] = {
+        net = self.net
+        options: dict[str, Any] = {
             "gate": SoftGate(self.beta),
             "bias": net.bias,
             "init": net.init,
             "generator": seeded(self.seed, "linear gates"),
         }
         if net.family == "fc":
-            return LinearGatedFC(shape, net.width, net.depth, n_outputs, **common)
-        return LinearGatedCNN(shape, n_outputs, channels=net.channels, hidden=net.hidden, **common)
+            return LinearGatedFC(self.data.shape, net.width, net.depth, self.data.n_outputs, **options)
+        return LinearGatedCNN(self.data.shape, self.data.n_outputs, channels=net.channels, hidden=net.hidden, **options)
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """As `Task.run`."""
+        from neuralpath.gating import gate_hyperplanes
+
         model = self.make()
         result = run_training(model, self, directory)
         if self.n_pictures:
-            result[_HYPERPLANES] = self._hyperplanes(model, directory)
+            # The normals of the first gates of every layer; of color images the mean over the colors.
+            example = self.data.load(directory.data_dir).test.images[:4]
+            result[_HYPERPLANES] = {
+                plane.gate: pack_images(plane.normals[: self.n_pictures].mean(1).numpy(), signed=True)
+                for plane in gate_hyperplanes(model.eval(), example)
+            }
         return result
-
-    def _hyperplanes(self, model: "GatedNetwork", directory: "RunDirectory") -> dict[str, Any]:
-        """The normals of the first gates of every layer; of color images the mean over the colors."""
-        from neuralpath.gating import gate_hyperplanes
-
-        example = self.data.load(directory.data_dir).test.images[:4]
-        planes = gate_hyperplanes(model.eval(), example)
-        return {
-            plane.gate: pack_images(plane.normals[: self.n_pictures].mean(1).numpy(), signed=True) for plane in planes
-        }
 
 
 @dataclass(frozen=True)
@@ -125,55 +119,41 @@ def rows_of(config: LinearGatingConfig, part: LinearGatingPart) -> dict[str, See
     rows: dict[str, dict[int, Task]] = {"ReLU": {}, "DL": {}, "DLGN": {}}
     for seed in part.seeds:
         data = data_of_seed(part.data, seed)
-        rows["ReLU"][seed] = TrainNetwork(data, part.net, training, seed)
-        rows["DL"][seed] = TrainGated(data, part.net, training, "DL", seed, beta=config.beta)
+        relu = TrainNetwork(data, part.net, training, seed)
         n_pictures = config.n_pictures if seed == part.seeds[0] else 0
-        rows["DLGN"][seed] = TrainLinearGated(data, part.net, training, seed, config.beta, n_pictures)
+        linear = TrainLinearGated(data, part.net, training, seed, config.beta, n_pictures)
+        rows["ReLU"][seed], rows["DL"][seed] = relu, relu.gated("DL", training, beta=config.beta)
+        rows["DLGN"][seed] = linear
     return dict(rows)
 
 
 def tasks(config: LinearGatingConfig) -> tuple[Task, ...]:
     """All runs."""
-    return tuple(
-        task
-        for part in chosen_parts(config.parts, config.only)
-        for runs in rows_of(config, part).values()
-        for task in runs.values()
-    )
+    parts = chosen_parts(config.parts, config.only)
+    return tables.each_once(runs for part in parts for runs in rows_of(config, part).values())
 
 
 def summary(config: LinearGatingConfig, results: Results) -> tuple[SummaryItem, ...]:
     """For each part accuracies, comparisons, curves, and the hyperplanes."""
     items: list[SummaryItem] = []
+    note = (
+        "DLGN: the feature network has no activations, every gate is a hyperplane in the space of images; the papers "
+        "print no figure for it, and for DL only the mean over 24 orders of the gates and both inputs, which is in "
+        "`gate-orders`."
+    )
     for part in chosen_parts(config.parts, config.only):
         rows = rows_of(config, part)
         about = f"{part.data.label} {part.net.label}"
-        pairs = {
-            f"{first} - {second}": (rows[first], rows[second]) for first, second in (("DLGN", "ReLU"), ("DLGN", "DL"))
-        }
+        figure = tables.printed(paper="P3", where="section 4.1", dataset=part.data.name, regime="ReLU")
+        cells = [({"network": name}, runs, figure if name == "ReLU" else None) for name, runs in rows.items()]
+        pairs = tables.pairs_of(rows, [("DLGN", "ReLU"), ("DLGN", "DL")])
         items += [
-            _table(part, rows, results, about),
-            comparisons(f"Linear gates compared: {about}", pairs, results),
-            accuracy_figure(f"Linear gates, test accuracy: {about}", rows, results),
+            tables.accuracy_table(f"Linear gates: {about}", cells, results, note),
+            tables.comparisons(f"Linear gates compared: {about}", pairs, results),
+            tables.accuracy_figure(f"Linear gates, test accuracy: {about}", rows, results),
             *_pictures(rows["DLGN"], results, about),
         ]
     return tuple(items)
-
-
-def _table(part: LinearGatingPart, rows: dict[str, Seeds], results: Results, about: str) -> Table:
-    table: list[dict[str, Cell]] = []
-    dataset = {"mnist": "MNIST", "cifar10": "CIFAR-10"}.get(part.data.name, "")
-    for name, runs in rows.items():
-        # The figure for DL there is a mean over 24 orders of the gates and two inputs, which these are not.
-        figure = printed(paper="P3", where="section 4.1", dataset=dataset, regime=name) if name == "ReLU" else None
-        table.append({"network": name, **accuracy_cells(runs, results, figure)})
-    note = (
-        "Test accuracy, mean ± standard deviation (seeds). DLGN: the feature network has no activations, every gate is "
-        "a hyperplane in the space of images; the papers print no figure for it, and for DL only the mean over 24 "
-        "orders of the gates and both inputs, which is in `gate-orders`. "
-        f"{finished(rows.values(), results)}"
-    )
-    return Table.of(f"Linear gates: {about}", table, note)
 
 
 def _pictures(runs: Seeds, results: Results, about: str) -> tuple[Pictures, ...]:
@@ -191,7 +171,6 @@ def _pictures(runs: Seeds, results: Results, about: str) -> tuple[Pictures, ...]
 
 _FC = LinearGatingPart("fc", DataSpec("mnist"), NetSpec("fc", 128, 5), TrainingRecipe(epochs=20))
 _CNN = LinearGatingPart("cnn", CIFAR_PART, CIFAR_CNN, TrainingRecipe(epochs=30), seeds=(0,))
-_FIVE = (0, 1, 2, 3, 4)
 EXPERIMENT = Experiment(
     name="linear-gating",
     description="deep linearly gated network against ReLU and DL, with the hyperplanes of its gates",
@@ -215,14 +194,8 @@ EXPERIMENT = Experiment(
         "cpu": LinearGatingConfig(parts=(_FC, _CNN)),
         "paper": LinearGatingConfig(
             parts=(
-                replace(_FC, recipe=TrainingRecipe(epochs=100), seeds=_FIVE),
-                replace(
-                    _CNN,
-                    data=DataSpec("cifar10"),
-                    net=NetSpec("gconv", channels=(128,) * 4, hidden=()),
-                    recipe=TrainingRecipe(epochs=100),
-                    seeds=_FIVE,
-                ),
+                replace(_FC, recipe=TrainingRecipe(epochs=100), seeds=FIVE_SEEDS),
+                LinearGatingPart("cnn", DataSpec("cifar10"), PAPER_CNN, TrainingRecipe(epochs=100), FIVE_SEEDS),
             )
         ),
     },
@@ -235,5 +208,3 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run

@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from neuralpath.gating import GatedNetwork
-    from neuralpath.graph import Gates
     from neuralpath.papers.runs import RunDirectory
 
 Inputs = Literal["images", "sphere"]
@@ -61,16 +60,53 @@ class Memorize(Task):
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """As `Task.run`."""
+        import torch
+
         x = self.points(directory.data_dir)
-        y = _signs(self.n_examples, self.seed)
+        y = torch.randint(0, 2, (self.n_examples, 1), generator=seeded(self.seed, "memorised labels")) * 2.0 - 1.0
         network = self.make()
-        gates = network.gates(x)
         kernels = _kernels(network, x, self.width)
         return {
             "entries": _entries(x, kernels["expected"] / self.depth, self.depth),
             "spectrum": {name: _spectrum(kernel / self.depth) for name, kernel in kernels.items()},
             "distance": float((kernels["drawn"] - kernels["expected"]).norm() / kernels["expected"].norm()),
-            **_trained(network, x, y, gates, kernels, self.n_steps_trained, self.lr),
+            **self._trained(network, x, y, kernels),
+        }
+
+    def _trained(
+        self, network: "GatedNetwork", x: "Tensor", y: "Tensor", kernels: "dict[str, Tensor]"
+    ) -> dict[str, Any]:
+        """Gradient descent on half the sum of squares, beside what both kernels say for steps of the same size."""
+        import torch
+
+        n_steps, gates = self.n_steps_trained, network.gates(x)
+        size = self.lr / float(torch.linalg.eigvalsh(kernels["drawn"])[-1])
+        weights = [weight for weight in network.value.parameters() if weight.requires_grad]
+        with torch.no_grad():
+            first = network.value_output(x, gates) - y
+        shares: list[float] = []  # of the first error: before each step, and after the last
+        for _ in range(n_steps):
+            left = network.value_output(x, gates) - y
+            share = float(left.detach().norm()) / float(first.norm())
+            if not share < math.inf:
+                break
+            shares.append(share)
+            for weight, slope in zip(weights, torch.autograd.grad(0.5 * left.square().sum(), weights), strict=True):
+                weight.data.sub_(slope, alpha=size)
+        else:
+            with torch.no_grad():
+                shares.append(float((network.value_output(x, gates) - y).norm() / first.norm()))
+        ratio = n_steps ** (1 / (N_STORED - 1))
+        moments = sorted({0, n_steps, *(min(n_steps, round(ratio**k)) for k in range(N_STORED))})
+        return {
+            "moments": moments,
+            "errors": [float(f"{shares[m]:.6g}") if m < len(shares) else None for m in moments],
+            "predicted_by": {name: _predicted(kernel, y, first, moments, size) for name, kernel in kernels.items()},
+            "reached": {
+                f"{target:g}": next((step for step, share in enumerate(shares) if share <= target), None)
+                for target in REMAINING
+            },
+            "diverged": len(shares) <= n_steps,
         }
 
     def points(self, data_dir: "Path | None" = None) -> "Tensor":
@@ -85,13 +121,6 @@ class Memorize(Task):
         else:
             points = torch.randn(self.n_examples, *self.data.shape, generator=seeded(self.seed, "memorised points"))
         return points / points.flatten(1).norm(dim=1)[:, None, None, None]
-
-
-def _signs(n: int, seed: int) -> "Tensor":
-    """Labels that have nothing to do with the inputs."""
-    import torch
-
-    return torch.randint(0, 2, (n, 1), generator=seeded(seed, "memorised labels")) * 2.0 - 1.0
 
 
 def _kernels(network: "GatedNetwork", x: "Tensor", width: int) -> "dict[str, Tensor]":
@@ -131,45 +160,11 @@ def _entries(x: "Tensor", kernel: "Tensor", depth: int) -> dict[str, float]:
 def _spectrum(kernel: "Tensor") -> list[float]:
     from neuralpath.kernels import spectrum
 
-    return [float(f"{value:.6g}") for value in spectrum(kernel).tolist()]
+    return _rounded(spectrum(kernel))
 
 
-def _trained(
-    network: "GatedNetwork",
-    x: "Tensor",
-    y: "Tensor",
-    gates: "Gates",
-    kernels: "dict[str, Tensor]",
-    n_steps: int,
-    lr: float,
-) -> dict[str, Any]:
-    """Gradient descent on half the sum of squares, beside what both kernels say for steps of the same size."""
-    import torch
-
-    size = lr / float(torch.linalg.eigvalsh(kernels["drawn"])[-1])
-    with torch.no_grad():
-        first = network.value_output(x, gates) - y
-    moments = _moments(n_steps)
-    errors: dict[int, float] = {0: 1.0}
-    reached: dict[str, int | None] = {f"{share:g}": None for share in REMAINING}
-    for step in range(1, n_steps + 1):
-        before = _descend(network, x, y, gates, size)
-        _note(reached, step - 1, before / float(first.norm()))
-        if not before < float("inf"):
-            break
-        if step - 1 in moments:
-            errors[step - 1] = before / float(first.norm())
-    else:
-        with torch.no_grad():
-            errors[n_steps] = float((network.value_output(x, gates) - y).norm() / first.norm())
-        _note(reached, n_steps, errors[n_steps])
-    return {
-        "moments": moments,
-        "errors": [float(f"{errors[m]:.6g}") if m in errors else None for m in moments],
-        "predicted_by": {name: _predicted(kernel, y, first, moments, size) for name, kernel in kernels.items()},
-        "reached": reached,
-        "diverged": n_steps not in errors,
-    }
+def _rounded(values: "Tensor") -> list[float]:
+    return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 def _predicted(kernel: "Tensor", y: "Tensor", first: "Tensor", moments: list[int], size: float) -> list[float] | None:
@@ -182,29 +177,7 @@ def _predicted(kernel: "Tensor", y: "Tensor", first: "Tensor", moments: list[int
         left = KernelDynamics(kernel).train(y, GradientSteps(torch.tensor(moments), size), initial=first + y) - y
     except OverflowError:
         return None
-    return [float(f"{value:.6g}") for value in (left.flatten(1).norm(dim=1) / first.double().norm()).tolist()]
-
-
-def _descend(network: "GatedNetwork", x: "Tensor", y: "Tensor", gates: "Gates", size: float) -> float:
-    """One step; the norm of the error before it."""
-    import torch
-
-    weights = [weight for weight in network.value.parameters() if weight.requires_grad]
-    left = network.value_output(x, gates) - y
-    for weight, slope in zip(weights, torch.autograd.grad(0.5 * left.square().sum(), weights), strict=True):
-        weight.data.sub_(slope, alpha=size)
-    return float(left.detach().norm())
-
-
-def _note(reached: dict[str, int | None], step: int, share: float) -> None:
-    for target in REMAINING:
-        if reached[f"{target:g}"] is None and share <= target:
-            reached[f"{target:g}"] = step
-
-
-def _moments(n_steps: int) -> list[int]:
-    ratio = n_steps ** (1 / max(1, N_STORED - 1))
-    return sorted({0, n_steps, *(min(n_steps, round(ratio**k)) for k in range(N_STORED))})
+    return _rounded(left.flatten(1).norm(dim=1) / first.double().norm())
 
 
 @dataclass(frozen=True)
@@ -224,11 +197,6 @@ class FitPair(Task):
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """As `Task.run`."""
-        outputs, y = self._fitted(self.n_steps_trained)
-        return {"outputs": outputs.flatten().tolist(), "loss": float((outputs - y).square().sum())}
-
-    def _fitted(self, n_steps: int) -> "tuple[Tensor, Tensor]":
-        """Outputs for the pair after training, and the labels."""
         import torch
 
         from neuralpath import nets
@@ -238,12 +206,13 @@ class FitPair(Task):
         x = torch.randn(1, 8, generator=generator)
         x, y = torch.cat([x, x / 2]), torch.tensor([[1.0], [-1.0]])
         optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
-        for _ in range(n_steps):
+        for _ in range(self.n_steps_trained):
             optimizer.zero_grad()
             (model(x) - y).square().sum().backward()
             optimizer.step()
         with torch.no_grad():  # one at a time: in a batch, rows may be summed in different orders
-            return torch.cat([model(row.clone()) for row in x.split(1)]), y
+            outputs = torch.cat([model(row.clone()) for row in x.split(1)])
+        return {"outputs": outputs.flatten().tolist(), "loss": float((outputs - y).square().sum())}
 
 
 def cosines_of(x: "Tensor") -> "Tensor":

@@ -4,29 +4,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
+from neuralpath.papers.experiments import seed_tables as tables
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.seed_tables import (
-    Printed,
-    Seeds,
-    accuracies,
-    accuracy_cells,
-    accuracy_figure,
-    comparisons,
-    finished,
-    printed,
-    results_by_seed,
-)
+from neuralpath.papers.experiments.seed_tables import Seeds
 from neuralpath.papers.experiments.settings import check_integers, check_positive, check_shares, chosen_parts
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, Variant, data_of_seed
+from neuralpath.papers.experiments.specs import FIVE_SEEDS, DataSpec, NetSpec, TrainingRecipe, Variant, data_of_seed
 from neuralpath.papers.experiments.statistics import spread
 from neuralpath.papers.experiments.summary_items import Cell, SummaryItem, Table
-from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork
-from neuralpath.papers.runs import Task, Weights
+from neuralpath.papers.experiments.trained import TrainNetwork
+from neuralpath.papers.runs import Task
 
 RegimeName = Literal["ReLU", "DL", "FL", "FR-II", "FR-DI"]
 ALL: tuple[RegimeName, ...] = ("ReLU", "DL", "FL", "FR-II", "FR-DI")
-PUBLISHED = {"mnist": "MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100", "fashion-mnist": "Fashion-MNIST"}
-"""Names of data sets as the papers print them."""
+COMPARED = (
+    ("FL", "ReLU"),
+    ("DL", "ReLU"),
+    ("FR-II", "ReLU"),
+    ("FR-II", "DL"),
+    ("FR-II", "FR-DI"),
+    ("FL random labels", "FR-II"),
+    ("FL random pixels", "FR-II"),
+)
 
 
 @dataclass(frozen=True)
@@ -95,28 +93,25 @@ def source_network(config: RegimesConfig, part: RegimesPart, net: NetSpec, sourc
     return TrainNetwork(data_of_seed(replace(part.data, variant=source), seed), net, until, seed)
 
 
-def gated_network(
-    config: RegimesConfig, part: RegimesPart, net: NetSpec, regime: GatedRegime, source: Variant, seed: int
-) -> TrainGated:
-    """A gated network."""
-    gates = None
-    if regime == "FL":
-        which = config.gates_from if source == "true" else "last"
-        gates = Weights(source_network(config, part, net, source, seed), which)
-    task = TrainGated(data_of_seed(part.data, seed), net, part.recipe.training(), regime, seed, gates)
-    return replace(task, beta=config.beta, factor=config.factor) if regime == "DL" else task
-
-
 def rows_of(config: RegimesConfig, part: RegimesPart, net: NetSpec) -> dict[str, Seeds]:
     """The rows of the table for one network, by the papers' names, with their runs by seed."""
     rows: dict[str, Seeds] = {}
+    training = part.recipe.training()
     for regime in part.regimes:
         if regime == "ReLU":
             rows[regime] = {seed: relu_network(part, net, seed) for seed in part.seeds}
             continue
         for source in part.sources if regime == "FL" else ("true",):
             name = regime if source == "true" else f"{regime} {source.replace('-', ' ')}"
-            rows[name] = {seed: gated_network(config, part, net, regime, source, seed) for seed in part.seeds}
+            which = config.gates_from if source == "true" else "last"
+            networks = {seed: source_network(config, part, net, source, seed) for seed in part.seeds}
+            rows[name] = {
+                seed: replace(
+                    network.gated(regime, training, which=which, beta=config.beta, factor=config.factor),
+                    data=data_of_seed(part.data, seed),
+                )
+                for seed, network in networks.items()
+            }
     return rows
 
 
@@ -131,11 +126,12 @@ def sources_of(config: RegimesConfig, part: RegimesPart, net: NetSpec) -> dict[V
 
 def tasks(config: RegimesConfig) -> tuple[Task, ...]:
     """All runs, each once: for each network the ReLU network, the sources of gates, then the gated networks."""
-    found: dict[Task, None] = {}
-    for part, net in _networks(config):
-        for runs in (*sources_of(config, part, net).values(), *rows_of(config, part, net).values()):
-            found |= dict.fromkeys(runs.values())
-    return tuple(found)
+    return tables.each_once(
+        runs
+        for part, net in _networks(config)
+        for rows in (sources_of(config, part, net), rows_of(config, part, net))
+        for runs in rows.values()
+    )
 
 
 def summary(config: RegimesConfig, results: Results) -> tuple[SummaryItem, ...]:
@@ -144,53 +140,33 @@ def summary(config: RegimesConfig, results: Results) -> tuple[SummaryItem, ...]:
     for part, net in _networks(config):
         rows = rows_of(config, part, net)
         about = " ".join(map(str, _head(part, net).values()))
-        if pairs := _pairs(rows):
-            items.append(comparisons(f"Regimes compared: {about}", pairs, results))
-        items.append(accuracy_figure(f"Test accuracy: {about}", rows, results))
+        if pairs := tables.pairs_of(rows, COMPARED):
+            items.append(tables.comparisons(f"Regimes compared: {about}", pairs, results))
+        items.append(tables.accuracy_figure(f"Test accuracy: {about}", rows, results))
     if sources := _source_table(config, results):
         items.append(sources)
     return tuple(items)
 
 
-def printed_accuracy(data: DataSpec, net: NetSpec, optimizer: str, regime: str) -> Printed | None:
+def printed_accuracy(data: DataSpec, net: NetSpec, optimizer: str, regime: str) -> tables.Printed | None:
     """The papers' figure for this family of network on this data set; a narrower network stands beside it too."""
     name = f"FC w={net.width} d={net.depth}" if net.family == "fc" else net.family.upper()
-    wanted = {"optimizer": optimizer, "dataset": PUBLISHED.get(data.name, ""), "regime": regime, "architecture": name}
-    return printed(where="table 4", **wanted) or printed(where="table 2", **wanted)
+    row = {"optimizer": optimizer, "dataset": data.name, "regime": regime, "architecture": name}
+    return tables.printed(where="table 4", **row) or tables.printed(where="table 2", **row)
 
 
 def _accuracy_table(config: RegimesConfig, results: Results) -> Table:
-    rows: list[dict[str, Cell]] = []
-    every: list[Seeds] = []
-    for part, net in _networks(config):
-        for regime, runs in rows_of(config, part, net).items():
-            every.append(runs)
-            figure = printed_accuracy(part.data, net, part.recipe.label, regime)
-            rows.append({**_head(part, net), "regime": regime, **accuracy_cells(runs, results, figure)})
+    rows = [
+        ({**_head(part, net), "regime": regime}, runs, printed_accuracy(part.data, net, part.recipe.label, regime))
+        for part, net in _networks(config)
+        for regime, runs in rows_of(config, part, net).items()
+    ]
     note = (
-        "Test accuracy, mean ± standard deviation over seeds (number of seeds). The papers print the best epoch on the "
-        "test data. Where the network or its training is smaller than theirs, their figure is of the larger one. "
-        f"FL takes the gates of the {config.gates_from} epoch. Training: the last epoch's own passes. "
-        f"{finished(every, results)}"
+        "The papers print the best epoch on the test data. Where the network or its training is smaller than theirs, "
+        f"their figure is of the larger one. FL takes the gates of the {config.gates_from} epoch. Training: the last "
+        "epoch's own passes."
     )
-    return Table.of("Regimes: test accuracy", rows, note)
-
-
-def _pairs(rows: dict[str, Seeds]) -> dict[str, tuple[Seeds, Seeds]]:
-    pairs = (
-        ("FL", "ReLU"),
-        ("DL", "ReLU"),
-        ("FR-II", "ReLU"),
-        ("FR-II", "DL"),
-        ("FR-II", "FR-DI"),
-        ("FL random labels", "FR-II"),
-        ("FL random pixels", "FR-II"),
-    )
-    return {
-        f"{first} - {second}": (rows[first], rows[second])
-        for first, second in pairs
-        if first in rows and second in rows
-    }
+    return tables.accuracy_table("Regimes: test accuracy", rows, results, note)
 
 
 def _networks(config: RegimesConfig) -> Iterator[tuple[RegimesPart, NetSpec]]:
@@ -208,34 +184,27 @@ def _source_table(config: RegimesConfig, results: Results) -> Table | None:
     for part, net in _networks(config):
         for source, runs in sources_of(config, part, net).items():
             every.append(runs)
-            reached = accuracies(runs, results, "last", "train_accuracy")
-            epochs = (float(result["last"]["epoch"]) for result in results_by_seed(runs, results).values())
+            reached = tables.accuracies(runs, results, "last", "train_accuracy")
+            epochs = (float(result["last"]["epoch"]) for result in tables.results_by_seed(runs, results).values())
+            n_fitted = sum(value >= goal for value in reached.values())
+            verdict = f"not tested ({n_fitted} of {len(runs)} seeds reached it)" if reached else None
             rows.append(
                 {
                     **_head(part, net),
                     "trained on": source,
                     "training accuracy %": spread(reached.values()),
                     "epochs": spread(epochs),
-                    "gates of it": _verdict(reached, len(runs), goal),
+                    "gates of it": "learned" if n_fitted == len(runs) else verdict,
                 }
             )
     if not rows:
         return None
     note = (
         f"Trained until the training accuracy reaches {goal:g} % or for {config.source_epochs} epochs. Below that the "
-        "gates have not been learnt on those data, and the claim that they are worse than random gates (C14) counts as "
-        f"not tested. {finished(every, results)}"
+        "gates have not been learned on those data, and the claim that they are worse than random gates (C14) counts "
+        f"as not tested. {tables.finished(every, results)}"
     )
     return Table.of("Networks trained on random labels or pixels", rows, note)
-
-
-def _verdict(reached: dict[int, float], n_seeds: int, goal: float) -> str | None:
-    if not reached:
-        return None
-    n_fitted = sum(value >= goal for value in reached.values())
-    if n_fitted == n_seeds:
-        return "learnt"
-    return f"not tested ({n_fitted} of {n_seeds} seeds reached it)"
 
 
 _MNIST = DataSpec("mnist")
@@ -258,34 +227,27 @@ PAPER_GCONV = RegimesPart(
     _CIFAR,
     (NetSpec("gconv"),),
     replace(_ADAM, epochs=200),
-    seeds=(0, 1, 2, 3, 4),
+    seeds=FIVE_SEEDS,
     keep=(10, 20, 30, 40, 50, 60),
 )
 """The papers' GCONV; `stages` shares it."""
 
-_DIGITS = DataSpec("digits", n_train=400)
-_SMOKE = RegimesConfig(
-    parts=(
-        RegimesPart(
-            "digits-fc", _DIGITS, (NetSpec("fc", 32, 4),), TrainingRecipe("adam", 3e-3, epochs=5), sources=_RANDOM
-        ),
-        RegimesPart(
-            "digits-fc-sgd",
-            _DIGITS,
-            (NetSpec("fc", 32, 4),),
-            TrainingRecipe("sgd", 0.1, epochs=2),
-            ("ReLU",),
-            seeds=(0,),
-        ),
-    ),
-    source_epochs=4,
+_SMOKE_FC = RegimesPart(
+    "digits-fc",
+    DataSpec("digits", n_train=400),
+    (NetSpec("fc", 32, 4),),
+    TrainingRecipe("adam", 3e-3, epochs=5),
+    sources=_RANDOM,
 )
+_SMOKE_SGD = RegimesPart(
+    "digits-fc-sgd", _SMOKE_FC.data, _SMOKE_FC.nets, TrainingRecipe("sgd", 0.1, epochs=2), ("ReLU",), seeds=(0,)
+)
+_FC = RegimesPart("mnist-fc-adam", _MNIST, (NetSpec("fc", 128, 6),), _ADAM, sources=_RANDOM)
+_FC_SGD = replace(_FC, name="mnist-fc-sgd", recipe=TrainingRecipe("sgd", 1e-2, epochs=40))
 _CPU = RegimesConfig(
     parts=(
-        RegimesPart("mnist-fc-adam", _MNIST, (NetSpec("fc", 128, 6),), _ADAM, sources=_RANDOM),
-        RegimesPart(
-            "mnist-fc-sgd", _MNIST, (NetSpec("fc", 128, 6),), TrainingRecipe("sgd", 1e-2, epochs=40), sources=_RANDOM
-        ),
+        _FC,
+        _FC_SGD,
         RegimesPart("mnist-fc-sizes", _MNIST, _OTHER_FC, _ADAM, sources=("true", "random-labels"), seeds=(0,)),
         # Of all sizes the one that fits random labels in 200 epochs.
         RegimesPart(
@@ -301,33 +263,25 @@ _CPU = RegimesConfig(
         ),
     )
 )
-
-
-def _paper() -> RegimesConfig:
-    five = (0, 1, 2, 3, 4)
-    every_fc = (NetSpec("fc", 128, 6), *_OTHER_FC)
-    gconv = PAPER_GCONV
-    vconv = replace(gconv, nets=(NetSpec("vconv"),), keep=())
-    return RegimesConfig(
-        parts=(
-            RegimesPart("mnist-fc-adam", _MNIST, every_fc, replace(_ADAM, epochs=100), sources=_RANDOM, seeds=five),
-            RegimesPart(
-                "mnist-fc-sgd", _MNIST, every_fc, TrainingRecipe("sgd", 1e-2, epochs=300), sources=_RANDOM, seeds=five
-            ),
-            replace(vconv, name="cifar10-vconv-adam", recipe=TrainingRecipe("adam", 3e-4, epochs=80)),
-            replace(vconv, name="cifar10-vconv-sgd", recipe=TrainingRecipe("sgd", 1e-2, epochs=80)),
-            gconv,
-            replace(gconv, name="cifar10-gconv-sgd", recipe=TrainingRecipe("sgd", 1e-1, epochs=100), keep=()),
-        )
+_PAPER_FC = replace(_FC, nets=(*_FC.nets, *_OTHER_FC), recipe=replace(_ADAM, epochs=100), seeds=FIVE_SEEDS)
+_PAPER_VCONV = replace(PAPER_GCONV, nets=(NetSpec("vconv"),), keep=())
+_PAPER = RegimesConfig(
+    parts=(
+        _PAPER_FC,
+        replace(_PAPER_FC, name="mnist-fc-sgd", recipe=TrainingRecipe("sgd", 1e-2, epochs=300)),
+        replace(_PAPER_VCONV, name="cifar10-vconv-adam", recipe=TrainingRecipe("adam", 3e-4, epochs=80)),
+        replace(_PAPER_VCONV, name="cifar10-vconv-sgd", recipe=TrainingRecipe("sgd", 1e-2, epochs=80)),
+        PAPER_GCONV,
+        replace(PAPER_GCONV, name="cifar10-gconv-sgd", recipe=TrainingRecipe("sgd", 1e-1, epochs=100), keep=()),
     )
-
+)
 
 EXPERIMENT = Experiment(
     name="regimes",
     description="accuracy of ReLU, DL, FL, FR-II, FR-DI, with gates from true labels, random labels and random pixels",
     source="P0 table 4, P1 table 2",
     config=RegimesConfig,
-    presets={"smoke": _SMOKE, "cpu": _CPU, "paper": _paper()},
+    presets={"smoke": RegimesConfig((_SMOKE_FC, _SMOKE_SGD), source_epochs=4), "cpu": _CPU, "paper": _PAPER},
     reduced={
         "smoke": "400 digits, FC w=32 d=4, a few epochs; the networks on random data are not trained to the end",
         "cpu": "40 epochs on MNIST (papers: 100 with Adam, 300 with SGD) and 3 seeds (5), 1 seed for other sizes but "
@@ -337,5 +291,3 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run

@@ -2,13 +2,14 @@
 
 from dataclasses import dataclass, replace
 
+from neuralpath.papers.experiments import seed_tables as tables
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.seed_tables import Seeds, accuracy_cells, accuracy_figure, comparisons, finished
+from neuralpath.papers.experiments.seed_tables import Seeds
 from neuralpath.papers.experiments.settings import check_positive
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
-from neuralpath.papers.experiments.summary_items import SummaryItem, Table
-from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork, ValueInputName
-from neuralpath.papers.runs import Task, Weights
+from neuralpath.papers.experiments.specs import CIFAR_PART, FIVE_SEEDS, DataSpec, NetSpec, TrainingRecipe, data_of_seed
+from neuralpath.papers.experiments.summary_items import SummaryItem
+from neuralpath.papers.experiments.trained import GatedRegime, TrainNetwork, ValueInputName
+from neuralpath.papers.runs import Task
 
 
 @dataclass(frozen=True)
@@ -30,57 +31,32 @@ class ResidualConfig:
         check_positive(beta=self.beta)
 
 
-def relu_network(config: ResidualConfig, seed: int) -> TrainNetwork:
-    """The standard network, whose gates FL takes."""
-    return TrainNetwork(data_of_seed(config.data, seed), config.net, config.recipe.training(), seed)
-
-
 def rows_of(config: ResidualConfig) -> dict[tuple[str, str], Seeds]:
-    """Runs by regime and input, then by seed."""
-    rows: dict[tuple[str, str], Seeds] = {
-        ("ReLU", "image"): {seed: relu_network(config, seed) for seed in config.seeds}
-    }
+    """Runs by regime and input, then by seed; FL takes the gates of the ReLU network."""
+    training = config.recipe.training()
+    relu = {seed: TrainNetwork(data_of_seed(config.data, seed), config.net, training, seed) for seed in config.seeds}
+    rows: dict[tuple[str, str], Seeds] = {("ReLU", "image"): relu}
     for regime in config.regimes:
+        gated = {seed: network.gated(regime, training, beta=config.beta) for seed, network in relu.items()}
         for value_input in config.inputs:
-            rows[regime, value_input] = {seed: _gated(config, regime, value_input, seed) for seed in config.seeds}
+            rows[regime, value_input] = {seed: replace(task, value_input=value_input) for seed, task in gated.items()}
     return rows
-
-
-def _gated(config: ResidualConfig, regime: GatedRegime, value_input: ValueInputName, seed: int) -> TrainGated:
-    gates = Weights(relu_network(config, seed), "best") if regime == "FL" else None
-    data, training = data_of_seed(config.data, seed), config.recipe.training()
-    task = TrainGated(data, config.net, training, regime, seed, gates, value_input=value_input)
-    return replace(task, beta=config.beta) if regime == "DL" else task
 
 
 def tasks(config: ResidualConfig) -> tuple[Task, ...]:
     """All runs."""
-    return tuple(task for runs in rows_of(config).values() for task in runs.values())
+    return tables.each_once(rows_of(config).values())
 
 
 def summary(config: ResidualConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies, comparisons and curves."""
     rows = rows_of(config)
     about = f"{config.data.label} {config.net.label}"
-    table = [
-        {"regime": regime, "input": value_input, **accuracy_cells(runs, results, is_printed=False)}
-        for (regime, value_input), runs in rows.items()
-    ]
+    cells = [({"regime": regime, "input": seen}, runs, None) for (regime, seen), runs in rows.items()]
     note = (
-        "Test accuracy, mean ± standard deviation (seeds). The network has batch norm: the gates are those of "
-        "evaluation mode, the weights behind them are trained with the batch's own statistics. The papers show this "
-        "network in a figure without numbers. "
-        f"{finished(rows.values(), results)}"
+        "The network has batch norm: the gates are those of evaluation mode, the gated weights are trained with the "
+        "batch's own statistics. The papers show this network in a figure without numbers."
     )
-    named = {f"{regime} {value_input}": runs for (regime, value_input), runs in rows.items()}
-    return (
-        Table.of(f"Residual network: {about}", table, note),
-        comparisons(f"Residual network, regimes compared: {about}", _pairs(config, rows), results),
-        accuracy_figure(f"Residual network, test accuracy: {about}", named, results),
-    )
-
-
-def _pairs(config: ResidualConfig, rows: dict[tuple[str, str], Seeds]) -> dict[str, tuple[Seeds, Seeds]]:
     pairs = [
         *(((regime, "ones"), (regime, "image")) for regime in config.regimes),
         (("FL", "image"), ("ReLU", "image")),
@@ -89,11 +65,12 @@ def _pairs(config: ResidualConfig, rows: dict[tuple[str, str], Seeds]) -> dict[s
         (("FR-II", "image"), ("FR-DI", "image")),
         (("FR-II", "image"), ("FL", "image")),
     ]
-    return {
-        f"{' '.join(first)} - {' '.join(second)}": (rows[first], rows[second])
-        for first, second in pairs
-        if first in rows and second in rows
-    }
+    named = {" ".join(row): runs for row, runs in rows.items()}
+    return (
+        tables.accuracy_table(f"Residual network: {about}", cells, results, note),
+        tables.comparisons(f"Residual network, regimes compared: {about}", tables.pairs_of(rows, pairs), results),
+        tables.accuracy_figure(f"Residual network, test accuracy: {about}", named, results),
+    )
 
 
 def _davidnet(width: int) -> NetSpec:
@@ -111,13 +88,10 @@ EXPERIMENT = Experiment(
             DataSpec("digits", n_train=60, n_test=50, size=32), _davidnet(2), TrainingRecipe("sgd", 0.1, 30, epochs=1)
         ),
         "cpu": ResidualConfig(
-            DataSpec("cifar10", n_train=10_000),
-            _davidnet(16),
-            TrainingRecipe("sgd", 0.5, 256, epochs=24, precision="bfloat16"),
-            seeds=(0,),
+            CIFAR_PART, _davidnet(16), TrainingRecipe("sgd", 0.5, 256, epochs=24, precision="bfloat16"), seeds=(0,)
         ),
         "paper": ResidualConfig(
-            DataSpec("cifar10"), _davidnet(64), TrainingRecipe("sgd", 0.5, 256, epochs=100), seeds=(0, 1, 2, 3, 4)
+            DataSpec("cifar10"), _davidnet(64), TrainingRecipe("sgd", 0.5, 256, epochs=100), seeds=FIVE_SEEDS
         ),
     },
     reduced={
@@ -128,5 +102,3 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run

@@ -30,6 +30,11 @@ def results_by_seed(runs: Seeds, results: Results) -> dict[int, dict[str, Any]]:
     return {seed: results[task] for seed, task in runs.items() if task in results}
 
 
+def each_once(runs: Iterable[Seeds]) -> tuple[Task, ...]:
+    """The tasks of several rows, in order, each once."""
+    return tuple(dict.fromkeys(task for seeds in runs for task in seeds.values()))
+
+
 def finished(runs: Iterable[Task | Seeds], results: Results) -> str:
     """A sentence for the note of a table: how many of its runs are finished."""
     tasks = {task: None for entry in runs for task in ([entry] if isinstance(entry, Task) else entry.values())}
@@ -81,24 +86,29 @@ def accuracy(runs: Seeds, results: Results, when: When = "best", of: str = "test
     return spread(accuracies(runs, results, when, of).values(), DECIMALS)
 
 
-def accuracy_cells(
-    runs: Seeds, results: Results, figure: "Printed | None" = None, *, is_printed: bool = True
-) -> dict[str, Cell]:
-    """Columns of an accuracy table: the best epoch beside the papers' figure, the last epoch, and training.
+def accuracy_table(
+    title: str, rows: Iterable[tuple[Mapping[str, Any], Seeds, "Printed | None"]], results: Results, note: str = ""
+) -> Table:
+    """A table of the best epoch beside the papers' figure, the last epoch, and training.
 
-    Args:
-        runs: The runs of a row, by seed.
-        results: The results so far.
-        figure: The papers' figure for this row.
-        is_printed: Whether the papers print figures for any row of the table.
+    A row has its first cells, its runs by seed, and the papers' figure; without any figure there is no column for them.
     """
-    best = accuracy(runs, results)
-    return {
-        "best epoch %": best,
-        **(beside(best, figure) if is_printed else {}),
-        "last epoch %": accuracy(runs, results, "last"),
-        "training %": accuracy(runs, results, "last", "train_accuracy"),
-    }
+    rows = list(rows)
+    is_printed = any(figure is not None for _, _, figure in rows)
+    table: list[dict[str, Cell]] = []
+    for head, runs, figure in rows:
+        best = accuracy(runs, results)
+        table.append(
+            {
+                **head,
+                "best epoch %": best,
+                **(beside(best, figure) if is_printed else {}),
+                "last epoch %": accuracy(runs, results, "last"),
+                "training %": accuracy(runs, results, "last", "train_accuracy"),
+            }
+        )
+    sentences = ("Test accuracy, mean ± standard deviation (seeds).", note, finished((r for _, r, _ in rows), results))
+    return Table.of(title, table, " ".join(filter(None, sentences)))
 
 
 def beside(ours: Spread | None, figure: "Printed | None", of: str = "") -> dict[str, Cell]:
@@ -114,6 +124,15 @@ def comparison(first: Seeds, second: Seeds, results: Results, when: When) -> tup
         return None, None
     exceeds = None if pair.exceeds is None else round(pair.exceeds, 2)
     return pair.difference.with_decimals(DECIMALS), exceeds
+
+
+def pairs_of(rows: Mapping[Any, Seeds], pairs: Iterable[tuple[Any, Any]]) -> dict[str, tuple[Seeds, Seeds]]:
+    """The runs of pairs of rows, for `comparisons`, named such as ``FL - ReLU``; without those that are not run."""
+
+    def name(row: str | tuple[str, ...]) -> str:
+        return row if isinstance(row, str) else " ".join(row)
+
+    return {f"{name(a)} - {name(b)}": (rows[a], rows[b]) for a, b in pairs if a in rows and b in rows}
 
 
 def comparisons(title: str, pairs: Mapping[str, tuple[Seeds, Seeds]], results: Results, note: str = "") -> Table:
@@ -160,7 +179,15 @@ def all_printed() -> tuple[Printed, ...]:
     return tuple(figures)
 
 
+_DATASETS = {"mnist": "MNIST", "fashion-mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+
+
 def printed(**fields: str) -> Printed | None:
-    """The first figure with these fields, such as ``printed(paper="P1", regime="FL", …)``; None if there is none."""
+    """The first figure with these fields, such as ``printed(paper="P1", regime="FL", …)``; None if there is none.
+
+    ``dataset`` is the name of a `DataSpec`, or as the papers spell it.
+    """
+    if "dataset" in fields:
+        fields["dataset"] = _DATASETS.get(fields["dataset"], fields["dataset"])
     matches = (f for f in all_printed() if all(getattr(f, name) == value for name, value in fields.items()))
     return next(matches, None)

@@ -22,14 +22,10 @@ Variant = Literal["true", "random-labels", "random-pixels"]
 Family = Literal["fc", "vconv", "gconv", "davidnet"]
 Init = Literal["glorot", "gaussian", "random-sign", "torch"]
 
-_SIZES: dict[str, tuple[tuple[int, int, int], int, int, int]] = {
-    "digits": ((1, 8, 8), 1437, 360, 10),
-    "mnist": ((1, 28, 28), 60_000, 10_000, 10),
-    "fashion-mnist": ((1, 28, 28), 60_000, 10_000, 10),
-    "cifar10": ((3, 32, 32), 50_000, 10_000, 10),
-    "cifar100": ((3, 32, 32), 50_000, 10_000, 100),
-}
-"""Shape of an image, numbers of training and test images, number of classes."""
+_SHAPES: dict[str, tuple[int, int]] = {
+    "digits": (1, 8), "mnist": (1, 28), "fashion-mnist": (1, 28), "cifar10": (3, 32), "cifar100": (3, 32),
+}  # fmt: skip
+"""Channels and side of an image."""
 
 _CLASS_SIZES: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {
     "digits": ((136, 154, 151, 135, 143, 143, 151, 153, 138, 133), (42, 28, 26, 48, 38, 39, 30, 26, 36, 47)),
@@ -74,9 +70,9 @@ class DataSpec:
     """Of subsets, variants and noise."""
 
     def __post_init__(self) -> None:
-        if self.name not in _SIZES:
-            raise ValueError(f"`name` must be one of {', '.join(_SIZES)}, got {self.name!r}.")
-        side = _SIZES[self.name][0][1]
+        if self.name not in _SHAPES:
+            raise ValueError(f"`name` must be one of {', '.join(_SHAPES)}, got {self.name!r}.")
+        side, last = _SHAPES[self.name][1], len(_CLASS_SIZES[self.name][0]) - 1
         if self.size is not None and (self.size < 1 or (side % self.size and self.size % side)):
             raise ValueError(
                 f"`size` must divide the side {side} of the images of {self.name}, or be a multiple of it; "
@@ -84,58 +80,43 @@ class DataSpec:
             )
         if not 0 <= self.noise <= 1:
             raise ValueError(f"`noise` is a share from 0 to 1, got {self.noise!r}.")
-        if self.classes is not None and not 0 <= min(self.classes) < max(self.classes) < _SIZES[self.name][3]:
-            last = _SIZES[self.name][3] - 1
+        if self.classes is not None and not 0 <= min(self.classes) < max(self.classes) <= last:
             raise ValueError(f"`classes` must be two of 0 to {last} for {self.name}, got {self.classes}.")
         if self.classes is not None and (self.noise > 0 or self.variant == "random-labels"):
             raise ValueError("`classes` have labels -1 and +1, of which there are none with noise and no random ones.")
-        for index, (what, number) in enumerate((("n_train", self.n_train), ("n_test", self.n_test))):
-            if number is not None:
-                self._check_part(what, number, index)
-
-    def _check_part(self, what: str, number: int, index: int) -> None:
-        """See that a part has as many images as are asked for, equally many of each class."""
-        sizes = _CLASS_SIZES[self.name][index]
-        sizes = sizes if self.classes is None else tuple(sizes[label] for label in self.classes)
-        if not 0 < number <= sum(sizes):
-            raise ValueError(f"`{what}` must be from 1 to {sum(sizes):,} for {self._described}, got {number}.")
-        n_classes = self.n_classes
-        if number % n_classes:
-            raise ValueError(
-                f"`{what}` must be a multiple of {n_classes}, since a part has equally many images of each of the "
-                f"{n_classes} classes; got {number}."
-            )
-        if number > n_classes * min(sizes):
-            raise ValueError(
-                f"`{what}` must be at most {n_classes * min(sizes):,} for {self._described}, since a part has equally "
-                f"many images of each class; got {number}. Without a number there are all {sum(sizes):,}."
-            )
-
-    @property
-    def _described(self) -> str:
-        """The data of a part, for messages."""
-        return self.name if self.classes is None else "{} and {} of {}".format(*self.classes, self.name)
+        for setting, number, sizes in zip(
+            ("n_train", "n_test"), (self.n_train, self.n_test), _CLASS_SIZES[self.name], strict=True
+        ):
+            sizes = sizes if self.classes is None else tuple(sizes[label] for label in self.classes)
+            n, most = len(sizes), len(sizes) * min(sizes)
+            if number is not None and (number % n or not 0 < number <= most):
+                source = self.name if self.classes is None else "{} and {} of {}".format(*self.classes, self.name)
+                raise ValueError(
+                    f"`{setting}` must be a multiple of {n} up to {most:,} for {source}, equally many images of each "
+                    f"of {n} classes; got {number}. Leave it out for all {sum(sizes):,} images."
+                )
 
     @property
     def shape(self) -> tuple[int, int, int]:
         """Channels, height and width of an image."""
-        channels, side, _ = _SIZES[self.name][0]
+        channels, side = _SHAPES[self.name]
         return channels, self.size or side, self.size or side
 
     @property
     def n_images(self) -> tuple[int, int]:
         """Numbers of training and of test images in the whole data set."""
-        return _SIZES[self.name][1:3]
+        train, test = _CLASS_SIZES[self.name]
+        return sum(train), sum(test)
 
     @property
     def n_classes(self) -> int:
         """Classes of the images."""
-        return 2 if self.classes is not None else _SIZES[self.name][3]
+        return 2 if self.classes is not None else len(_CLASS_SIZES[self.name][0])
 
     @property
     def n_outputs(self) -> int:
         """Outputs of a network for it: one for two classes with signs."""
-        return 1 if self.classes is not None else _SIZES[self.name][3]
+        return 1 if self.classes is not None else self.n_classes
 
     @property
     def label(self) -> str:
@@ -147,13 +128,6 @@ class DataSpec:
         parts += [] if self.variant == "true" else [self.variant]
         parts += [] if self.noise == 0 else [f"noise{round(100 * self.noise)}"]
         return "-".join(parts)
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory of the images, twice: while they are being changed there are two copies."""
-        channels, side, _ = _SIZES[self.name][0]
-        side = max(side, self.size or 0)
-        return 2 * 4 * sum(self.n_images) * channels * side * side
 
     def load(self, data_dir: Path | None = None) -> Examples:
         """Read it and change it as said; the same object for the same spec in one process.
@@ -214,7 +188,7 @@ class NetSpec:
 
 @dataclass(frozen=True)
 class TrainingRecipe:
-    """OptimizerConfig, rate, batches and epochs; all else as in the papers: a constant rate, cross-entropy."""
+    """Optimizer, rate, batches and epochs; all else as in the papers: a constant rate, cross-entropy."""
 
     optimizer: Literal["adam", "sgd"] = "adam"
     lr: float = 3e-4
@@ -233,10 +207,11 @@ class TrainingRecipe:
         """For tables: the optimizer as the papers spell it."""
         return {"adam": "Adam", "sgd": "SGD"}[self.optimizer]
 
-    def training(self) -> TrainingConfig:
-        """For all epochs; the training accuracy is that of the epoch's own passes."""
-        made = Adam(self.lr) if self.optimizer == "adam" else SGD(self.lr)
-        return TrainingConfig(epochs=self.epochs, batch_size=self.batch_size, optimizer=made, precision=self.precision)
+    def training(self, epochs: int | None = None) -> TrainingConfig:
+        """For all epochs, or for another number; the training accuracy is that of the epoch's own passes."""
+        optimizer = Adam(self.lr) if self.optimizer == "adam" else SGD(self.lr)
+        epochs = self.epochs if epochs is None else epochs
+        return TrainingConfig(epochs, self.batch_size, optimizer=optimizer, precision=self.precision)
 
     def training_until(self, accuracy: float, epochs: int, measured_every: int = 1) -> TrainingConfig:
         """Until the training accuracy, measured by a pass of its own after each epoch, reaches a share.
@@ -244,8 +219,7 @@ class TrainingRecipe:
         If test data are measured only every few epochs, the training accuracy is that of the epoch's own passes.
         """
         return replace(
-            self.training(),
-            epochs=epochs,
+            self.training(epochs),
             stop_at_train_accuracy=accuracy,
             evaluate_every=measured_every,
             train_metrics="evaluated" if measured_every == 1 else "running",
@@ -260,6 +234,15 @@ def data_of_seed(data: DataSpec, seed: int) -> DataSpec:
     """
     is_drawn = data.n_train is not None or data.n_test is not None or data.variant != "true" or data.noise > 0
     return replace(data, seed=seed if is_drawn else 0)
+
+
+FIVE_SEEDS = (0, 1, 2, 3, 4)
+"""As many as the papers have."""
+PAPER_CNN = NetSpec("gconv", channels=(128,) * 4, hidden=())
+"""Four convolutions of 128 filters, the papers' CNN 4x128."""
+CIFAR_CNN = replace(PAPER_CNN, channels=(32,) * 4)
+"""The same with 32 filters, for two cores."""
+CIFAR_PART = DataSpec("cifar10", n_train=10_000)
 
 
 def check_tasks(tasks: Iterable[Task], data_dir: Path | None) -> None:
@@ -277,15 +260,11 @@ def check_tasks(tasks: Iterable[Task], data_dir: Path | None) -> None:
 
     from neuralpath import data
 
-    described = [task for task in tasks if isinstance(getattr(task, "data", None), DataSpec)]
-    for name in sorted({task.data.name for task in described} - {"digits"}):  # type: ignore[attr-defined]
+    specs = [(getattr(task, "data", None), getattr(task, "net", None)) for task in tasks]
+    for name in sorted({spec.name for spec, _ in specs if isinstance(spec, DataSpec)} - {"digits"}):
         data.find(name, data_dir)
-    networks = {
-        (task.net, task.data.shape, task.data.n_outputs)  # type: ignore[attr-defined]
-        for task in described
-        if isinstance(getattr(task, "net", None), NetSpec)
-    }
-    for net, shape, n_outputs in networks:
+    fits = {(net, d.shape, d.n_outputs) for d, net in specs if isinstance(d, DataSpec) and isinstance(net, NetSpec)}
+    for net, shape, n_outputs in fits:
         net.make(shape, n_outputs, torch.Generator())
 
 

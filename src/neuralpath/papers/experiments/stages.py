@@ -1,28 +1,18 @@
 """Experiment `stages`: FL with the gates of a network's early and later epochs."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 
+from neuralpath.papers.experiments import seed_tables as tables
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.regimes import NARROW_GCONV, PAPER_GCONV, RegimesPart, relu_network
-from neuralpath.papers.experiments.seed_tables import (
-    Printed,
-    Seeds,
-    accuracies,
-    accuracy,
-    accuracy_figure,
-    beside,
-    comparisons,
-    finished,
-    mean_curves,
-    printed,
-)
+from neuralpath.papers.experiments.seed_tables import Seeds
 from neuralpath.papers.experiments.settings import check_integers
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe
 from neuralpath.papers.experiments.statistics import spread
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
-from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
-from neuralpath.papers.runs import Task, Weights
+from neuralpath.papers.experiments.trained import TrainNetwork
+from neuralpath.papers.runs import Task
 
 
 @dataclass(frozen=True)
@@ -57,106 +47,86 @@ def network(config: StagesConfig, seed: int) -> TrainNetwork:
 
 def gated(config: StagesConfig, stage: int) -> Seeds:
     """Weights gated by one stage, by seed."""
-    training = replace(config.recipe, epochs=config.fl_epochs).training()
-    return {
-        seed: TrainGated(
-            data_of_seed(config.data, seed),
-            config.net,
-            training,
-            "FL",
-            seed,
-            gates=Weights(network(config, seed), f"epoch-{stage}"),
-        )
-        for seed in config.seeds
-    }
+    training = config.recipe.training(config.fl_epochs)
+    return {seed: network(config, seed).gated("FL", training, which=f"epoch-{stage}") for seed in config.seeds}
 
 
 def tasks(config: StagesConfig) -> tuple[Task, ...]:
     """The networks, then a run for each stage and seed."""
-    networks = tuple(network(config, seed) for seed in config.seeds)
-    return (*networks, *(task for stage in config.stages for task in gated(config, stage).values()))
+    networks = {seed: network(config, seed) for seed in config.seeds}
+    return tables.each_once([networks, *(gated(config, stage) for stage in config.stages)])
 
 
 def summary(config: StagesConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracy against the stage, the steps between stages, and the curves of every stage."""
     relu: Seeds = {seed: network(config, seed) for seed in config.seeds}
     stages = {stage: gated(config, stage) for stage in config.stages}
+    about = f"{config.data.label} {config.net.label}"
     steps = {
         f"gates of epoch {later} - of epoch {earlier}": (stages[later], stages[earlier])
         for earlier, later in pairwise(config.stages)
     }
+    named = {f"epoch {stage}": runs for stage, runs in stages.items()}
     return (
-        _table(config, relu, stages, results),
-        comparisons("Stages: from one to the next", steps, results),
-        _against_stage(config, relu, stages, results),
-        accuracy_figure(
-            f"Behind the gates of each stage: {_about(config)}",
-            {f"epoch {stage}": runs for stage, runs in stages.items()},
-            results,
-            "epoch of the weights",
-        ),
+        _table(config, relu, stages, results, about),
+        tables.comparisons("Stages: from one to the next", steps, results),
+        _against_stage(config, relu, stages, results, about),
+        tables.accuracy_figure(f"Gated by each stage: {about}", named, results, "epoch of the weights"),
     )
 
 
-def _about(config: StagesConfig) -> str:
-    return f"{config.data.label} {config.net.label}"
-
-
 def _at(relu: Seeds, stage: int, results: Results) -> dict[int, float]:
-    """Test accuracy in per cent of the ReLU network after an epoch, by seed."""
+    """Test accuracy in percent of the ReLU network after an epoch, by seed."""
     return {
         seed: 100 * epoch["test_accuracy"]
-        for seed, task in relu.items()
-        if task in results
-        for epoch in results[task]["epochs"]
+        for seed, result in tables.results_by_seed(relu, results).items()
+        for epoch in result["epochs"]
         if epoch["epoch"] == stage
     }
 
 
-def printed_accuracy(config: StagesConfig, stage: int) -> Printed | None:
+def printed_accuracy(config: StagesConfig, stage: int) -> tables.Printed | None:
     """The papers' accuracy with the gates of an epoch; they print it of their first and last stage, 10 and 60."""
-    if config.data.name != "cifar10":
-        return None
     number = {10: "1 (epoch 10)", 60: "6 (epoch 60)"}.get(stage, "")
-    return printed(paper="P1", where="section 6", regime=f"FL stage {number}")
+    return tables.printed(paper="P1", where="section 6", dataset=config.data.name, regime=f"FL stage {number}")
 
 
-def _table(config: StagesConfig, relu: Seeds, stages: dict[int, Seeds], results: Results) -> Table:
+def _table(config: StagesConfig, relu: Seeds, stages: dict[int, Seeds], results: Results, about: str) -> Table:
     rows: list[dict[str, Cell]] = []
     for stage, runs in stages.items():
-        best = accuracy(runs, results)
+        best = tables.accuracy(runs, results)
         rows.append(
             {
                 "gates of epoch": stage,
                 "ReLU network then %": spread(_at(relu, stage, results).values()),
                 "FL best epoch %": best,
-                **beside(best, printed_accuracy(config, stage)),
-                "FL last epoch %": accuracy(runs, results, "last"),
+                **tables.beside(best, printed_accuracy(config, stage)),
+                "FL last epoch %": tables.accuracy(runs, results, "last"),
             }
         )
     note = (
-        f"Test accuracy of weights trained for {config.fl_epochs} epochs behind the gates of the ReLU network after "
-        f"so many epochs; mean ± standard deviation (seeds). {_rises(stages, results)} "
-        f"{finished([relu, *stages.values()], results)}"
+        f"Test accuracy of weights trained for {config.fl_epochs} epochs, gated by the ReLU network after this many "
+        f"epochs; mean ± standard deviation (seeds). {_rises(stages, results)}"
+        f"{tables.finished([relu, *stages.values()], results)}"
     )
-    return Table.of(f"Stages: {_about(config)}", rows, note.replace("  ", " "))
+    return Table.of(f"Stages: {about}", rows, note)
 
 
 def _rises(stages: dict[int, Seeds], results: Results) -> str:
     """In how many of the steps the mean over common seeds rises."""
-    found = [accuracies(runs, results) for runs in stages.values()]
+    reached = [tables.accuracies(runs, results) for runs in stages.values()]
     steps = [
         sum(later[seed] - earlier[seed] for seed in earlier.keys() & later.keys())
-        for earlier, later in pairwise(found)
+        for earlier, later in pairwise(reached)
         if earlier.keys() & later.keys()
     ]
-    return f"It rises in {sum(step > 0 for step in steps)} of {len(steps)} steps." if steps else ""
+    return f"It rises in {sum(step > 0 for step in steps)} of {len(steps)} steps. " if steps else ""
 
 
-def _against_stage(config: StagesConfig, relu: Seeds, stages: dict[int, Seeds], results: Results) -> Curves:
+def _against_stage(config: StagesConfig, relu: Seeds, stages: dict[int, Seeds], results: Results, about: str) -> Curves:
     named = {
         f"FL, {when} epoch": [
-            {float(stage): accuracies(runs, results, when).get(seed) for stage, runs in stages.items()}
+            {float(stage): tables.accuracies(runs, results, when).get(seed) for stage, runs in stages.items()}
             for seed in config.seeds
         ]
         for when in ("best", "last")
@@ -165,16 +135,20 @@ def _against_stage(config: StagesConfig, relu: Seeds, stages: dict[int, Seeds], 
         {float(stage): _at(relu, stage, results).get(seed) for stage in stages} for seed in config.seeds
     ]
     lines = {} if config.cntk is None else {"CNTK, ours": config.cntk}
-    figure = printed(architecture="CNTK", dataset="CIFAR-10")
-    if config.data.name == "cifar10" and figure is not None:
+    if figure := tables.printed(architecture="CNTK", dataset=config.data.name):
         lines["CNTK, papers (50,000 images)"] = figure.accuracy
     return Curves(
-        f"Accuracy against the stage of the gates: {_about(config)}",
+        f"Accuracy against the stage of the gates: {about}",
         "epoch of the gates",
         "test accuracy in %",
-        mean_curves(named),
+        tables.mean_curves(named),
         lines=lines or None,
     )
+
+
+def _of_regimes(part: RegimesPart, fl_epochs: int) -> StagesConfig:
+    """The epochs that a part of `regimes` saves, so that both experiments share the network."""
+    return StagesConfig(part.data, part.nets[0], part.recipe, part.keep, fl_epochs, part.seeds)
 
 
 EXPERIMENT = Experiment(
@@ -191,25 +165,14 @@ EXPERIMENT = Experiment(
             fl_epochs=3,
             seeds=(0, 1, 2),
         ),
-        "cpu": StagesConfig(
-            NARROW_GCONV.data,
-            NARROW_GCONV.nets[0],
-            NARROW_GCONV.recipe,
-            NARROW_GCONV.keep,
-            fl_epochs=10,
-            seeds=NARROW_GCONV.seeds,
-        ),
-        "paper": StagesConfig(
-            PAPER_GCONV.data, PAPER_GCONV.nets[0], PAPER_GCONV.recipe, PAPER_GCONV.keep, seeds=PAPER_GCONV.seeds
-        ),
+        "cpu": _of_regimes(NARROW_GCONV, fl_epochs=10),
+        "paper": _of_regimes(PAPER_GCONV, fl_epochs=80),
     },
     reduced={
         "smoke": "400 digits, FC w=32 d=4, 6 epochs",
         "cpu": "16-16-32-32 channels and dense 64, 64 (papers: 64-64-128-128 and 256, 256), epochs 1 to 30 in place of "
-        "10 to 60, 10 epochs behind each in place of 80, 1 seed in place of 5, products in bfloat16",
+        "10 to 60, 10 epochs of weights gated by each in place of 80, 1 seed in place of 5, products in bfloat16",
     },
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run

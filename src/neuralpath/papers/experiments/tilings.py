@@ -2,22 +2,23 @@
 
 from dataclasses import dataclass, replace
 
+from neuralpath.papers.experiments import seed_tables as tables
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.gate_orders import CIFAR_CNN, CIFAR_PART
-from neuralpath.papers.experiments.seed_tables import (
-    Seeds,
-    accuracy,
-    accuracy_figure,
-    beside,
-    comparisons,
-    finished,
-    printed,
-)
+from neuralpath.papers.experiments.seed_tables import Seeds
 from neuralpath.papers.experiments.settings import check_integers
-from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
-from neuralpath.papers.experiments.summary_items import Cell, SummaryItem, Table
-from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork
-from neuralpath.papers.runs import Task, Weights
+from neuralpath.papers.experiments.specs import (
+    CIFAR_CNN,
+    CIFAR_PART,
+    FIVE_SEEDS,
+    PAPER_CNN,
+    DataSpec,
+    NetSpec,
+    TrainingRecipe,
+    data_of_seed,
+)
+from neuralpath.papers.experiments.summary_items import SummaryItem
+from neuralpath.papers.experiments.trained import GatedRegime, TrainNetwork
+from neuralpath.papers.runs import Task
 
 Shift = tuple[int, ...]
 
@@ -35,7 +36,7 @@ class TilingsConfig:
     shifts: tuple[Shift, ...]
     """Positions by which the masks are rotated along both axes: one number for all layers, or one for each."""
     tiles: tuple[int, ...] = (1, 2)
-    """How often the masks are repeated over the channels of a value network that is so much wider."""
+    """How often the masks are repeated over the channels of a value network that is this many times as wide."""
     regimes: tuple[GatedRegime, ...] = ("FL", "FR-II")
     seeds: tuple[int, ...] = (0, 1, 2)
 
@@ -56,7 +57,7 @@ class TilingsConfig:
 
 def relu_network(config: TilingsConfig, seed: int, tile: int = 1) -> TrainNetwork:
     """The network whose gates FL takes; or, for comparison, one as wide as the tiled weights."""
-    training = replace(config.recipe, epochs=config.source_epochs).training()
+    training = config.recipe.training(config.source_epochs)
     return TrainNetwork(data_of_seed(config.data, seed), _wider(config.net, tile), training, seed)
 
 
@@ -66,19 +67,11 @@ def _wider(net: NetSpec, tile: int) -> NetSpec:
 
 def gated(config: TilingsConfig, regime: GatedRegime, shift: Shift, tile: int) -> Seeds:
     """Weights with changed masks, by seed."""
-    return {
-        seed: TrainGated(
-            data_of_seed(config.data, seed),
-            config.net,
-            config.recipe.training(),
-            regime,
-            seed,
-            Weights(relu_network(config, seed), "best") if regime == "FL" else None,
-            shift=shift[0] if len(shift) == 1 else shift,
-            value_channels=None if tile == 1 else _wider(config.net, tile).channels,
-        )
-        for seed in config.seeds
-    }
+    channels = None if tile == 1 else _wider(config.net, tile).channels
+    shifts = shift[0] if len(shift) == 1 else shift
+    training = config.recipe.training()
+    tasks = {seed: relu_network(config, seed).gated(regime, training) for seed in config.seeds}
+    return {seed: replace(task, shift=shifts, value_channels=channels) for seed, task in tasks.items()}
 
 
 def _cells(config: TilingsConfig) -> dict[tuple[GatedRegime, Shift, int], Seeds]:
@@ -97,56 +90,48 @@ def _networks(config: TilingsConfig) -> dict[int, Seeds]:
 
 def tasks(config: TilingsConfig) -> tuple[Task, ...]:
     """The networks, as wide as the weights too, then a run for each change of the masks and each seed."""
-    every = [*_networks(config).values(), *_cells(config).values()]
-    return tuple(dict.fromkeys(task for runs in every for task in runs.values()))
+    return tables.each_once([*_networks(config).values(), *_cells(config).values()])
 
 
 def summary(config: TilingsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies, each change against masks as they are, and the curves."""
-    cells, networks = _cells(config), _networks(config)
+    cells = _cells(config)
     about = f"{config.data.label} {config.net.label}"
-    figure = printed(paper="P3", where="section 4.1", architecture="CNN 4x128", regime="ReLU")
-    every = {("ReLU", (), tile): runs for tile, runs in networks.items()} | cells
-    rows: list[dict[str, Cell]] = []
-    for (regime, shift, tile), runs in every.items():
-        best, is_known = accuracy(runs, results), regime == "ReLU" and config.data.name == "cifar10"
-        rows.append(
-            {
-                "regime": regime,
-                "width of the weights": tile,
-                "masks rotated by": _spelt(shift) or "-",
-                "best epoch %": best,
-                **beside(best, figure if is_known else None),
-                "last epoch %": accuracy(runs, results, "last"),
-            }
+    figure = tables.printed(paper="P3", architecture="CNN 4x128", dataset=config.data.name, regime="ReLU")
+    every = {("ReLU", (), tile): runs for tile, runs in _networks(config).items()} | cells
+    rows = [
+        (
+            {"regime": regime, "width of the weights": tile, "masks rotated by": _spelt(shift) or "-"},
+            runs,
+            figure if regime == "ReLU" else None,
         )
+        for (regime, shift, tile), runs in every.items()
+    ]
     note = (
-        "Test accuracy, mean ± standard deviation (seeds). Rotated by so many positions along both axes, in all layers "
-        "or in each by its own number; repeated over the channels of weights that are so many times as wide. The "
-        f"papers name no figure for the masks. {finished([*networks.values(), *cells.values()], results)}"
+        "Rotated by this many positions along both axes, in all layers or in each by its own number; repeated over the "
+        "channels of weights that are this many times as wide. The papers name no figure for the masks."
     )
-    still = config.shifts[0]
+    still, narrow = config.shifts[0], config.tiles[0]
     pairs = {
         f"{regime}, width {tile}: rotated by {_spelt(shift)} - by {_spelt(still)}": (runs, cells[regime, still, tile])
         for (regime, shift, tile), runs in cells.items()
         if shift != still
     }
     pairs |= {
-        f"{regime}, rotated by {_spelt(shift)}: width {tile} - width {config.tiles[0]}": (
-            runs,
-            cells[regime, shift, config.tiles[0]],
-        )
+        f"{regime}, rotated by {_spelt(shift)}: width {tile} - width {narrow}": (runs, cells[regime, shift, narrow])
         for (regime, shift, tile), runs in cells.items()
-        if tile != config.tiles[0]
+        if tile != narrow
     }
     named: dict[str, dict[str, Seeds]] = {regime: {} for regime in config.regimes}
     for (regime, shift, tile), runs in cells.items():
         named[regime][f"width {tile}, rotated by {_spelt(shift)}"] = runs
-    title = "Behind tiled and rotated masks"
     return (
-        Table.of(f"Tiled and rotated masks: {about}", rows, note),
-        comparisons(f"What the change of the masks costs: {about}", pairs, results),
-        *(accuracy_figure(f"{title}, {regime}: {about}", of_regime, results) for regime, of_regime in named.items()),
+        tables.accuracy_table(f"Tiled and rotated masks: {about}", rows, results, note),
+        tables.comparisons(f"What the change of the masks costs: {about}", pairs, results),
+        *(
+            tables.accuracy_figure(f"Gated by tiled and rotated masks, {regime}: {about}", runs, results)
+            for regime, runs in named.items()
+        ),
     )
 
 
@@ -179,22 +164,20 @@ EXPERIMENT = Experiment(
         ),
         "paper": TilingsConfig(
             DataSpec("cifar10"),
-            NetSpec("gconv", channels=(128,) * 4, hidden=()),
+            PAPER_CNN,
             TrainingRecipe(epochs=100),
             source_epochs=100,
             shifts=((0,), (4,), (8,), (16,), (4, 12, 20, 28)),
             tiles=(1, 2, 4),
-            seeds=(0, 1, 2, 3, 4),
+            seeds=FIVE_SEEDS,
         ),
     },
     reduced={
         "smoke": "200 digits, two convolutions of 6 filters, FL only",
-        "cpu": "32 filters (papers: 128), 10,000 images (50,000), 10 epochs behind the gates, 1 seed, products "
+        "cpu": "32 filters (papers: 128), 10,000 images (50,000), 10 epochs of the gated weights, 1 seed, products "
         "in bfloat16; the ReLU network whose gates FL takes has 30 epochs (to about 100 % training accuracy), after "
         "which it fits 43 % of its training labels in full precision",
     },
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run

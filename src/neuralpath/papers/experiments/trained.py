@@ -1,7 +1,7 @@
 """The two training tasks of most experiments: a ReLU network, and a gated network."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from neuralpath.gating import GatedNetwork
     from neuralpath.papers.runs import RunDirectory
-    from neuralpath.training import Hook, TrainingMoment, TrainingResult
+    from neuralpath.training import TrainingMoment
 
 GatedRegime = Literal["FL", "FR-II", "FR-DI", "DL"]
 ValueInputName = Literal["image", "ones", "random"]
@@ -22,18 +22,28 @@ ValueInputName = Literal["image", "ones", "random"]
 GATE_MEMORY = 4 << 30
 """Of fixed gates, the same on every machine: gates that are computed anew may be rounded to the other side."""
 
-_CALIBRATION_SECONDS = 0.1
-"""Of the short training from which a time is estimated, where two steps do not take longer."""
 
-_CALIBRATION_STEP = 1.0
-"""Seconds that a step of that training may take; where a whole batch takes longer, fewer images are measured."""
+class TrainingTask(Task):
+    """A run that trains a network on data. Subclasses are dataclasses and declare these fields in their own order."""
 
-_LEAST_BATCH = 2
-"""Images, because batch norm has no spread over one."""
+    data: DataSpec
+    net: NetSpec
+    training: TrainingConfig
+    seed: int
+
+    @property
+    def n_steps(self) -> int:
+        """As `Task.n_steps`."""
+        return self.training.epochs
+
+    def _named(self, *parts: str) -> str:
+        """The label of the run, with what distinguishes it from other runs of the network."""
+        what = [self.data.label, self.net.label, *parts, optimizer_label(self.training), f"seed{self.seed}"]
+        return " ".join(what)
 
 
 @dataclass(frozen=True)
-class TrainNetwork(Task):
+class TrainNetwork(TrainingTask):
     """Train one network; keep its weights after the last epoch, those of the best, and of the epochs in ``keep``."""
 
     data: DataSpec
@@ -48,13 +58,24 @@ class TrainNetwork(Task):
     @property
     def label(self) -> str:
         """As `Task.label`."""
-        then = "" if self.start is None else " continued"
-        return f"{self.data.label} {self.net.label} relu{then} {optimizer_label(self.training)} seed{self.seed}"
+        return self._named("relu", *(() if self.start is None else ("continued",)))
 
-    @property
-    def n_steps(self) -> int:
-        """As `Task.n_steps`."""
-        return self.training.epochs
+    def gated(
+        self,
+        regime: GatedRegime,
+        training: TrainingConfig,
+        *,
+        which: str = "best",
+        beta: float = 10.0,
+        factor: float = 1.0,
+    ) -> "TrainGated":
+        """A gated network on the same data with the same seed; in FL ``which`` weights of this one give its gates.
+
+        The settings of soft gates are those of DL; other regimes ignore them, so that experiments share their runs.
+        """
+        gates = Weights(self, which) if regime == "FL" else None
+        task = TrainGated(self.data, self.net, training, regime, self.seed, gates)
+        return replace(task, beta=beta, factor=factor) if regime == "DL" else task
 
     def make(self, directory: "RunDirectory | None" = None) -> "nn.Module":
         """The network before training."""
@@ -65,12 +86,11 @@ class TrainNetwork(Task):
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """As `Task.run`."""
-        model = self.make(directory)
-        return run_training(model, self, directory, keep=self.keep)
+        return run_training(self.make(directory), self, directory, keep=self.keep)
 
 
 @dataclass(frozen=True)
-class TrainGated(Task):
+class TrainGated(TrainingTask):
     """Train a gated network in one of the regimes of `neuralpath.decouple`."""
 
     data: DataSpec
@@ -102,7 +122,7 @@ class TrainGated(Task):
     @property
     def label(self) -> str:
         """As `Task.label`."""
-        parts = [self.data.label, self.net.label, self.regime]
+        parts: list[str] = [self.regime]
         if self.gates is not None:
             source = getattr(self.gates.task, "data", self.data)
             parts.append(f"of-{self.gates.which}" + ("" if source == self.data else f"-{source.label}"))
@@ -112,12 +132,7 @@ class TrainGated(Task):
         parts += ["shift" + "-".join(map(str, shifts))] if any(shifts) else []
         parts += [] if self.value_channels is None else ["tiled-" + "-".join(map(str, self.value_channels))]
         parts += [] if self.start is None else ["continued"]
-        return " ".join([*parts, optimizer_label(self.training), f"seed{self.seed}"])
-
-    @property
-    def n_steps(self) -> int:
-        """As `Task.n_steps`."""
-        return self.training.epochs
+        return self._named(*parts)
 
     def make(self, directory: "RunDirectory | None" = None) -> "GatedNetwork":
         """The gated network before training."""
@@ -132,29 +147,16 @@ class TrainGated(Task):
             transform = {gate: TileGates(shift) for gate, shift in enumerate(self.shift)}
         elif self.shift or self.value_channels is not None:
             transform = TileGates(self.shift)
-        is_soft = self.regime == "DL"
-        network = decouple(
-            model,
-            self.regime,
-            init=self.net.init,
-            generator=seeded(self.seed, "gated network"),
-            gate_order=self.gate_order,
-            gate_transform=transform,
-            value_input=self.value_input,
-            beta=self.beta if is_soft else None,
-            factor=self.factor if is_soft else 1.0,
-        )
+        gating: dict[str, Any] = {"gate_order": self.gate_order, "gate_transform": transform}
+        gating["value_input"] = self.value_input
+        soft: dict[str, Any] = {"beta": self.beta, "factor": self.factor} if self.regime == "DL" else {}
+        generator = seeded(self.seed, "gated network")
+        network = decouple(model, self.regime, init=self.net.init, generator=generator, **soft, **gating)
         if self.value_channels is not None:
             wide = replace(self.net, channels=self.value_channels)
-            network = GatedNetwork(
-                network.feature,
-                wide.make(shape, n_outputs, seeded(self.seed, "wide value network")),
-                gate=network.gate,
-                gate_order=self.gate_order,
-                gate_transform=transform,
-                value_input=self.value_input,
-                train_feature=network.train_feature,
-            )
+            value = wide.make(shape, n_outputs, seeded(self.seed, "wide value network"))
+            is_trained = network.train_feature
+            network = GatedNetwork(network.feature, value, gate=network.gate, train_feature=is_trained, **gating)
         if self.start is not None and directory is not None:
             network.load_state_dict(directory.weights_of(self.start.task, self.start.which))
         return network
@@ -164,51 +166,38 @@ class TrainGated(Task):
         return run_training(self.make(directory), self, directory)
 
 
-@dataclass
-class EpochRecorder:
-    """A training hook that writes the metrics of each epoch, with more measurements, and saves weights."""
-
-    directory: "RunDirectory"
-    keep: Sequence[int] = ()
-    measure: "Callable[[TrainingMoment], dict[str, Any]] | None" = None
-    keep_best: bool = True
-    _best: float = field(default=-1.0, init=False)
-
-    def __call__(self, moment: "TrainingMoment") -> None:
-        """As `neuralpath.training.Hook`."""
-        values = {} if self.measure is None else self.measure(moment)
-        if moment.metrics is not None:
-            values = {**epoch_values(moment.metrics), **values}
-            self._keep_best(moment)
-        if moment.epoch in self.keep:
-            self.directory.save_weights(f"epoch-{moment.epoch}", moment.model.state_dict())
-        if values:
-            self.directory.add_metrics(moment.epoch, values)
-
-    def _keep_best(self, moment: "TrainingMoment") -> None:
-        """Read back, not remembered, so that a run that goes on in another process knows the epochs before."""
-        if not self.keep_best or moment.metrics is None or moment.metrics.test is None:
-            return
-        before = (line.get("test_accuracy") for line in self.directory.metrics() if line["step"] < moment.epoch)
-        if moment.metrics.test.accuracy > max((share for share in before if share is not None), default=-1.0):
-            self.directory.save_weights("best", moment.model.state_dict())
-
-
 def run_training(
     model: "nn.Module",
     task: Any,
     directory: "RunDirectory",
     *,
     keep: Sequence[int] = (),
-    hooks: "Sequence[Hook]" = (),
-    measure: "Callable[[TrainingMoment], dict[str, Any]] | None" = None,
+    measure: "Callable[[TrainingMoment], dict[str, Any]]" = lambda _: {},
 ) -> dict[str, Any]:
-    """Train a model as a task says (its ``data``, ``training`` and ``seed``), or go on; the result of the run."""
+    """Train a model with the ``data``, ``training`` and ``seed`` of a task, or resume an interrupted training.
+
+    The weights of the best and the last epoch are saved, and those of the epochs in ``keep``, 0 for those before
+    training. ``measure`` adds metrics before training and after each epoch. The result has all epochs.
+    """
     from neuralpath.training import train
 
+    def record(moment: "TrainingMoment") -> None:
+        values, metrics = measure(moment), moment.metrics
+        if metrics is not None:
+            values = {**_epoch_values(metrics), **values}
+        if metrics is not None and metrics.test is not None:
+            # The best so far is read back, not remembered, so that a resumed run knows the epochs before.
+            before = (line.get("test_accuracy", -1.0) for line in directory.metrics() if line["step"] < moment.epoch)
+            if metrics.test.accuracy > max(before, default=-1.0):
+                directory.save_weights("best", moment.model.state_dict())
+        if moment.epoch in keep:
+            directory.save_weights(f"epoch-{moment.epoch}", moment.model.state_dict())
+        if values:
+            directory.add_metrics(moment.epoch, values)
+
     examples = task.data.load(directory.data_dir)
-    recorder = EpochRecorder(directory, keep, measure)
-    config = run_config(task.training, task.seed)
+    # One thread and a fixed budget for gates: results depend on the seed alone.
+    config = replace(task.training, seed=task.seed, threads=1, gate_memory=GATE_MEMORY)
     result = train(
         model,
         examples.train,
@@ -216,21 +205,11 @@ def run_training(
         config,
         folder=directory.checkpoints,
         identity={"fingerprint": task.fingerprint},
-        hooks=[recorder, *hooks],
+        hooks=[record],
         progress=False,
     )
     directory.save_weights("last", model.state_dict())
-    return training_result(result)
-
-
-def run_config(training: TrainingConfig, seed: int) -> TrainingConfig:
-    """The settings of a run: one thread and a fixed budget for gates, so that results depend on the seed alone."""
-    return replace(training, seed=seed, threads=1, gate_memory=GATE_MEMORY)
-
-
-def training_result(result: "TrainingResult") -> dict[str, Any]:
-    """The result of a training run: every epoch, the best and the last."""
-    epochs = [{"epoch": metrics.epoch, **epoch_values(metrics)} for metrics in result.history]
+    epochs = [{"epoch": metrics.epoch, **_epoch_values(metrics)} for metrics in result.history]
     best = None if result.best is None else result.best.epoch
     return {
         "epochs": epochs,
@@ -242,7 +221,7 @@ def training_result(result: "TrainingResult") -> dict[str, Any]:
     }
 
 
-def epoch_values(metrics: Any) -> dict[str, float]:
+def _epoch_values(metrics: Any) -> dict[str, float]:
     """Losses and accuracies of an epoch."""
     values = {"train_loss": metrics.train.loss, "train_accuracy": metrics.train.accuracy}
     if metrics.test is not None:
