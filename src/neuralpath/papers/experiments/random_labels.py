@@ -62,14 +62,21 @@ class Memorize(Task):
         """As `Task.run`."""
         import torch
 
+        from neuralpath.graph import trace
+        from neuralpath.kernels import expected_tangent_kernel, spectrum, value_kernel
+
         x = self.points(directory.data_dir)
         y = torch.randint(0, 2, (self.n_examples, 1), generator=seeded(self.seed, "memorised labels")) * 2.0 - 1.0
         network = self.make()
-        kernels = _kernels(network, x, self.width)
+        # The value tangent kernel as it was drawn, and its expectation, in float64.
+        gates, points = network.gates(x), x.double()
+        graph = trace(copy.deepcopy(network.value).double(), points[:1])
+        expected = expected_tangent_kernel(graph, points, gates1=gates, weight_variance=2 / self.width, progress=False)
+        kernels = {"expected": expected, "drawn": value_kernel(graph, points, gates1=gates)}
         return {
-            "entries": _entries(x, kernels["expected"] / self.depth, self.depth),
-            "spectrum": {name: _spectrum(kernel / self.depth) for name, kernel in kernels.items()},
-            "distance": float((kernels["drawn"] - kernels["expected"]).norm() / kernels["expected"].norm()),
+            "entries": _entries(x, expected / self.depth, self.depth),
+            "spectrum": {name: _rounded(spectrum(kernel / self.depth)) for name, kernel in kernels.items()},
+            "distance": float((kernels["drawn"] - expected).norm() / expected.norm()),
             **self._trained(network, x, y, kernels),
         }
 
@@ -98,14 +105,12 @@ class Memorize(Task):
                 shares.append(float((network.value_output(x, gates) - y).norm() / first.norm()))
         ratio = n_steps ** (1 / (N_STORED - 1))
         moments = sorted({0, n_steps, *(min(n_steps, round(ratio**k)) for k in range(N_STORED))})
+        reached = (next((step for step, share in enumerate(shares) if share <= target), None) for target in REMAINING)
         return {
             "moments": moments,
             "errors": [float(f"{shares[m]:.6g}") if m < len(shares) else None for m in moments],
             "predicted_by": {name: _predicted(kernel, y, first, moments, size) for name, kernel in kernels.items()},
-            "reached": {
-                f"{target:g}": next((step for step, share in enumerate(shares) if share <= target), None)
-                for target in REMAINING
-            },
+            "reached": {f"{target:g}": step for target, step in zip(REMAINING, reached, strict=True)},
             "diverged": len(shares) <= n_steps,
         }
 
@@ -123,17 +128,6 @@ class Memorize(Task):
         return points / points.flatten(1).norm(dim=1)[:, None, None, None]
 
 
-def _kernels(network: "GatedNetwork", x: "Tensor", width: int) -> "dict[str, Tensor]":
-    """The value tangent kernel as it was drawn, and its expectation, in float64."""
-    from neuralpath.graph import trace
-    from neuralpath.kernels import expected_tangent_kernel, value_kernel
-
-    gates, points = network.gates(x), x.double()
-    graph = trace(copy.deepcopy(network.value).double(), points[:1])
-    expected = expected_tangent_kernel(graph, points, gates1=gates, weight_variance=2 / width, progress=False)
-    return {"expected": expected, "drawn": value_kernel(graph, points, gates1=gates)}
-
-
 def _entries(x: "Tensor", kernel: "Tensor", depth: int) -> dict[str, float]:
     """Entries of the expected kernel over d: the diagonal, and what gates leave of the inputs' inner products.
 
@@ -142,10 +136,9 @@ def _entries(x: "Tensor", kernel: "Tensor", depth: int) -> dict[str, float]:
     """
     import torch
 
-    pairs = ~torch.eye(len(x), dtype=torch.bool)
-    gram = cosines_of(x)
-    overlaps = [2 * overlap[pairs] for overlap in overlaps_in_the_limit(gram, depth - 1)]
-    gram = gram[pairs]
+    pairs, cosines = ~torch.eye(len(x), dtype=torch.bool), cosines_of(x)
+    overlaps = [2 * overlap[pairs] for overlap in overlaps_in_the_limit(cosines, depth - 1)]
+    gram = cosines[pairs]
     # Weighted by the inner products themselves, since the quotient means nothing where they are near 0.
     weights = gram.abs() / gram.abs().sum()
     return {
@@ -155,12 +148,6 @@ def _entries(x: "Tensor", kernel: "Tensor", depth: int) -> dict[str, float]:
         "suppression": float((weights * kernel[pairs] / gram).sum()),
         "suppression_in_the_limit": float((weights * torch.stack(overlaps).prod(0)).sum()),
     }
-
-
-def _spectrum(kernel: "Tensor") -> list[float]:
-    from neuralpath.kernels import spectrum
-
-    return _rounded(spectrum(kernel))
 
 
 def _rounded(values: "Tensor") -> list[float]:

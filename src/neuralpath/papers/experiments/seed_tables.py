@@ -44,29 +44,23 @@ def finished(runs: Iterable[Task | Seeds], results: Results) -> str:
 # Curves
 
 
-def mean_curve(name: str, runs: Sequence[Mapping[float, float | None]]) -> Curve | None:
-    """The mean of several runs against x, with its deviation; a point that only some runs have is their mean."""
-    points = {x: spread(run.get(x) for run in runs) for x in sorted({x for run in runs for x in run})}
-    known = {x: point for x, point in points.items() if point is not None}
-    if not known:
-        return None
-    has_deviation = all(point.deviation is not None for point in known.values())
-    deviation = tuple(point.deviation or 0.0 for point in known.values()) if has_deviation else None
-    return Curve(name, tuple(known), tuple(point.mean for point in known.values()), deviation)
-
-
 def mean_curves(named: Mapping[str, Sequence[Mapping[float, float | None]]]) -> tuple[Curve, ...]:
-    """A mean curve for each name that has a finished run."""
-    curves = (mean_curve(name, runs) for name, runs in named.items())
-    return tuple(curve for curve in curves if curve is not None)
+    """For each name that has a finished run the mean against x over the runs that have x, with its deviation."""
+    curves = []
+    for name, runs in named.items():
+        points = {x: spread(run.get(x) for run in runs) for x in sorted({x for run in runs for x in run})}
+        known = {x: point for x, point in points.items() if point is not None}
+        if known:
+            means, deviations = zip(*((point.mean, point.deviation) for point in known.values()), strict=True)
+            curves.append(Curve(name, tuple(known), means, None if None in deviations else deviations))
+    return tuple(curves)
 
 
 def accuracy_figure(title: str, named: Mapping[str, Seeds], results: Results, x_label: str = "epoch") -> Curves:
     """Mean test accuracy in percent against the epoch, for each row that has a finished run."""
 
     def course(result: dict[str, Any]) -> dict[float, float | None]:
-        epochs = (epoch for epoch in result["epochs"] if "test_accuracy" in epoch)
-        return {float(epoch["epoch"]): 100 * epoch["test_accuracy"] for epoch in epochs}
+        return {float(e["epoch"]): 100 * e["test_accuracy"] for e in result["epochs"] if "test_accuracy" in e}
 
     courses = {name: list(map(course, results_by_seed(runs, results).values())) for name, runs in named.items()}
     return Curves(title, x_label, "test accuracy in %", mean_curves(courses))
@@ -97,16 +91,9 @@ def accuracy_table(
     is_printed = any(figure is not None for _, _, figure in rows)
     table: list[dict[str, Cell]] = []
     for head, runs, figure in rows:
-        best = accuracy(runs, results)
-        table.append(
-            {
-                **head,
-                "best epoch %": best,
-                **(beside(best, figure) if is_printed else {}),
-                "last epoch %": accuracy(runs, results, "last"),
-                "training %": accuracy(runs, results, "last", "train_accuracy"),
-            }
-        )
+        best, last = accuracy(runs, results), accuracy(runs, results, "last")
+        cells = {"best epoch %": best, **(beside(best, figure) if is_printed else {}), "last epoch %": last}
+        table.append({**head, **cells, "training %": accuracy(runs, results, "last", "train_accuracy")})
     sentences = ("Test accuracy, mean ± standard deviation (seeds).", note, finished((r for _, r, _ in rows), results))
     return Table.of(title, table, " ".join(filter(None, sentences)))
 
@@ -122,25 +109,20 @@ def comparison(first: Seeds, second: Seeds, results: Results, when: When) -> tup
     pair = paired(accuracies(first, results, when), accuracies(second, results, when))
     if pair is None:
         return None, None
-    exceeds = None if pair.exceeds is None else round(pair.exceeds, 2)
-    return pair.difference.with_decimals(DECIMALS), exceeds
+    return pair.difference.with_decimals(DECIMALS), None if pair.exceeds is None else round(pair.exceeds, 2)
 
 
 def pairs_of(rows: Mapping[Any, Seeds], pairs: Iterable[tuple[Any, Any]]) -> dict[str, tuple[Seeds, Seeds]]:
     """The runs of pairs of rows, for `comparisons`, named such as ``FL - ReLU``; without those that are not run."""
-
-    def name(row: str | tuple[str, ...]) -> str:
-        return row if isinstance(row, str) else " ".join(row)
-
-    return {f"{name(a)} - {name(b)}": (rows[a], rows[b]) for a, b in pairs if a in rows and b in rows}
+    names = {row: row if isinstance(row, str) else " ".join(row) for row in rows}
+    return {f"{names[a]} - {names[b]}": (rows[a], rows[b]) for a, b in pairs if a in rows and b in rows}
 
 
 def comparisons(title: str, pairs: Mapping[str, tuple[Seeds, Seeds]], results: Results, note: str = "") -> Table:
     """A table of paired differences of test accuracies, at the best and at the last epoch."""
     columns = ("first minus second", "best epoch", "in standard errors", "last epoch", "last, in standard errors")
-    rows = tuple(
-        (name, *comparison(*pair, results, "best"), *comparison(*pair, results, "last")) for name, pair in pairs.items()
-    )
+    differences = (comparison(*pair, results, "best") + comparison(*pair, results, "last") for pair in pairs.values())
+    rows = tuple((name, *cells) for name, cells in zip(pairs, differences, strict=True))
     count = finished([runs for pair in pairs.values() for runs in pair], results)
     return Table(title, columns, rows, f"Points of test accuracy, paired by seed. {count} {note}".strip())
 
@@ -164,8 +146,7 @@ class Printed:
 
     def __str__(self) -> str:
         """As in the papers, such as ``97.10 ± 0.09``."""
-        numbers = (self.accuracy, *(() if self.spread is None else (self.spread,)))
-        return " ± ".join(f"{number:.{DECIMALS}f}" for number in numbers)
+        return " ± ".join(f"{number:.{DECIMALS}f}" for number in (self.accuracy, self.spread) if number is not None)
 
 
 @cache

@@ -74,27 +74,21 @@ class DataSpec:
             raise ValueError(f"`name` must be one of {', '.join(_SHAPES)}, got {self.name!r}.")
         side, last = _SHAPES[self.name][1], len(_CLASS_SIZES[self.name][0]) - 1
         if self.size is not None and (self.size < 1 or (side % self.size and self.size % side)):
-            raise ValueError(
-                f"`size` must divide the side {side} of the images of {self.name}, or be a multiple of it; "
-                f"got {self.size}."
-            )
+            raise ValueError(f"`size` must divide the side {side} of images or be a multiple of it; got {self.size}.")
         if not 0 <= self.noise <= 1:
             raise ValueError(f"`noise` is a share from 0 to 1, got {self.noise!r}.")
         if self.classes is not None and not 0 <= min(self.classes) < max(self.classes) <= last:
             raise ValueError(f"`classes` must be two of 0 to {last} for {self.name}, got {self.classes}.")
         if self.classes is not None and (self.noise > 0 or self.variant == "random-labels"):
             raise ValueError("`classes` have labels -1 and +1, of which there are none with noise and no random ones.")
-        for setting, number, sizes in zip(
-            ("n_train", "n_test"), (self.n_train, self.n_test), _CLASS_SIZES[self.name], strict=True
-        ):
+        source = self.name if self.classes is None else "{} and {} of {}".format(*self.classes, self.name)
+        for setting, sizes in zip(("n_train", "n_test"), _CLASS_SIZES[self.name], strict=True):
+            number = getattr(self, setting)
             sizes = sizes if self.classes is None else tuple(sizes[label] for label in self.classes)
             n, most = len(sizes), len(sizes) * min(sizes)
             if number is not None and (number % n or not 0 < number <= most):
-                source = self.name if self.classes is None else "{} and {} of {}".format(*self.classes, self.name)
-                raise ValueError(
-                    f"`{setting}` must be a multiple of {n} up to {most:,} for {source}, equally many images of each "
-                    f"of {n} classes; got {number}. Leave it out for all {sum(sizes):,} images."
-                )
+                most_of = f"`{setting}` must be a multiple of {n} up to {most:,} for {source}, as many of each class"
+                raise ValueError(f"{most_of}; got {number}. Leave it out for all {sum(sizes):,} images.")
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -130,10 +124,7 @@ class DataSpec:
         return "-".join(parts)
 
     def load(self, data_dir: Path | None = None) -> Examples:
-        """Read it and change it as said; the same object for the same spec in one process.
-
-        Raises: neuralpath.data.DataError if it is missing or damaged.
-        """
+        """Read it and change it as said; the same object for the same spec in one process."""
         return _load(self, data_dir)
 
 
@@ -165,12 +156,8 @@ class NetSpec:
     @property
     def label(self) -> str:
         """For the names of runs."""
-        if self.family == "fc":
-            shape = f"fc-w{self.width}-d{self.depth}"
-        elif self.family == "davidnet":
-            shape = f"davidnet-w{self.width}"
-        else:
-            shape = f"{self.family}-{'-'.join(map(str, self.channels))}"
+        sizes = {"fc": f"w{self.width}-d{self.depth}", "davidnet": f"w{self.width}"}
+        shape = f"{self.family}-{sizes.get(self.family) or '-'.join(map(str, self.channels))}"
         return shape + ("" if self.bias else "-nobias") + ("" if self.init == "glorot" else f"-{self.init}")
 
     def make(self, shape: tuple[int, int, int], n_outputs: int, generator: "torch.Generator") -> "nn.Module":
@@ -213,17 +200,16 @@ class TrainingRecipe:
         epochs = self.epochs if epochs is None else epochs
         return TrainingConfig(epochs, self.batch_size, optimizer=optimizer, precision=self.precision)
 
-    def training_until(self, accuracy: float, epochs: int, measured_every: int = 1) -> TrainingConfig:
-        """Until the training accuracy, measured by a pass of its own after each epoch, reaches a share.
+    def training_until(self, accuracy: float | None, epochs: int, measured_every: int = 1) -> TrainingConfig:
+        """Until the training accuracy reaches a share; without one for all epochs.
 
-        If test data are measured only every few epochs, the training accuracy is that of the epoch's own passes.
+        It is measured by a pass of its own after each epoch, or if test data are measured less often, in its passes.
         """
-        return replace(
-            self.training(epochs),
-            stop_at_train_accuracy=accuracy,
-            evaluate_every=measured_every,
-            train_metrics="evaluated" if measured_every == 1 else "running",
-        )
+        if accuracy is None:
+            return self.training(epochs)
+        measured: Literal["evaluated", "running"] = "evaluated" if measured_every == 1 else "running"
+        training = replace(self.training(epochs), evaluate_every=measured_every, train_metrics=measured)
+        return replace(training, stop_at_train_accuracy=accuracy)
 
 
 def data_of_seed(data: DataSpec, seed: int) -> DataSpec:
@@ -236,26 +222,23 @@ def data_of_seed(data: DataSpec, seed: int) -> DataSpec:
     return replace(data, seed=seed if is_drawn else 0)
 
 
+def plain_cnn(width: int, depth: int = 4) -> NetSpec:
+    """Convolutions of equal width without dense hidden layers."""
+    return NetSpec("gconv", channels=(width,) * depth, hidden=())
+
+
 FIVE_SEEDS = (0, 1, 2, 3, 4)
 """As many as the papers have."""
-PAPER_CNN = NetSpec("gconv", channels=(128,) * 4, hidden=())
-"""Four convolutions of 128 filters, the papers' CNN 4x128."""
-CIFAR_CNN = replace(PAPER_CNN, channels=(32,) * 4)
-"""The same with 32 filters, for two cores."""
-CIFAR_PART = DataSpec("cifar10", n_train=10_000)
+PAPER_CNN, CIFAR_CNN = plain_cnn(128), plain_cnn(32)
+"""The papers' CNN 4x128, and the same with 32 filters, for two cores."""
+MNIST, CIFAR, CIFAR_PART = DataSpec("mnist"), DataSpec("cifar10"), DataSpec("cifar10", n_train=10_000)
+SMOKE_DATA, SMOKE_FC = DataSpec("digits", n_train=400), NetSpec("fc", 32, 4)
+SMOKE_PART, SMOKE_RECIPE = DataSpec("digits", n_train=200, n_test=100), TrainingRecipe("adam", 1e-2, epochs=1)
+"""Of the smallest presets, first fully connected, then convolutional."""
 
 
 def check_tasks(tasks: Iterable[Task], data_dir: Path | None) -> None:
-    """Find the data sets of tasks and make their networks, before any run begins.
-
-    Args:
-        tasks: The tasks.
-        data_dir: Folder with the data sets; None for the default places.
-
-    Raises:
-        neuralpath.data.DataError: If a data set is missing; the message says how to get it.
-        ValueError: If a network does not fit its data.
-    """
+    """Find the data sets of tasks and make their networks, to refuse what cannot run before any run begins."""
     import torch
 
     from neuralpath import data

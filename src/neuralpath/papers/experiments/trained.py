@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.runs import Task, Weights
-from neuralpath.training import SGD, Adam, RMSprop, TrainingConfig
+from neuralpath.training import TrainingConfig
 
 if TYPE_CHECKING:
     import torch
@@ -38,8 +38,7 @@ class TrainingTask(Task):
 
     def _named(self, *parts: str) -> str:
         """The label of the run, with what distinguishes it from other runs of the network."""
-        what = [self.data.label, self.net.label, *parts, optimizer_label(self.training), f"seed{self.seed}"]
-        return " ".join(what)
+        return " ".join([self.data.label, self.net.label, *parts, optimizer_label(self.training), f"seed{self.seed}"])
 
 
 @dataclass(frozen=True)
@@ -136,27 +135,25 @@ class TrainGated(TrainingTask):
 
     def make(self, directory: "RunDirectory | None" = None) -> "GatedNetwork":
         """The gated network before training."""
-        from neuralpath.gating import GatedNetwork, GateTransforms, TileGates, decouple
+        from neuralpath.gating import GatedNetwork, TileGates, decouple
 
         shape, n_outputs = self.data.shape, self.data.n_outputs
         model = self.net.make(shape, n_outputs, seeded(self.seed, "network"))
         if self.gates is not None and directory is not None:
             model.load_state_dict(directory.weights_of(self.gates.task, self.gates.which))
-        transform: GateTransforms | None = None
+        gating: dict[str, Any] = {"gate_order": self.gate_order, "value_input": self.value_input}
         if isinstance(self.shift, tuple):
-            transform = {gate: TileGates(shift) for gate, shift in enumerate(self.shift)}
+            gating["gate_transform"] = {gate: TileGates(shift) for gate, shift in enumerate(self.shift)}
         elif self.shift or self.value_channels is not None:
-            transform = TileGates(self.shift)
-        gating: dict[str, Any] = {"gate_order": self.gate_order, "gate_transform": transform}
-        gating["value_input"] = self.value_input
-        soft: dict[str, Any] = {"beta": self.beta, "factor": self.factor} if self.regime == "DL" else {}
-        generator = seeded(self.seed, "gated network")
-        network = decouple(model, self.regime, init=self.net.init, generator=generator, **soft, **gating)
+            gating["gate_transform"] = TileGates(self.shift)
+        options: dict[str, Any] = {"init": self.net.init, "generator": seeded(self.seed, "gated network")}
+        options |= {"beta": self.beta, "factor": self.factor} if self.regime == "DL" else {}
+        network = decouple(model, self.regime, **options, **gating)
         if self.value_channels is not None:
             wide = replace(self.net, channels=self.value_channels)
             value = wide.make(shape, n_outputs, seeded(self.seed, "wide value network"))
-            is_trained = network.train_feature
-            network = GatedNetwork(network.feature, value, gate=network.gate, train_feature=is_trained, **gating)
+            gating |= {"gate": network.gate, "train_feature": network.train_feature}
+            network = GatedNetwork(network.feature, value, **gating)
         if self.start is not None and directory is not None:
             network.load_state_dict(directory.weights_of(self.start.task, self.start.which))
         return network
@@ -182,9 +179,8 @@ def run_training(
     from neuralpath.training import train
 
     def record(moment: "TrainingMoment") -> None:
-        values, metrics = measure(moment), moment.metrics
-        if metrics is not None:
-            values = {**_epoch_values(metrics), **values}
+        metrics = moment.metrics
+        values = {**({} if metrics is None else _epoch_values(metrics)), **measure(moment)}
         if metrics is not None and metrics.test is not None:
             # The best so far is read back, not remembered, so that a resumed run knows the epochs before.
             before = (line.get("test_accuracy", -1.0) for line in directory.metrics() if line["step"] < moment.epoch)
@@ -196,18 +192,10 @@ def run_training(
             directory.add_metrics(moment.epoch, values)
 
     examples = task.data.load(directory.data_dir)
+    storage: dict[str, Any] = {"folder": directory.checkpoints, "identity": {"fingerprint": task.fingerprint}}
     # One thread and a fixed budget for gates: results depend on the seed alone.
     config = replace(task.training, seed=task.seed, threads=1, gate_memory=GATE_MEMORY)
-    result = train(
-        model,
-        examples.train,
-        examples.test,
-        config,
-        folder=directory.checkpoints,
-        identity={"fingerprint": task.fingerprint},
-        hooks=[record],
-        progress=False,
-    )
+    result = train(model, examples.train, examples.test, config, hooks=[record], progress=False, **storage)
     directory.save_weights("last", model.state_dict())
     epochs = [{"epoch": metrics.epoch, **_epoch_values(metrics)} for metrics in result.history]
     best = None if result.best is None else result.best.epoch
@@ -240,6 +228,5 @@ def seeded(seed: int, use: str) -> "torch.Generator":
 
 def optimizer_label(training: TrainingConfig) -> str:
     """Name and rate of the optimizer, the epochs, and a precision that is not full, for the names of runs."""
-    kinds = {Adam: "adam", SGD: "sgd", RMSprop: "rmsprop"}
-    rounded = "" if training.precision == "full" else f" {training.precision}"
-    return f"{kinds[type(training.optimizer)]}{training.optimizer.lr:g} e{training.epochs}{rounded}"
+    kind, rounded = type(training.optimizer).__name__, "" if training.precision == "full" else f" {training.precision}"
+    return f"{kind.lower()}{training.optimizer.lr:g} e{training.epochs}{rounded}"
