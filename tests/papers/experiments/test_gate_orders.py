@@ -171,7 +171,7 @@ def test_papers_figures_stand_beside_ours():
 def test_bad_parts_are_named():
     with pytest.raises(ValueError, match="`n_orders` must be from 1 to 6, the orders of 3 layers"):
         replace(FC, n_orders=7)
-    with pytest.raises(ValueError, match="`net` must have layers of equal shape"):
+    with pytest.raises(ValueError, match=r"`net` must be fc, or convolutions of equal width .* got gconv-4-8"):
         replace(CNN, net=replace(CNN.net, channels=(4, 8)))
     with pytest.raises(ValueError, match="without dense hidden layers"):
         replace(CNN, net=replace(CNN.net, hidden=(4,)))

@@ -87,7 +87,7 @@ def test_cntk_lines():
 
 
 def test_bad_stages_are_named():
-    with pytest.raises(ValueError, match="`stages` must be epochs from 0 to 6"):
+    with pytest.raises(ValueError, match="`stages` must be epochs from 0 to 6 in rising order"):
         replace(SMOKE, stages=(1, 7))
-    with pytest.raises(ValueError, match="`stages` must be epochs in rising order"):
+    with pytest.raises(ValueError, match="`stages` must be epochs from 0 to 6 in rising order"):
         replace(SMOKE, stages=(2, 1))

@@ -85,7 +85,7 @@ def test_presets():
 def test_bad_fields_are_named():
     with pytest.raises(ValueError, match="`shifts` must have one number or 2"):
         replace(SMOKE, shifts=((1, 2, 3),))
-    with pytest.raises(ValueError, match="`tiles` must be numbers from 1"):
+    with pytest.raises(ValueError, match="`tiles` must be integers of at least 1"):
         replace(SMOKE, tiles=(0,))
     with pytest.raises(ValueError, match="`net` must be convolutions"):
         replace(SMOKE, net=replace(SMOKE.net, family="fc"))

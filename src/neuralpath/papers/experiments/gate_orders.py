@@ -6,26 +6,18 @@ from itertools import permutations, product
 from math import factorial
 from random import Random
 
-from neuralpath.papers.experiments import seed_tables as tables
+from neuralpath.papers.experiments import seed_tables as tables, specs
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.seed_tables import Seeds
+from neuralpath.papers.experiments.seed_tables import Seeds, spread
 from neuralpath.papers.experiments.settings import check_integers, check_positive, chosen_parts
-from neuralpath.papers.experiments.specs import (
-    CIFAR_CNN,
-    CIFAR_PART,
-    PAPER_CNN,
-    DataSpec,
-    NetSpec,
-    TrainingRecipe,
-    data_of_seed,
-)
-from neuralpath.papers.experiments.statistics import spread
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed, plain_cnn
 from neuralpath.papers.experiments.summary_items import Cell, Distribution, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, TrainNetwork, ValueInputName
 from neuralpath.papers.runs import Task
-from neuralpath.training import TrainingConfig
 
 Order = tuple[int, ...]
+Rows = dict[tuple[GatedRegime, ValueInputName], Seeds]
+"""The runs of each regime and input, by the number of the order or by seed."""
 
 OWN = 0
 """Number of the layers' own order."""
@@ -33,6 +25,12 @@ COLUMNS = (
     "regime", "input", "best epoch %, over orders", "least", "most", "own order", "own order, over seeds", "paper %",
     "difference", "last epoch %, over orders",
 )  # fmt: skip
+_BEST, _LAST = COLUMNS[2], COLUMNS[-1]
+NOTE = (
+    "Test accuracy; mean ± standard deviation (number of orders, or of seeds for the layers' own order). The path "
+    "kernel of a fully connected network is the same for all orders; a convolutional network's is not. "
+    "The papers print means over 24 orders and both inputs; ours over both is given when every order has both."
+)
 
 
 @dataclass(frozen=True)
@@ -60,17 +58,15 @@ class GateOrdersPart:
     """End a run when its training accuracy reaches this share."""
 
     def __post_init__(self) -> None:
-        if self.net.family not in ("fc", "gconv", "vconv") or (self.net.family != "fc" and self.net.hidden):
-            raise ValueError(f"`net` must be fc, or convolutions without dense hidden layers, got {self.net.label}.")
-        if self.net.family != "fc" and len(set(self.net.channels)) > 1:
-            raise ValueError(f"`net` must have layers of equal shape to permute, got channels {self.net.channels}.")
+        net, n, most = self.net, self.n_gates, factorial(self.n_gates)
+        is_plain_cnn = net.family in ("gconv", "vconv") and not net.hidden and len(set(net.channels)) == 1
+        if net.family != "fc" and not is_plain_cnn:
+            needed = "`net` must be fc, or convolutions of equal width without dense hidden layers"
+            raise ValueError(f"{needed}, whose gates can be permuted; got {net.label}.")
         check_integers(0, source_epochs=self.source_epochs)
-        most = factorial(self.n_gates)
-        for name, number in (("n_orders", self.n_orders), ("n_more_orders", self.n_more_orders)):
-            if not 1 <= number <= most:
-                raise ValueError(
-                    f"`{name}` must be from 1 to {most}, the orders of {self.n_gates} layers; got {number}."
-                )
+        for name in ("n_orders", "n_more_orders"):
+            if not 1 <= (number := getattr(self, name)) <= most:
+                raise ValueError(f"`{name}` must be from 1 to {most}, the orders of {n} layers; got {number}.")
 
     @property
     def n_gates(self) -> int:
@@ -81,13 +77,6 @@ class GateOrdersPart:
     def every_regime(self) -> tuple[GatedRegime, ...]:
         """Regimes with many orders, then those with fewer."""
         return (*self.regimes, *self.more_regimes)
-
-    @property
-    def training(self) -> TrainingConfig:
-        """Training settings of the gated weights."""
-        if self.stop_at is None:
-            return self.recipe.training()
-        return self.recipe.training_until(self.stop_at, self.recipe.epochs)
 
 
 @dataclass(frozen=True)
@@ -128,15 +117,15 @@ def gate_orders(n_gates: int, number: int, seed: int) -> tuple[Order, ...]:
 def relu_network(part: GateOrdersPart) -> TrainNetwork:
     """The network whose gates FL takes."""
     seed = part.seeds[0]
-    training = part.recipe.training(part.source_epochs)
-    return TrainNetwork(data_of_seed(part.data, seed), part.net, training, seed)
+    return TrainNetwork(data_of_seed(part.data, seed), part.net, part.recipe.training(part.source_epochs), seed)
 
 
 def _gated(
     config: GateOrdersConfig, part: GateOrdersPart, regime: GatedRegime, seen: ValueInputName, order: Order, seed: int
 ) -> TrainGated:
     """Weights gated in one order; the data and the gates of FL are those of the first seed."""
-    task = relu_network(part).gated(regime, part.training, beta=config.beta)
+    training = part.recipe.training_until(part.stop_at, part.recipe.epochs)
+    task = relu_network(part).gated(regime, training, beta=config.beta)
     is_own = order == tuple(range(part.n_gates))
     return replace(task, seed=seed, gate_order=None if is_own else order, value_input=seen)
 
@@ -144,10 +133,8 @@ def _gated(
 def by_order(config: GateOrdersConfig, part: GateOrdersPart, regime: GatedRegime, value_input: ValueInputName) -> Seeds:
     """The runs of a regime and an input with the first seed, by the number of the order."""
     number = part.n_orders if regime in part.regimes else part.n_more_orders
-    orders = gate_orders(part.n_gates, number, config.order_seed)
-    return {
-        index: _gated(config, part, regime, value_input, order, part.seeds[0]) for index, order in enumerate(orders)
-    }
+    orders, seed = gate_orders(part.n_gates, number, config.order_seed), part.seeds[0]
+    return {index: _gated(config, part, regime, value_input, order, seed) for index, order in enumerate(orders)}
 
 
 def by_seed(config: GateOrdersConfig, part: GateOrdersPart, regime: GatedRegime, value_input: ValueInputName) -> Seeds:
@@ -187,23 +174,29 @@ def summary(config: GateOrdersConfig, results: Results) -> tuple[SummaryItem, ..
         cells = list(product(part.every_regime, part.inputs))
         orders = {cell: by_order(config, part, *cell) for cell in cells}
         seeds = {cell: by_seed(config, part, *cell) for cell in cells}
-        items.append(_table(config, part, orders, seeds, results, about))
+        relu = {part.seeds[0]: relu_network(part)}
+        rows = _table_rows(config, part, relu, orders, seeds, results)
+        note = f"{NOTE} {tables.finished([relu, *orders.values(), *seeds.values()], results)}"
+        items.append(Table.of(f"Orders of the gates: {about}", rows, note))
         if len(part.inputs) > 1:
-            first = part.inputs[0]
-            of_orders, of_seeds = (
-                {
-                    f"{regime}: {other} - {first}": (rows[regime, other], rows[regime, first])
-                    for regime, other in cells
-                    if other != first
-                }
-                for rows in (orders, seeds)
-            )
-            title, own_title = "What the weights see", "What the weights see, in the layers' own order"
             note = f"Here the pairs are orders of the gates, all of seed {part.seeds[0]}."
-            items.append(tables.comparisons(f"{title}: {about}", of_orders, results, note))
-            items.append(tables.comparisons(f"{own_title}: {about}", of_seeds, results))
-        items.append(_distribution(part, orders, results, about))
+            items.append(tables.comparisons(f"What the weights see: {about}", _input_pairs(orders), results, note))
+            title = f"What the weights see, in the layers' own order: {about}"
+            items.append(tables.comparisons(title, _input_pairs(seeds), results))
+        groups = {" ".join(cell): tuple(tables.accuracies(orders[cell], results).values()) for cell in cells}
+        groups = {name: values for name, values in groups.items() if values}
+        reached = tables.accuracy(relu, results)
+        lines = None if reached is None else {"ReLU network": reached.mean}
+        title = f"Accuracies over the orders of the gates: {about}"
+        items.append(Distribution(title, "best test accuracy in %", groups, lines))
     return tuple(items)
+
+
+def _input_pairs(rows: Rows) -> dict[str, tuple[Seeds, Seeds]]:
+    """Each other input against the first, in every regime."""
+    first = next(value_input for _, value_input in rows)
+    others = [cell for cell in rows if cell[1] != first]
+    return {f"{regime}: {other} - {first}": (rows[regime, other], rows[regime, first]) for regime, other in others}
 
 
 def printed_accuracy(part: GateOrdersPart, regime: str) -> tables.Printed | None:
@@ -213,129 +206,52 @@ def printed_accuracy(part: GateOrdersPart, regime: str) -> tables.Printed | None
     return tables.printed(where="section 4.1", architecture=name + models, dataset=part.data.name, regime=regime)
 
 
-def _table(
-    config: GateOrdersConfig,
-    part: GateOrdersPart,
-    orders: dict[tuple[GatedRegime, ValueInputName], Seeds],
-    seeds: dict[tuple[GatedRegime, ValueInputName], Seeds],
-    results: Results,
-    about: str,
-) -> Table:
-    relu = {part.seeds[0]: relu_network(part)}
+def _table_rows(
+    config: GateOrdersConfig, part: GateOrdersPart, relu: Seeds, orders: Rows, seeds: Rows, results: Results
+) -> list[dict[str, Cell]]:
+    def row(regime: str, value_input: str, reached: Collection[float], last: Cell = None) -> dict[str, Cell]:
+        """Mean and deviation of accuracies, the least and the largest; the other columns are empty."""
+        least, most = (round(f(reached), tables.DECIMALS) if reached else None for f in (min, max))
+        cells = {"regime": regime, "input": value_input, "least": least, "most": most, _LAST: last}
+        return dict.fromkeys(COLUMNS) | cells | {_BEST: spread(reached, tables.DECIMALS)}
+
     best = tables.accuracy(relu, results)
-    rows: list[dict[str, Cell]] = [
-        {
-            **dict.fromkeys(COLUMNS),
-            "regime": "ReLU",
-            "input": "image",
-            "best epoch %, over orders": best,
-            **tables.beside(best, printed_accuracy(part, "ReLU")),
-            "last epoch %, over orders": tables.accuracy(relu, results, "last"),
-        }
-    ]
+    figures = tables.beside(best, printed_accuracy(part, "ReLU"))
+    rows = [row("ReLU", "image", (), tables.accuracy(relu, results, "last")) | {_BEST: best} | figures]
     for regime in part.every_regime:
         for value_input in part.inputs:
             runs = orders[regime, value_input]
             reached = tables.accuracies(runs, results)
-            rows.append(
-                {
-                    **dict.fromkeys(COLUMNS),
-                    "regime": regime,
-                    "input": value_input,
-                    **_over_orders(reached.values()),
-                    "own order": reached.get(OWN),
-                    "own order, over seeds": tables.accuracy(seeds[regime, value_input], results),
-                    "last epoch %, over orders": tables.accuracy(runs, results, "last"),
-                }
-            )
+            over_seeds = tables.accuracy(seeds[regime, value_input], results)
+            own: dict[str, Cell] = {"own order": reached.get(OWN), "own order, over seeds": over_seeds}
+            rows.append(row(regime, value_input, reached.values(), tables.accuracy(runs, results, "last")) | own)
         if len(part.inputs) > 1:
             both = both_inputs(config, part, regime, results) or ()
-            figures = tables.beside(spread(both), printed_accuracy(part, regime))
-            head = {**dict.fromkeys(COLUMNS), "regime": regime, "input": "both"}
-            rows.append({**head, **_over_orders(both), **figures})
-    note = (
-        "Test accuracy; mean ± standard deviation (number of orders, or of seeds for the layers' own order). The path "
-        "kernel of a fully connected network is the same for all orders; a convolutional network's is not. "
-        "The papers print means over 24 orders and both inputs; ours over both is given when every order has both. "
-        f"{tables.finished([relu, *orders.values(), *seeds.values()], results)}"
-    )
-    return Table.of(f"Orders of the gates: {about}", rows, note)
-
-
-def _over_orders(values: Collection[float]) -> dict[str, Cell]:
-    """Mean and deviation of accuracies, the least and the largest."""
-    least, most = (round(f(values), tables.DECIMALS) if values else None for f in (min, max))
-    return {"best epoch %, over orders": spread(values, tables.DECIMALS), "least": least, "most": most}
-
-
-def _distribution(
-    part: GateOrdersPart, cells: dict[tuple[GatedRegime, ValueInputName], Seeds], results: Results, about: str
-) -> Distribution:
-    groups = {
-        f"{regime} {value_input}": tuple(tables.accuracies(runs, results).values())
-        for (regime, value_input), runs in cells.items()
-    }
-    relu = tables.accuracy({0: relu_network(part)}, results)
-    return Distribution(
-        f"Accuracies over the orders of the gates: {about}",
-        "best test accuracy in %",
-        {name: values for name, values in groups.items() if values},
-        None if relu is None else {"ReLU network": relu.mean},
-    )
+            rows.append(row(regime, "both", both) | tables.beside(spread(both), printed_accuracy(part, regime)))
+    return rows
 
 
 _FC = GateOrdersPart(
-    "fc",
-    DataSpec("mnist"),
-    NetSpec("fc", 128, 5),
-    TrainingRecipe(epochs=10),
-    source_epochs=20,
-    more_regimes=("DL", "FR-DI"),
+    "fc", specs.MNIST, NetSpec("fc", 128, 5), TrainingRecipe(epochs=10), 20, more_regimes=("DL", "FR-DI")
 )
 _CNN = GateOrdersPart(
-    "cnn", CIFAR_PART, CIFAR_CNN, TrainingRecipe(epochs=10, precision="bfloat16"), source_epochs=30, n_orders=12
+    "cnn", specs.CIFAR_PART, specs.CIFAR_CNN, TrainingRecipe(epochs=10, precision="bfloat16"), 30, n_orders=12
 )
-_PAPER_FC = replace(
-    _FC,
-    recipe=TrainingRecipe(epochs=200),
-    source_epochs=100,
-    regimes=("FL", "FR-II", "FR-DI", "DL"),
-    more_regimes=(),
-    seeds=(0,),
-    stop_at=0.999,
+_ALL_ORDERS = replace(_FC, regimes=("FL", "FR-II", "FR-DI", "DL"), more_regimes=(), seeds=(0,), stop_at=0.999)
+_PAPER_FC = replace(_ALL_ORDERS, recipe=TrainingRecipe(epochs=200), source_epochs=100)
+_PAPER_CNN = replace(_PAPER_FC, name="cnn", data=specs.CIFAR, net=specs.PAPER_CNN)
+_FEW_ORDERS = replace(_FC, net=specs.SMOKE_FC, source_epochs=4, n_orders=3, n_more_orders=1)
+_SMOKE_FC = replace(_FEW_ORDERS, data=specs.SMOKE_DATA, recipe=TrainingRecipe("adam", 3e-3, epochs=2))
+_SMOKE_CNN = GateOrdersPart(
+    "cnn", specs.SMOKE_PART, plain_cnn(6, 3), specs.SMOKE_RECIPE, 2, ("FL",), n_orders=2, inputs=("image",), seeds=(0,)
 )
-_PAPER_CNN = replace(_PAPER_FC, name="cnn", data=DataSpec("cifar10"), net=PAPER_CNN)
 EXPERIMENT = Experiment(
     name="gate-orders",
     description="24 orders of the gates x {image, ones} x 4 regimes, fully connected and convolutional",
     source="P2 fig. 4, P3 experiment 1",
     config=GateOrdersConfig,
     presets={
-        "smoke": GateOrdersConfig(
-            parts=(
-                GateOrdersPart(
-                    "fc",
-                    DataSpec("digits", n_train=400),
-                    NetSpec("fc", 32, 4),
-                    TrainingRecipe("adam", 3e-3, epochs=2),
-                    4,
-                    n_orders=3,
-                    more_regimes=("DL", "FR-DI"),
-                    n_more_orders=1,
-                ),
-                GateOrdersPart(
-                    "cnn",
-                    DataSpec("digits", n_train=200, n_test=100),
-                    NetSpec("gconv", channels=(6,) * 3, hidden=()),
-                    TrainingRecipe("adam", 1e-2, epochs=1),
-                    2,
-                    regimes=("FL",),
-                    n_orders=2,
-                    inputs=("image",),
-                    seeds=(0,),
-                ),
-            )
-        ),
+        "smoke": GateOrdersConfig(parts=(_SMOKE_FC, _SMOKE_CNN)),
         "cpu": GateOrdersConfig(parts=(_FC, _CNN)),
         "paper": GateOrdersConfig(parts=(_PAPER_FC, _PAPER_CNN)),
     },

@@ -4,18 +4,20 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, get_args
 
 from neuralpath._configs import ADDED_LATER
-from neuralpath.papers.experiments import seed_tables as tables
+from neuralpath.papers.experiments import seed_tables as tables, specs
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.seed_tables import Seeds
+from neuralpath.papers.experiments.seed_tables import Seeds, spread
 from neuralpath.papers.experiments.settings import check_integers, check_shares, chosen_parts
-from neuralpath.papers.experiments.specs import FIVE_SEEDS, PAPER_CNN, DataSpec, NetSpec, TrainingRecipe, data_of_seed
-from neuralpath.papers.experiments.statistics import spread
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import Cell, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
 
 Model = Literal["M1", "M2", "M3 upstream", "M3", "M4", "M5"]
 MODELS: tuple[Model, ...] = get_args(Model)
+UPSTREAM: tuple[Model, ...] = ("M1", "M3 upstream")
+Levels = dict[float, dict[Model, Seeds]]
+"""The runs of each level of noise, by model and seed."""
 ABOUT = (
     "M1: ReLU network on noisy labels. M2: its gates fixed, weights on true labels. M3: M1's gates fixed, weights on "
     "100 % random labels, then on true ones. M4: M1 trained on with true labels. M5: M4's gates fixed, weights on true "
@@ -75,10 +77,8 @@ def models(part: LabelNoisePart, noise: float, seed: int) -> dict[Model, Task]:
     noisy = true if noise == 0 else data_of_seed(replace(part.data, noise=noise), seed)
     random = data_of_seed(replace(part.data, variant="random-labels"), seed)
     downstream = part.recipe.training()
-    until, clean = (
-        part.recipe.training_until(share, part.upstream_epochs, part.measured_every)
-        for share in (part.upstream_accuracy, part.clean_accuracy)
-    )
+    goals = (part.upstream_accuracy, part.clean_accuracy)
+    until, clean = (part.recipe.training_until(goal, part.upstream_epochs, part.measured_every) for goal in goals)
 
     m1 = TrainNetwork(noisy, part.net, clean if noise == 0 else until, seed)
     gates = Weights(m1, "last")
@@ -86,10 +86,10 @@ def models(part: LabelNoisePart, noise: float, seed: int) -> dict[Model, Task]:
     m3_upstream = TrainGated(random, part.net, until, "FL", seed, gates)
     m3 = replace(m2, start=Weights(m3_upstream, "last"))
     tasks: dict[Model, Task] = {"M1": m1, "M2": m2, "M3 upstream": m3_upstream, "M3": m3}
-    if noise > 0:
-        m4 = TrainNetwork(true, part.net, downstream, seed, start=gates)
-        tasks |= {"M4": m4, "M5": m4.gated("FL", downstream, which="last")}
-    return tasks
+    if noise == 0:
+        return tasks
+    m4 = TrainNetwork(true, part.net, downstream, seed, start=gates)
+    return {**tasks, "M4": m4, "M5": m4.gated("FL", downstream, which="last")}
 
 
 def runs_of(part: LabelNoisePart, noise: float) -> dict[Model, Seeds]:
@@ -111,119 +111,96 @@ def summary(config: LabelNoiseConfig, results: Results) -> tuple[SummaryItem, ..
     for part in config.chosen:
         levels = {noise: runs_of(part, noise) for noise in part.noises}
         about = f"{part.data.label} {part.net.label}"
-        upstream = _named(levels, ("M1", "M3 upstream"))
         items += [
             _table(part, levels, results, about),
             _upstream_table(part, levels, results, about),
             tables.comparisons(f"Gates or weights: {about}", _pairs(levels), results),
-            tables.accuracy_figure(f"Upstream, on noisy labels: {about}", upstream, results),
+            tables.accuracy_figure(f"Upstream, on noisy labels: {about}", _named(levels, UPSTREAM), results),
         ]
         for noise, runs in levels.items():
-            title = f"Downstream, on true labels, after noise of {_percent(noise)} %: {about}"
+            title = f"Downstream, on true labels, after noise of {_percent(noise)}: {about}"
             items.append(tables.accuracy_figure(title, _named({noise: runs}, ("M2", "M3", "M4", "M5")), results))
     return tuple(items)
 
 
-def _percent(noise: float) -> int:
-    return round(100 * noise)
+def _percent(noise: float) -> str:
+    return f"{round(100 * noise)} %"
 
 
-def _printed(part: LabelNoisePart, model: str, noise: float) -> tables.Printed | None:
-    name = "CNN 4x128" if part.net.family == "gconv" else ""
-    regime = f"{model} noise {_percent(noise)}"
-    return tables.printed(where="table 2", architecture=name, dataset=part.data.name, regime=regime)
+def _table(part: LabelNoisePart, levels: Levels, results: Results, about: str) -> Table:
+    def printed(model: str, noise: float) -> tables.Printed | None:
+        name, regime = "CNN 4x128" if part.net.family == "gconv" else "", f"{model} noise {round(100 * noise)}"
+        return tables.printed(where="table 2", architecture=name, dataset=part.data.name, regime=regime)
 
-
-def _table(part: LabelNoisePart, levels: dict[float, dict[Model, Seeds]], results: Results, about: str) -> Table:
     rows: list[dict[str, Cell]] = []
     for noise, runs in levels.items():
-        for model, seeds in runs.items():
-            if model == "M3 upstream":
-                continue
-            best, last = tables.accuracy(seeds, results), tables.accuracy(seeds, results, "last")
-            is_first = model == "M1"
-            rows.append(
-                {
-                    "noise": f"{_percent(noise)} %",
-                    "model": model,
-                    "best epoch %": best,
-                    **tables.beside(best, _printed(part, "M1 best" if is_first else model, noise)),
-                    "last epoch %": last,
-                    **tables.beside(last, _printed(part, "M1 end", noise) if is_first else None, ", last"),
-                }
-            )
+        for model in (model for model in runs if model != "M3 upstream"):
+            best, last = (tables.accuracy(runs[model], results, when) for when in ("best", "last"))
+            best_figure = printed("M1 best" if model == "M1" else model, noise)
+            last_figure = printed("M1 end", noise) if model == "M1" else None
+            row = {"noise": _percent(noise), "model": model, "best epoch %": best, **tables.beside(best, best_figure)}
+            rows.append({**row, "last epoch %": last, **tables.beside(last, last_figure, ", last")})
     finished = tables.finished((seeds for runs in levels.values() for seeds in runs.values()), results)
     note = f"Accuracy on the true test labels, mean ± standard deviation (seeds). {ABOUT} {finished}"
     return Table.of(f"Label noise: {about}", rows, note)
 
 
-def _upstream_table(
-    part: LabelNoisePart, levels: dict[float, dict[Model, Seeds]], results: Results, about: str
-) -> Table:
+def _upstream_table(part: LabelNoisePart, levels: Levels, results: Results, about: str) -> Table:
     rows: list[dict[str, Cell]] = []
-    every: list[Seeds] = []
-    for noise, runs in levels.items():
-        for model in ("M1", "M3 upstream"):
-            seeds = runs[model]
-            every.append(seeds)
-            done = tables.results_by_seed(seeds, results).values()
-            goal = part.clean_accuracy if noise == 0 and model == "M1" else part.upstream_accuracy
-            peak, end = tables.accuracies(seeds, results), tables.accuracies(seeds, results, "last")
-            fitted = tables.accuracies(seeds, results, "last", "train_accuracy")
-            rows.append(
-                {
-                    "noise": f"{_percent(noise)} %",
-                    "model": model,
-                    "fitted of its own labels %": spread(fitted.values()),
-                    "goal %": f"{100 * goal:g}",
-                    "epochs": spread(float(result["last"]["epoch"]) for result in done),
-                    "epoch of the peak": spread(float(result["best_epoch"]) for result in done),
-                    "test: peak - end": spread(peak[seed] - end[seed] for seed in peak),
-                }
-            )
+    every = [(noise, model, runs[model]) for noise, runs in levels.items() for model in UPSTREAM]
+    for noise, model, seeds in every:
+        done = tables.results_by_seed(seeds, results).values()
+        goal = part.clean_accuracy if noise == 0 and model == "M1" else part.upstream_accuracy
+        peak, end = tables.accuracies(seeds, results), tables.accuracies(seeds, results, "last")
+        fitted = spread(tables.accuracies(seeds, results, "last", "train_accuracy").values())
+        row: dict[str, Cell] = {"noise": _percent(noise), "model": model, "fitted of its own labels %": fitted}
+        row["goal %"] = f"{100 * goal:g}"
+        row["epochs"] = spread(float(result["last"]["epoch"]) for result in done)
+        row["epoch of the peak"] = spread(float(result["best_epoch"]) for result in done)
+        row["test: peak - end"] = spread(peak[seed] - end[seed] for seed in peak)
+        rows.append(row)
     passes = f" Fitted in its own passes, tested every {part.measured_every} epochs." if part.measured_every > 1 else ""
     note = (
         f"Upstream training ends at the goal, or after {part.upstream_epochs} epochs.{passes} M3 upstream fits 100 % "
-        f"random labels with the gates of M1; its test accuracy means nothing. {tables.finished(every, results)}"
+        "random labels with the gates of M1; its test accuracy means nothing. "
+        f"{tables.finished((seeds for _, _, seeds in every), results)}"
     )
     return Table.of(f"How far upstream training went: {about}", rows, note)
 
 
-def _pairs(levels: dict[float, dict[Model, Seeds]]) -> dict[str, tuple[Seeds, Seeds]]:
+def _pairs(levels: Levels) -> dict[str, tuple[Seeds, Seeds]]:
     """M3 against M2, M5 against M4, M2 against M1, and M4 against M2 without noise: claims C31 to C33."""
     pairs: dict[str, tuple[Seeds, Seeds]] = {}
     for noise, runs in levels.items():
-        for first, second in (("M3", "M2"), ("M2", "M1"), ("M5", "M4")):
-            if first in runs and second in runs:
-                pairs[f"{first} - {second}, noise {_percent(noise)} %"] = (runs[first], runs[second])
+        same = tables.pairs_of(runs, (("M3", "M2"), ("M2", "M1"), ("M5", "M4")))
+        pairs |= {f"{name}, noise {_percent(noise)}": pair for name, pair in same.items()}
         if "M4" in runs and 0.0 in levels:
-            pairs[f"M4, noise {_percent(noise)} % - M2, noise 0 %"] = (runs["M4"], levels[0.0]["M2"])
+            pairs[f"M4, noise {_percent(noise)} - M2, noise 0 %"] = (runs["M4"], levels[0.0]["M2"])
     return pairs
 
 
-def _named(levels: dict[float, dict[Model, Seeds]], models: tuple[Model, ...]) -> dict[str, Seeds]:
+def _named(levels: Levels, models: tuple[Model, ...]) -> dict[str, Seeds]:
     """The runs of some models, by the names of their curves."""
-    return {
-        f"{model}, noise {_percent(noise)} %": runs[model]
-        for model in models
-        for noise, runs in levels.items()
-        if model in runs
-    }
+    rows = [(model, noise) for model in models for noise in levels if model in levels[noise]]
+    return {f"{model}, noise {_percent(noise)}": levels[noise][model] for model, noise in rows}
 
 
-_MNIST = LabelNoisePart(
-    "mnist-fc", DataSpec("mnist"), NetSpec("fc", 128, 6), TrainingRecipe(epochs=20), clean_accuracy=0.999
+_MNIST = LabelNoisePart("mnist-fc", specs.MNIST, NetSpec("fc", 128, 6), TrainingRecipe(epochs=20), clean_accuracy=0.999)
+_SMOKE = LabelNoisePart(
+    "digits-fc", specs.SMOKE_DATA, specs.SMOKE_FC, TrainingRecipe("adam", 3e-3, epochs=3), (0.0, 0.5), upstream_epochs=8
 )
 FITTED_CNN = LabelNoisePart(
     "cifar10-cnn",
     DataSpec("cifar10", n_train=10_000, size=16),
-    NetSpec("gconv", channels=(64,) * 4, hidden=()),
+    specs.plain_cnn(64),
     TrainingRecipe(lr=1e-3, epochs=20, precision="bfloat16"),
     noises=(0.0, 0.5),
     seeds=(0,),
     measured_every=5,
 )
 """The CNN that fits its part of CIFAR-10 on two cores; `hidden-outputs` shares it."""
+_PAPER_MNIST = replace(_MNIST, recipe=TrainingRecipe(epochs=100), seeds=specs.FIVE_SEEDS)
+_PAPER_CNN = replace(_PAPER_MNIST, name="cifar10-cnn", data=specs.CIFAR, net=specs.PAPER_CNN, clean_accuracy=0.95)
 
 EXPERIMENT = Experiment(
     name="label-noise",
@@ -231,35 +208,9 @@ EXPERIMENT = Experiment(
     source="P3 table 2, fig. 5",
     config=LabelNoiseConfig,
     presets={
-        "smoke": LabelNoiseConfig(
-            parts=(
-                LabelNoisePart(
-                    "digits-fc",
-                    DataSpec("digits", n_train=400),
-                    NetSpec("fc", 32, 4),
-                    TrainingRecipe("adam", 3e-3, epochs=3),
-                    noises=(0.0, 0.5),
-                    upstream_epochs=8,
-                    upstream_accuracy=0.5,
-                    clean_accuracy=0.8,
-                ),
-            )
-        ),
+        "smoke": LabelNoiseConfig(parts=(replace(_SMOKE, upstream_accuracy=0.5, clean_accuracy=0.8),)),
         "cpu": LabelNoiseConfig(parts=(_MNIST, FITTED_CNN)),
-        "paper": LabelNoiseConfig(
-            parts=(
-                replace(
-                    FITTED_CNN,
-                    data=DataSpec("cifar10"),
-                    net=PAPER_CNN,
-                    recipe=TrainingRecipe(epochs=100),
-                    noises=_MNIST.noises,
-                    seeds=FIVE_SEEDS,
-                    measured_every=1,
-                ),
-                replace(_MNIST, recipe=TrainingRecipe(epochs=100), seeds=FIVE_SEEDS),
-            )
-        ),
+        "paper": LabelNoiseConfig(parts=(_PAPER_CNN, _PAPER_MNIST)),
     },
     reduced={
         "smoke": "400 digits, noise 0 and 50 %, fitted to 50 %",

@@ -3,21 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from neuralpath.papers.experiments import seed_tables as tables
+from neuralpath.papers.experiments import seed_tables as tables, specs
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.hidden_outputs import pack_images, unpack_images
 from neuralpath.papers.experiments.seed_tables import Seeds
 from neuralpath.papers.experiments.settings import check_integers, check_positive, chosen_parts
-from neuralpath.papers.experiments.specs import (
-    CIFAR_CNN,
-    CIFAR_PART,
-    FIVE_SEEDS,
-    PAPER_CNN,
-    DataSpec,
-    NetSpec,
-    TrainingRecipe,
-    data_of_seed,
-)
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import Pictures, SummaryItem
 from neuralpath.papers.experiments.trained import TrainingTask, TrainNetwork, run_training, seeded
 from neuralpath.papers.runs import Task
@@ -27,6 +18,14 @@ if TYPE_CHECKING:
     from neuralpath.gating import GatedNetwork
     from neuralpath.papers.runs import RunDirectory
 
+NOTE = (
+    "DLGN: the feature network has no activations, every gate is a hyperplane in the space of images; the papers print "
+    "no figure for it, and for DL only the mean over 24 orders of the gates and both inputs, which is in `gate-orders`."
+)
+PICTURES_NOTE = (
+    "Normals of the first gates of every layer, each on its own scale with 0 in the middle grey; of a convolution the "
+    "gates in the middle of the image; of colors the mean."
+)
 _HYPERPLANES = "hyperplanes"
 
 
@@ -58,12 +57,8 @@ class TrainLinearGated(TrainingTask):
         from neuralpath.gating import LinearGatedCNN, LinearGatedFC
 
         net = self.net
-        options: dict[str, Any] = {
-            "gate": SoftGate(self.beta),
-            "bias": net.bias,
-            "init": net.init,
-            "generator": seeded(self.seed, "linear gates"),
-        }
+        options: dict[str, Any] = {"gate": SoftGate(self.beta), "bias": net.bias, "init": net.init}
+        options["generator"] = seeded(self.seed, "linear gates")
         if net.family == "fc":
             return LinearGatedFC(self.data.shape, net.width, net.depth, self.data.n_outputs, **options)
         return LinearGatedCNN(self.data.shape, self.data.n_outputs, channels=net.channels, hidden=net.hidden, **options)
@@ -115,16 +110,13 @@ class LinearGatingConfig:
 
 def rows_of(config: LinearGatingConfig, part: LinearGatingPart) -> dict[str, Seeds]:
     """ReLU, DL and the deep linearly gated network, by seed."""
-    training = part.recipe.training()
-    rows: dict[str, dict[int, Task]] = {"ReLU": {}, "DL": {}, "DLGN": {}}
-    for seed in part.seeds:
-        data = data_of_seed(part.data, seed)
-        relu = TrainNetwork(data, part.net, training, seed)
-        n_pictures = config.n_pictures if seed == part.seeds[0] else 0
-        linear = TrainLinearGated(data, part.net, training, seed, config.beta, n_pictures)
-        rows["ReLU"][seed], rows["DL"][seed] = relu, relu.gated("DL", training, beta=config.beta)
-        rows["DLGN"][seed] = linear
-    return dict(rows)
+    net, training, beta = part.net, part.recipe.training(), config.beta
+    data = {seed: data_of_seed(part.data, seed) for seed in part.seeds}
+    relu = {seed: TrainNetwork(data[seed], net, training, seed) for seed in part.seeds}
+    gated = {seed: network.gated("DL", training, beta=beta) for seed, network in relu.items()}
+    linear = {seed: TrainLinearGated(data[seed], net, training, seed, beta) for seed in part.seeds}
+    first = part.seeds[0]
+    return {"ReLU": relu, "DL": gated, "DLGN": linear | {first: replace(linear[first], n_pictures=config.n_pictures)}}
 
 
 def tasks(config: LinearGatingConfig) -> tuple[Task, ...]:
@@ -136,74 +128,44 @@ def tasks(config: LinearGatingConfig) -> tuple[Task, ...]:
 def summary(config: LinearGatingConfig, results: Results) -> tuple[SummaryItem, ...]:
     """For each part accuracies, comparisons, curves, and the hyperplanes."""
     items: list[SummaryItem] = []
-    note = (
-        "DLGN: the feature network has no activations, every gate is a hyperplane in the space of images; the papers "
-        "print no figure for it, and for DL only the mean over 24 orders of the gates and both inputs, which is in "
-        "`gate-orders`."
-    )
     for part in chosen_parts(config.parts, config.only):
-        rows = rows_of(config, part)
-        about = f"{part.data.label} {part.net.label}"
+        rows, about = rows_of(config, part), f"{part.data.label} {part.net.label}"
         figure = tables.printed(paper="P3", where="section 4.1", dataset=part.data.name, regime="ReLU")
         cells = [({"network": name}, runs, figure if name == "ReLU" else None) for name, runs in rows.items()]
         pairs = tables.pairs_of(rows, [("DLGN", "ReLU"), ("DLGN", "DL")])
         items += [
-            tables.accuracy_table(f"Linear gates: {about}", cells, results, note),
+            tables.accuracy_table(f"Linear gates: {about}", cells, results, NOTE),
             tables.comparisons(f"Linear gates compared: {about}", pairs, results),
             tables.accuracy_figure(f"Linear gates, test accuracy: {about}", rows, results),
-            *_pictures(rows["DLGN"], results, about),
         ]
+        for result in tables.results_by_seed(rows["DLGN"], results).values():
+            if planes := {gate: unpack_images(packed) for gate, packed in result.get(_HYPERPLANES, {}).items()}:
+                items.append(Pictures(f"Hyperplanes of the linear gates: {about}", planes, PICTURES_NOTE))
     return tuple(items)
 
 
-def _pictures(runs: Seeds, results: Results, about: str) -> tuple[Pictures, ...]:
-    return tuple(
-        Pictures(
-            f"Hyperplanes of the linear gates: {about}",
-            {gate: unpack_images(packed) for gate, packed in results[task][_HYPERPLANES].items()},
-            "Normals of the first gates of every layer, each on its own scale with 0 in the middle grey; of a "
-            "convolution the gates in the middle of the image; of colors the mean.",
-        )
-        for task in runs.values()
-        if task in results and _HYPERPLANES in results[task]
-    )
-
-
-_FC = LinearGatingPart("fc", DataSpec("mnist"), NetSpec("fc", 128, 5), TrainingRecipe(epochs=20))
-_CNN = LinearGatingPart("cnn", CIFAR_PART, CIFAR_CNN, TrainingRecipe(epochs=30), seeds=(0,))
+_FC = LinearGatingPart("fc", specs.MNIST, NetSpec("fc", 128, 5), TrainingRecipe(epochs=20))
+_CNN = LinearGatingPart("cnn", specs.CIFAR_PART, specs.CIFAR_CNN, TrainingRecipe(epochs=30), seeds=(0,))
+_SMOKE_FC = LinearGatingPart("fc", specs.SMOKE_DATA, specs.SMOKE_FC, TrainingRecipe("adam", 3e-3, epochs=4))
+_SMOKE_CNN = LinearGatingPart(
+    "cnn", DataSpec("digits", n_train=100, n_test=50), specs.plain_cnn(4, 2), specs.SMOKE_RECIPE, seeds=(0,)
+)
+_PAPER_FC = replace(_FC, recipe=TrainingRecipe(epochs=100), seeds=specs.FIVE_SEEDS)
+_PAPER_CNN = replace(_PAPER_FC, name="cnn", data=specs.CIFAR, net=specs.PAPER_CNN)
 EXPERIMENT = Experiment(
     name="linear-gating",
     description="deep linearly gated network against ReLU and DL, with the hyperplanes of its gates",
     source="P3 section 5",
     config=LinearGatingConfig,
     presets={
-        "smoke": LinearGatingConfig(
-            parts=(
-                LinearGatingPart(
-                    "fc", DataSpec("digits", n_train=400), NetSpec("fc", 32, 4), TrainingRecipe("adam", 3e-3, epochs=4)
-                ),
-                LinearGatingPart(
-                    "cnn",
-                    DataSpec("digits", n_train=100, n_test=50),
-                    NetSpec("gconv", channels=(4, 4), hidden=()),
-                    TrainingRecipe("adam", 1e-2, epochs=1),
-                    seeds=(0,),
-                ),
-            )
-        ),
+        "smoke": LinearGatingConfig(parts=(_SMOKE_FC, _SMOKE_CNN)),
         "cpu": LinearGatingConfig(parts=(_FC, _CNN)),
-        "paper": LinearGatingConfig(
-            parts=(
-                replace(_FC, recipe=TrainingRecipe(epochs=100), seeds=FIVE_SEEDS),
-                LinearGatingPart("cnn", DataSpec("cifar10"), PAPER_CNN, TrainingRecipe(epochs=100), FIVE_SEEDS),
-            )
-        ),
+        "paper": LinearGatingConfig(parts=(_PAPER_FC, _PAPER_CNN)),
     },
     reduced={
         "smoke": "digits, small networks, a few epochs",
-        "cpu": "MNIST: 20 epochs, 3 seeds. CIFAR-10: 32 filters (papers: 128), 10,000 images (50,000), 30 epochs "
-        "(to about 100 % training accuracy), after which the ReLU network has fitted 43 % of its training labels, "
-        "1 seed",
+        "cpu": "MNIST: 20 epochs, 3 seeds. CIFAR-10: 32 filters (papers: 128), 10,000 images (50,000), 30 epochs (to "
+        "about 100 % training accuracy), after which the ReLU network has fitted 43 % of its training labels, 1 seed",
     },
     tasks=tasks,
     summary=summary,

@@ -4,27 +4,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal, get_args
 
-from neuralpath.papers.experiments import seed_tables as tables
+from neuralpath.papers.experiments import seed_tables as tables, specs
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.seed_tables import Seeds
+from neuralpath.papers.experiments.seed_tables import Seeds, spread
 from neuralpath.papers.experiments.settings import check_integers, check_positive, check_shares, chosen_parts
-from neuralpath.papers.experiments.specs import FIVE_SEEDS, DataSpec, NetSpec, TrainingRecipe, Variant, data_of_seed
-from neuralpath.papers.experiments.statistics import spread
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, Variant, data_of_seed
 from neuralpath.papers.experiments.summary_items import Cell, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainNetwork
 from neuralpath.papers.runs import Task
 
 RegimeName = Literal["ReLU", "DL", "FL", "FR-II", "FR-DI"]
-ALL: tuple[RegimeName, ...] = ("ReLU", "DL", "FL", "FR-II", "FR-DI")
+ALL: tuple[RegimeName, ...] = get_args(RegimeName)
 COMPARED = (
-    ("FL", "ReLU"),
-    ("DL", "ReLU"),
-    ("FR-II", "ReLU"),
-    ("FR-II", "DL"),
-    ("FR-II", "FR-DI"),
-    ("FL random labels", "FR-II"),
-    ("FL random pixels", "FR-II"),
-)
+    ("FL", "ReLU"), ("DL", "ReLU"), ("FR-II", "ReLU"), ("FR-II", "DL"), ("FR-II", "FR-DI"),
+    ("FL random labels", "FR-II"), ("FL random pixels", "FR-II"),
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -104,39 +98,40 @@ def rows_of(config: RegimesConfig, part: RegimesPart, net: NetSpec) -> dict[str,
         for source in part.sources if regime == "FL" else ("true",):
             name = regime if source == "true" else f"{regime} {source.replace('-', ' ')}"
             which = config.gates_from if source == "true" else "last"
-            networks = {seed: source_network(config, part, net, source, seed) for seed in part.seeds}
-            rows[name] = {
-                seed: replace(
-                    network.gated(regime, training, which=which, beta=config.beta, factor=config.factor),
-                    data=data_of_seed(part.data, seed),
-                )
-                for seed, network in networks.items()
-            }
+            runs: dict[int, Task] = {}
+            for seed in part.seeds:
+                network = source_network(config, part, net, source, seed)
+                task = network.gated(regime, training, which=which, beta=config.beta, factor=config.factor)
+                runs[seed] = replace(task, data=data_of_seed(part.data, seed))
+            rows[name] = runs
     return rows
 
 
 def sources_of(config: RegimesConfig, part: RegimesPart, net: NetSpec) -> dict[Variant, Seeds]:
     """The networks on random labels and pixels."""
-    return {
-        source: {seed: source_network(config, part, net, source, seed) for seed in part.seeds}
-        for source in part.sources
-        if source != "true" and "FL" in part.regimes
-    }
+    sources = [source for source in part.sources if source != "true" and "FL" in part.regimes]
+    return {s: {seed: source_network(config, part, net, s, seed) for seed in part.seeds} for s in sources}
 
 
 def tasks(config: RegimesConfig) -> tuple[Task, ...]:
     """All runs, each once: for each network the ReLU network, the sources of gates, then the gated networks."""
-    return tables.each_once(
-        runs
-        for part, net in _networks(config)
-        for rows in (sources_of(config, part, net), rows_of(config, part, net))
-        for runs in rows.values()
-    )
+    rows = ((sources_of(config, *network), rows_of(config, *network)) for network in _networks(config))
+    return tables.each_once(runs for sources, regimes in rows for runs in (*sources.values(), *regimes.values()))
 
 
 def summary(config: RegimesConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies beside the papers', paired comparisons, the networks on random data, and curves."""
-    items: list[SummaryItem] = [_accuracy_table(config, results)]
+    cells = [
+        ({**_head(part, net), "regime": regime}, runs, printed_accuracy(part.data, net, part.recipe.label, regime))
+        for part, net in _networks(config)
+        for regime, runs in rows_of(config, part, net).items()
+    ]
+    note = (
+        "The papers print the best epoch on the test data. Where the network or its training is smaller than theirs, "
+        f"their figure is of the larger one. FL takes the gates of the {config.gates_from} epoch. Training: the last "
+        "epoch's own passes."
+    )
+    items: list[SummaryItem] = [tables.accuracy_table("Regimes: test accuracy", cells, results, note)]
     for part, net in _networks(config):
         rows = rows_of(config, part, net)
         about = " ".join(map(str, _head(part, net).values()))
@@ -153,20 +148,6 @@ def printed_accuracy(data: DataSpec, net: NetSpec, optimizer: str, regime: str) 
     name = f"FC w={net.width} d={net.depth}" if net.family == "fc" else net.family.upper()
     row = {"optimizer": optimizer, "dataset": data.name, "regime": regime, "architecture": name}
     return tables.printed(where="table 4", **row) or tables.printed(where="table 2", **row)
-
-
-def _accuracy_table(config: RegimesConfig, results: Results) -> Table:
-    rows = [
-        ({**_head(part, net), "regime": regime}, runs, printed_accuracy(part.data, net, part.recipe.label, regime))
-        for part, net in _networks(config)
-        for regime, runs in rows_of(config, part, net).items()
-    ]
-    note = (
-        "The papers print the best epoch on the test data. Where the network or its training is smaller than theirs, "
-        f"their figure is of the larger one. FL takes the gates of the {config.gates_from} epoch. Training: the last "
-        "epoch's own passes."
-    )
-    return tables.accuracy_table("Regimes: test accuracy", rows, results, note)
 
 
 def _networks(config: RegimesConfig) -> Iterator[tuple[RegimesPart, NetSpec]]:
@@ -188,15 +169,9 @@ def _source_table(config: RegimesConfig, results: Results) -> Table | None:
             epochs = (float(result["last"]["epoch"]) for result in tables.results_by_seed(runs, results).values())
             n_fitted = sum(value >= goal for value in reached.values())
             verdict = f"not tested ({n_fitted} of {len(runs)} seeds reached it)" if reached else None
-            rows.append(
-                {
-                    **_head(part, net),
-                    "trained on": source,
-                    "training accuracy %": spread(reached.values()),
-                    "epochs": spread(epochs),
-                    "gates of it": "learned" if n_fitted == len(runs) else verdict,
-                }
-            )
+            verdict = "learned" if n_fitted == len(runs) else verdict
+            row = {**_head(part, net), "trained on": source, "training accuracy %": spread(reached.values())}
+            rows.append({**row, "epochs": spread(epochs), "gates of it": verdict})
     if not rows:
         return None
     note = (
@@ -207,64 +182,42 @@ def _source_table(config: RegimesConfig, results: Results) -> Table | None:
     return Table.of("Networks trained on random labels or pixels", rows, note)
 
 
-_MNIST = DataSpec("mnist")
-_CIFAR = DataSpec("cifar10")
 _ADAM = TrainingRecipe("adam", 3e-4, epochs=40)
-_RANDOM: tuple[Variant, ...] = ("true", "random-labels", "random-pixels")
+_RANDOM: tuple[Variant, ...] = get_args(Variant)
 _OTHER_FC = tuple(NetSpec("fc", width, depth) for width, depth in ((128, 10), (256, 6), (256, 10)))
 _NARROW = NetSpec("gconv", channels=(16, 16, 32, 32), hidden=(64, 64))
-NARROW_GCONV = RegimesPart(
-    "cifar10-gconv",
-    _CIFAR,
-    (_NARROW,),
-    replace(_ADAM, epochs=30, precision="bfloat16"),
-    seeds=(0,),
-    keep=(1, 2, 4, 8, 16, 30),
+_NARROW_VCONV = replace(_NARROW, family="vconv")
+_NARROW_CONV = RegimesPart(
+    "cifar10-gconv", specs.CIFAR, (_NARROW,), replace(_ADAM, epochs=30, precision="bfloat16"), seeds=(0,)
 )
+NARROW_GCONV = replace(_NARROW_CONV, keep=(1, 2, 4, 8, 16, 30))
 """The CIFAR-10 network of two cores; `stages` shares it."""
-PAPER_GCONV = RegimesPart(
-    "cifar10-gconv-adam",
-    _CIFAR,
-    (NetSpec("gconv"),),
-    replace(_ADAM, epochs=200),
-    seeds=FIVE_SEEDS,
-    keep=(10, 20, 30, 40, 50, 60),
+_PAPER_CONV = RegimesPart(
+    "cifar10-gconv-adam", specs.CIFAR, (NetSpec("gconv"),), replace(_ADAM, epochs=200), seeds=specs.FIVE_SEEDS
 )
+PAPER_GCONV = replace(_PAPER_CONV, keep=(10, 20, 30, 40, 50, 60))
 """The papers' GCONV; `stages` shares it."""
 
 _SMOKE_FC = RegimesPart(
-    "digits-fc",
-    DataSpec("digits", n_train=400),
-    (NetSpec("fc", 32, 4),),
-    TrainingRecipe("adam", 3e-3, epochs=5),
-    sources=_RANDOM,
+    "digits-fc", specs.SMOKE_DATA, (specs.SMOKE_FC,), TrainingRecipe("adam", 3e-3, epochs=5), sources=_RANDOM
 )
 _SMOKE_SGD = RegimesPart(
-    "digits-fc-sgd", _SMOKE_FC.data, _SMOKE_FC.nets, TrainingRecipe("sgd", 0.1, epochs=2), ("ReLU",), seeds=(0,)
+    "digits-fc-sgd", specs.SMOKE_DATA, (specs.SMOKE_FC,), TrainingRecipe("sgd", 0.1, epochs=2), ("ReLU",), seeds=(0,)
 )
-_FC = RegimesPart("mnist-fc-adam", _MNIST, (NetSpec("fc", 128, 6),), _ADAM, sources=_RANDOM)
-_FC_SGD = replace(_FC, name="mnist-fc-sgd", recipe=TrainingRecipe("sgd", 1e-2, epochs=40))
+_FC = RegimesPart("mnist-fc-adam", specs.MNIST, (NetSpec("fc", 128, 6),), _ADAM, sources=_RANDOM)
 _CPU = RegimesConfig(
     parts=(
         _FC,
-        _FC_SGD,
-        RegimesPart("mnist-fc-sizes", _MNIST, _OTHER_FC, _ADAM, sources=("true", "random-labels"), seeds=(0,)),
+        replace(_FC, name="mnist-fc-sgd", recipe=TrainingRecipe("sgd", 1e-2, epochs=40)),
+        replace(_FC, name="mnist-fc-sizes", nets=_OTHER_FC, sources=("true", "random-labels"), seeds=(0,)),
         # Of all sizes the one that fits random labels in 200 epochs.
-        RegimesPart(
-            "mnist-fc-w256", _MNIST, (NetSpec("fc", 256, 6),), _ADAM, ("FL", "FR-II"), sources=("random-labels",)
-        ),
+        replace(_FC, name="mnist-fc-w256", nets=_OTHER_FC[1:2], regimes=("FL", "FR-II"), sources=("random-labels",)),
         NARROW_GCONV,
-        replace(
-            NARROW_GCONV,
-            name="cifar10-vconv",
-            nets=(replace(_NARROW, family="vconv"),),
-            regimes=("ReLU", "FL", "FR-II"),
-            keep=(),
-        ),
+        replace(_NARROW_CONV, name="cifar10-vconv", nets=(_NARROW_VCONV,), regimes=("ReLU", "FL", "FR-II")),
     )
 )
-_PAPER_FC = replace(_FC, nets=(*_FC.nets, *_OTHER_FC), recipe=replace(_ADAM, epochs=100), seeds=FIVE_SEEDS)
-_PAPER_VCONV = replace(PAPER_GCONV, nets=(NetSpec("vconv"),), keep=())
+_PAPER_FC = replace(_FC, nets=(*_FC.nets, *_OTHER_FC), recipe=replace(_ADAM, epochs=100), seeds=specs.FIVE_SEEDS)
+_PAPER_VCONV = replace(_PAPER_CONV, nets=(NetSpec("vconv"),))
 _PAPER = RegimesConfig(
     parts=(
         _PAPER_FC,
@@ -272,7 +225,7 @@ _PAPER = RegimesConfig(
         replace(_PAPER_VCONV, name="cifar10-vconv-adam", recipe=TrainingRecipe("adam", 3e-4, epochs=80)),
         replace(_PAPER_VCONV, name="cifar10-vconv-sgd", recipe=TrainingRecipe("sgd", 1e-2, epochs=80)),
         PAPER_GCONV,
-        replace(PAPER_GCONV, name="cifar10-gconv-sgd", recipe=TrainingRecipe("sgd", 1e-1, epochs=100), keep=()),
+        replace(_PAPER_CONV, name="cifar10-gconv-sgd", recipe=TrainingRecipe("sgd", 1e-1, epochs=100)),
     )
 )
 

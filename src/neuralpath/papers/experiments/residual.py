@@ -50,25 +50,20 @@ def tasks(config: ResidualConfig) -> tuple[Task, ...]:
 
 def summary(config: ResidualConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies, comparisons and curves."""
-    rows = rows_of(config)
-    about = f"{config.data.label} {config.net.label}"
+    rows, about = rows_of(config), f"{config.data.label} {config.net.label}"
     cells = [({"regime": regime, "input": seen}, runs, None) for (regime, seen), runs in rows.items()]
     note = (
         "The network has batch norm: the gates are those of evaluation mode, the gated weights are trained with the "
         "batch's own statistics. The papers show this network in a figure without numbers."
     )
-    pairs = [
-        *(((regime, "ones"), (regime, "image")) for regime in config.regimes),
-        (("FL", "image"), ("ReLU", "image")),
-        (("DL", "image"), ("ReLU", "image")),
-        (("FR-II", "image"), ("ReLU", "image")),
-        (("FR-II", "image"), ("FR-DI", "image")),
-        (("FR-II", "image"), ("FL", "image")),
-    ]
+    compared = (("FL", "ReLU"), ("DL", "ReLU"), ("FR-II", "ReLU"), ("FR-II", "FR-DI"), ("FR-II", "FL"))
+    inputs = [((regime, "ones"), (regime, "image")) for regime in config.regimes]
+    regimes = [((first, "image"), (second, "image")) for first, second in compared]
+    pairs = tables.pairs_of(rows, [*inputs, *regimes])
     named = {" ".join(row): runs for row, runs in rows.items()}
     return (
         tables.accuracy_table(f"Residual network: {about}", cells, results, note),
-        tables.comparisons(f"Residual network, regimes compared: {about}", tables.pairs_of(rows, pairs), results),
+        tables.comparisons(f"Residual network, regimes compared: {about}", pairs, results),
         tables.accuracy_figure(f"Residual network, test accuracy: {about}", named, results),
     )
 

@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 from itertools import pairwise
 
-from neuralpath.papers.experiments import seed_tables as tables
+from neuralpath.papers.experiments import seed_tables as tables, specs
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.regimes import NARROW_GCONV, PAPER_GCONV, RegimesPart, relu_network
-from neuralpath.papers.experiments.seed_tables import Seeds
+from neuralpath.papers.experiments.seed_tables import Seeds, spread
 from neuralpath.papers.experiments.settings import check_integers
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe
-from neuralpath.papers.experiments.statistics import spread
+from neuralpath.papers.experiments.statistics import paired
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainNetwork
 from neuralpath.papers.runs import Task
@@ -33,10 +33,9 @@ class StagesConfig:
 
     def __post_init__(self) -> None:
         check_integers(0, fl_epochs=self.fl_epochs)
-        if not self.stages or list(self.stages) != sorted(set(self.stages)):
-            raise ValueError(f"`stages` must be epochs in rising order, got {self.stages}.")
-        if self.stages[0] < 0 or self.stages[-1] > self.recipe.epochs:
-            raise ValueError(f"`stages` must be epochs from 0 to {self.recipe.epochs}, got {self.stages}.")
+        if not self.stages or list(self.stages) != sorted(set(self.stages) & set(range(self.recipe.epochs + 1))):
+            known = f"epochs from 0 to {self.recipe.epochs} in rising order"
+            raise ValueError(f"`stages` must be {known}, got {self.stages}.")
 
 
 def network(config: StagesConfig, seed: int) -> TrainNetwork:
@@ -53,8 +52,8 @@ def gated(config: StagesConfig, stage: int) -> Seeds:
 
 def tasks(config: StagesConfig) -> tuple[Task, ...]:
     """The networks, then a run for each stage and seed."""
-    networks = {seed: network(config, seed) for seed in config.seeds}
-    return tables.each_once([networks, *(gated(config, stage) for stage in config.stages)])
+    relu = {seed: network(config, seed) for seed in config.seeds}
+    return tables.each_once([relu, *(gated(config, stage) for stage in config.stages)])
 
 
 def summary(config: StagesConfig, results: Results) -> tuple[SummaryItem, ...]:
@@ -62,27 +61,36 @@ def summary(config: StagesConfig, results: Results) -> tuple[SummaryItem, ...]:
     relu: Seeds = {seed: network(config, seed) for seed in config.seeds}
     stages = {stage: gated(config, stage) for stage in config.stages}
     about = f"{config.data.label} {config.net.label}"
-    steps = {
-        f"gates of epoch {later} - of epoch {earlier}": (stages[later], stages[earlier])
-        for earlier, later in pairwise(config.stages)
-    }
+    own = {stage: _accuracies_after(stage, relu, results) for stage in stages}
+    best = {stage: tables.accuracies(runs, results) for stage, runs in stages.items()}
+    last = {stage: tables.accuracies(runs, results, "last") for stage, runs in stages.items()}
+    rows: list[dict[str, Cell]] = []
+    for stage in stages:
+        ours, end = (spread(reached[stage].values(), tables.DECIMALS) for reached in (best, last))
+        row = {"gates of epoch": stage, "ReLU network then %": spread(own[stage].values()), "FL best epoch %": ours}
+        rows.append({**row, **tables.beside(ours, printed_accuracy(config, stage)), "FL last epoch %": end})
+    # Means over the seeds that both stages have.
+    changes = [change for earlier, later in pairwise(best.values()) if (change := paired(later, earlier))]
+    n_rises = sum(change.difference.mean > 0 for change in changes)
+    rises = f"It rises in {n_rises} of {len(changes)} steps. " if changes else ""
+    note = (
+        f"Test accuracy of weights trained for {config.fl_epochs} epochs, gated by the ReLU network after this many "
+        f"epochs; mean ± standard deviation (seeds). {rises}{tables.finished([relu, *stages.values()], results)}"
+    )
+    steps = {f"gates of epoch {b} - of epoch {a}": (stages[b], stages[a]) for a, b in pairwise(config.stages)}
     named = {f"epoch {stage}": runs for stage, runs in stages.items()}
     return (
-        _table(config, relu, stages, results, about),
+        Table.of(f"Stages: {about}", rows, note),
         tables.comparisons("Stages: from one to the next", steps, results),
-        _against_stage(config, relu, stages, results, about),
+        _figure(config, {"FL, best epoch": best, "FL, last epoch": last, "ReLU network": own}, about),
         tables.accuracy_figure(f"Gated by each stage: {about}", named, results, "epoch of the weights"),
     )
 
 
-def _at(relu: Seeds, stage: int, results: Results) -> dict[int, float]:
+def _accuracies_after(stage: int, relu: Seeds, results: Results) -> dict[int, float]:
     """Test accuracy in percent of the ReLU network after an epoch, by seed."""
-    return {
-        seed: 100 * epoch["test_accuracy"]
-        for seed, result in tables.results_by_seed(relu, results).items()
-        for epoch in result["epochs"]
-        if epoch["epoch"] == stage
-    }
+    measured = {seed: result["epochs"] for seed, result in tables.results_by_seed(relu, results).items()}
+    return {seed: 100 * e["test_accuracy"] for seed, epochs in measured.items() for e in epochs if e["epoch"] == stage}
 
 
 def printed_accuracy(config: StagesConfig, stage: int) -> tables.Printed | None:
@@ -91,59 +99,17 @@ def printed_accuracy(config: StagesConfig, stage: int) -> tables.Printed | None:
     return tables.printed(paper="P1", where="section 6", dataset=config.data.name, regime=f"FL stage {number}")
 
 
-def _table(config: StagesConfig, relu: Seeds, stages: dict[int, Seeds], results: Results, about: str) -> Table:
-    rows: list[dict[str, Cell]] = []
-    for stage, runs in stages.items():
-        best = tables.accuracy(runs, results)
-        rows.append(
-            {
-                "gates of epoch": stage,
-                "ReLU network then %": spread(_at(relu, stage, results).values()),
-                "FL best epoch %": best,
-                **tables.beside(best, printed_accuracy(config, stage)),
-                "FL last epoch %": tables.accuracy(runs, results, "last"),
-            }
-        )
-    note = (
-        f"Test accuracy of weights trained for {config.fl_epochs} epochs, gated by the ReLU network after this many "
-        f"epochs; mean ± standard deviation (seeds). {_rises(stages, results)}"
-        f"{tables.finished([relu, *stages.values()], results)}"
-    )
-    return Table.of(f"Stages: {about}", rows, note)
-
-
-def _rises(stages: dict[int, Seeds], results: Results) -> str:
-    """In how many of the steps the mean over common seeds rises."""
-    reached = [tables.accuracies(runs, results) for runs in stages.values()]
-    steps = [
-        sum(later[seed] - earlier[seed] for seed in earlier.keys() & later.keys())
-        for earlier, later in pairwise(reached)
-        if earlier.keys() & later.keys()
-    ]
-    return f"It rises in {sum(step > 0 for step in steps)} of {len(steps)} steps. " if steps else ""
-
-
-def _against_stage(config: StagesConfig, relu: Seeds, stages: dict[int, Seeds], results: Results, about: str) -> Curves:
+def _figure(config: StagesConfig, reached: dict[str, dict[int, dict[int, float]]], about: str) -> Curves:
+    """Accuracies, by stage and seed, against the stage."""
     named = {
-        f"FL, {when} epoch": [
-            {float(stage): tables.accuracies(runs, results, when).get(seed) for stage, runs in stages.items()}
-            for seed in config.seeds
-        ]
-        for when in ("best", "last")
+        name: [{float(stage): values.get(seed) for stage, values in stages.items()} for seed in config.seeds]
+        for name, stages in reached.items()
     }
-    named["ReLU network"] = [
-        {float(stage): _at(relu, stage, results).get(seed) for stage in stages} for seed in config.seeds
-    ]
     lines = {} if config.cntk is None else {"CNTK, ours": config.cntk}
     if figure := tables.printed(architecture="CNTK", dataset=config.data.name):
         lines["CNTK, papers (50,000 images)"] = figure.accuracy
-    return Curves(
-        f"Accuracy against the stage of the gates: {about}",
-        "epoch of the gates",
-        "test accuracy in %",
-        tables.mean_curves(named),
-        lines=lines or None,
-    )
+    title, curves = f"Accuracy against the stage of the gates: {about}", tables.mean_curves(named)
+    return Curves(title, "epoch of the gates", "test accuracy in %", curves, lines=lines or None)
 
 
 def _of_regimes(part: RegimesPart, fl_epochs: int) -> StagesConfig:
@@ -158,12 +124,7 @@ EXPERIMENT = Experiment(
     config=StagesConfig,
     presets={
         "smoke": StagesConfig(
-            DataSpec("digits", n_train=400),
-            NetSpec("fc", 32, 4),
-            TrainingRecipe("adam", 3e-3, epochs=6),
-            stages=(0, 1, 6),
-            fl_epochs=3,
-            seeds=(0, 1, 2),
+            specs.SMOKE_DATA, specs.SMOKE_FC, TrainingRecipe("adam", 3e-3, epochs=6), (0, 1, 6), 3, seeds=(0, 1, 2)
         ),
         "cpu": _of_regimes(NARROW_GCONV, fl_epochs=10),
         "paper": _of_regimes(PAPER_GCONV, fl_epochs=80),

@@ -1,21 +1,13 @@
 """Experiment `tilings`: masks that are rotated in space and repeated over the channels of a wider network."""
 
 from dataclasses import dataclass, replace
+from itertools import product
 
-from neuralpath.papers.experiments import seed_tables as tables
+from neuralpath.papers.experiments import seed_tables as tables, specs
 from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.seed_tables import Seeds
 from neuralpath.papers.experiments.settings import check_integers
-from neuralpath.papers.experiments.specs import (
-    CIFAR_CNN,
-    CIFAR_PART,
-    FIVE_SEEDS,
-    PAPER_CNN,
-    DataSpec,
-    NetSpec,
-    TrainingRecipe,
-    data_of_seed,
-)
+from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import SummaryItem
 from neuralpath.papers.experiments.trained import GatedRegime, TrainNetwork
 from neuralpath.papers.runs import Task
@@ -44,13 +36,10 @@ class TilingsConfig:
         check_integers(0, source_epochs=self.source_epochs)
         if self.net.family not in ("vconv", "gconv") or self.net.hidden:
             raise ValueError(f"`net` must be convolutions without dense hidden layers, got {self.net.label}.")
-        for shift in self.shifts:
-            if len(shift) not in (1, len(self.net.channels)):
-                raise ValueError(
-                    f"`shifts` must have one number or {len(self.net.channels)}, one for each layer; got {shift}."
-                )
-        if any(tile < 1 for tile in self.tiles):
-            raise ValueError(f"`tiles` must be numbers from 1, got {self.tiles}.")
+        n_layers = len(self.net.channels)
+        if bad := [shift for shift in self.shifts if len(shift) not in (1, n_layers)]:
+            raise ValueError(f"`shifts` must have one number or {n_layers}, one for each layer; got {bad}.")
+        check_integers(1, tiles=self.tiles)
         if "FR-DI" in self.regimes and any(tile > 1 for tile in self.tiles):
             raise ValueError("`regimes` has FR-DI, whose weights are those of its gates: `tiles` must be 1 there.")
 
@@ -74,64 +63,51 @@ def gated(config: TilingsConfig, regime: GatedRegime, shift: Shift, tile: int) -
     return {seed: replace(task, shift=shifts, value_channels=channels) for seed, task in tasks.items()}
 
 
-def _cells(config: TilingsConfig) -> dict[tuple[GatedRegime, Shift, int], Seeds]:
-    return {
-        (regime, shift, tile): gated(config, regime, shift, tile)
-        for regime in config.regimes
-        for tile in config.tiles
-        for shift in config.shifts
-    }
-
-
-def _networks(config: TilingsConfig) -> dict[int, Seeds]:
-    widths = dict.fromkeys((1, *config.tiles))
-    return {tile: {seed: relu_network(config, seed, tile) for seed in config.seeds} for tile in widths}
+def rows_of(config: TilingsConfig) -> dict[tuple[str, Shift, int], Seeds]:
+    """The ReLU networks, as wide as the weights too, then the weights of each regime, rotation and width."""
+    rows: dict[tuple[str, Shift, int], Seeds] = {}
+    for tile in (1, *config.tiles):
+        rows["ReLU", (), tile] = {seed: relu_network(config, seed, tile) for seed in config.seeds}
+    for regime, tile, shift in product(config.regimes, config.tiles, config.shifts):
+        rows[regime, shift, tile] = gated(config, regime, shift, tile)
+    return rows
 
 
 def tasks(config: TilingsConfig) -> tuple[Task, ...]:
-    """The networks, as wide as the weights too, then a run for each change of the masks and each seed."""
-    return tables.each_once([*_networks(config).values(), *_cells(config).values()])
+    """The networks, then a run for each change of the masks and each seed."""
+    return tables.each_once(rows_of(config).values())
 
 
 def summary(config: TilingsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies, each change against masks as they are, and the curves."""
-    cells = _cells(config)
-    about = f"{config.data.label} {config.net.label}"
+    every, about = rows_of(config), f"{config.data.label} {config.net.label}"
     figure = tables.printed(paper="P3", architecture="CNN 4x128", dataset=config.data.name, regime="ReLU")
-    every = {("ReLU", (), tile): runs for tile, runs in _networks(config).items()} | cells
-    rows = [
-        (
-            {"regime": regime, "width of the weights": tile, "masks rotated by": _spelt(shift) or "-"},
-            runs,
-            figure if regime == "ReLU" else None,
-        )
-        for (regime, shift, tile), runs in every.items()
-    ]
+    rows = []
+    for (regime, shift, tile), runs in every.items():
+        head = {"regime": regime, "width of the weights": tile, "masks rotated by": _spelt(shift) or "-"}
+        rows.append((head, runs, figure if regime == "ReLU" else None))
     note = (
         "Rotated by this many positions along both axes, in all layers or in each by its own number; repeated over the "
         "channels of weights that are this many times as wide. The papers name no figure for the masks."
     )
     still, narrow = config.shifts[0], config.tiles[0]
-    pairs = {
-        f"{regime}, width {tile}: rotated by {_spelt(shift)} - by {_spelt(still)}": (runs, cells[regime, still, tile])
-        for (regime, shift, tile), runs in cells.items()
-        if shift != still
-    }
-    pairs |= {
-        f"{regime}, rotated by {_spelt(shift)}: width {tile} - width {narrow}": (runs, cells[regime, shift, narrow])
-        for (regime, shift, tile), runs in cells.items()
-        if tile != narrow
-    }
+    rotated: dict[str, tuple[Seeds, Seeds]] = {}
+    wider: dict[str, tuple[Seeds, Seeds]] = {}
     named: dict[str, dict[str, Seeds]] = {regime: {} for regime in config.regimes}
-    for (regime, shift, tile), runs in cells.items():
-        named[regime][f"width {tile}, rotated by {_spelt(shift)}"] = runs
+    for (regime, shift, tile), runs in every.items():
+        if regime == "ReLU":
+            continue
+        by = f"rotated by {_spelt(shift)}"
+        named[regime][f"width {tile}, {by}"] = runs
+        if shift != still:
+            rotated[f"{regime}, width {tile}: {by} - by {_spelt(still)}"] = (runs, every[regime, still, tile])
+        if tile != narrow:
+            wider[f"{regime}, {by}: width {tile} - width {narrow}"] = (runs, every[regime, shift, narrow])
+    title = f"Gated by tiled and rotated masks, {{}}: {about}"
     return (
         tables.accuracy_table(f"Tiled and rotated masks: {about}", rows, results, note),
-        tables.comparisons(f"What the change of the masks costs: {about}", pairs, results),
-        *(
-            tables.accuracy_figure(f"Gated by tiled and rotated masks, {regime}: {about}", runs, results)
-            for regime, runs in named.items()
-        ),
+        tables.comparisons(f"What the change of the masks costs: {about}", rotated | wider, results),
+        *(tables.accuracy_figure(title.format(regime), runs, results) for regime, runs in named.items()),
     )
 
 
@@ -139,6 +115,8 @@ def _spelt(shift: Shift) -> str:
     return "-".join(map(str, shift))
 
 
+_CPU_RECIPE = TrainingRecipe(epochs=10, precision="bfloat16")
+_SHIFTS: tuple[Shift, ...] = ((0,), (4,), (8,), (16,), (4, 12, 20, 28))
 EXPERIMENT = Experiment(
     name="tilings",
     description="masks rotated in space and tiled over a wider network, on the CNN",
@@ -146,30 +124,13 @@ EXPERIMENT = Experiment(
     config=TilingsConfig,
     presets={
         "smoke": TilingsConfig(
-            DataSpec("digits", n_train=200, n_test=100),
-            NetSpec("gconv", channels=(6, 6), hidden=()),
-            TrainingRecipe("adam", 1e-2, epochs=1),
-            source_epochs=2,
-            shifts=((0,), (1, 3)),
-            tiles=(1, 2),
-            regimes=("FL",),
+            specs.SMOKE_PART, specs.plain_cnn(6, 2), specs.SMOKE_RECIPE, 2, shifts=((0,), (1, 3)), regimes=("FL",)
         ),
         "cpu": TilingsConfig(
-            CIFAR_PART,
-            CIFAR_CNN,
-            TrainingRecipe(epochs=10, precision="bfloat16"),
-            source_epochs=30,
-            shifts=((0,), (4,), (16,), (4, 12, 20, 28)),
-            seeds=(0,),
+            specs.CIFAR_PART, specs.CIFAR_CNN, _CPU_RECIPE, 30, ((0,), (4,), (16,), (4, 12, 20, 28)), seeds=(0,)
         ),
         "paper": TilingsConfig(
-            DataSpec("cifar10"),
-            PAPER_CNN,
-            TrainingRecipe(epochs=100),
-            source_epochs=100,
-            shifts=((0,), (4,), (8,), (16,), (4, 12, 20, 28)),
-            tiles=(1, 2, 4),
-            seeds=FIVE_SEEDS,
+            specs.CIFAR, specs.PAPER_CNN, TrainingRecipe(epochs=100), 100, _SHIFTS, (1, 2, 4), seeds=specs.FIVE_SEEDS
         ),
     },
     reduced={
