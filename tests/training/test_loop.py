@@ -314,7 +314,7 @@ def refusals(net, blobs):
         r"must be -1 or \+1, got 2.0 at": (one_output, Split(images, labels.float()), None),
         r"class numbers \(int64\) or": (fc, Split(images, labels.int()), None),
         r"`model` must return a tensor of shape \(batch, outputs\)": (nn.Conv2d(1, 1, 1), split, None),
-        r"`test_data` a float32 tensor": (fc, split, Split(images, labels.float())),
+        r"but torch\.float32 in `test_data`": (fc, split, Split(images, labels.float())),
         r"must yield pairs \(images, labels\)": (fc, [images], None),
         r"`train_data` must be .*Split, or a loader": (fc, images, None),
         r"`train_data\.labels` must have the shape \(20,\), .* got a int64 tensor of "
@@ -335,7 +335,7 @@ def refusals(net, blobs):
             split,
             DataLoader(TensorDataset(torch.rand(20, 1, 6, 6), labels), batch_size=5),
         ),
-        r"`train_data` are a int64 tensor of shape \(20,\), .*`test_data` a float32 tensor of shape \(5,\)": (
+        r"labels are torch\.int64 in `train_data`, but torch\.float32 in `test_data`": (
             fc,
             split,
             DataLoader(TensorDataset(images, labels.float()), batch_size=5),

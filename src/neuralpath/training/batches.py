@@ -49,13 +49,10 @@ def derive_seed(seed: int, *use: str | int) -> int:
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
 
 
-def _augmented(
-    images: Float[Tensor, "batch ..."], augment: Augment | None, seed: int, epoch: int, number: int
-) -> Float[Tensor, "batch ..."]:
+def _augmented(images: Tensor, augment: Augment | None, seed: int, epoch: int, number: int) -> Tensor:
     if augment is None:
         return images
-    generator = torch.Generator(images.device).manual_seed(derive_seed(seed, "augment", epoch, number))
-    return augment(images, generator)
+    return augment(images, torch.Generator(images.device).manual_seed(derive_seed(seed, "augment", epoch, number)))
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,8 +68,7 @@ class TensorBatches:
 
     def __post_init__(self) -> None:
         if len(self) == 0:
-            counts = f"there are {len(self.images)} examples and `batch_size` is {self._size}"
-            raise ValueError(f"`drop_last` leaves no batch: {counts}.")
+            raise ValueError(f"`drop_last` leaves no batch: there are {len(self.images)} examples for {self._size}.")
 
     @property
     def _size(self) -> int:
@@ -149,5 +145,4 @@ def check_labels(name: str, images: Tensor, labels: Tensor) -> None:
     """Check that there is one label for each image."""
     if tuple(labels.shape) != tuple(images.shape[:1]):
         hint = f"; use `{name}.flatten()`" if labels.numel() == len(labels) == len(images) else ""
-        expected = f"the shape ({len(images)},), one label for each example"
-        raise ValueError(f"`{name}` must have {expected}, got {describe(labels)}{hint}.")
+        raise ValueError(f"`{name}` must have the shape ({len(images)},), a label each, got {describe(labels)}{hint}.")

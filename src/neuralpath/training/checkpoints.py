@@ -10,7 +10,7 @@ import json
 import platform
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
@@ -28,6 +28,7 @@ from neuralpath._files import AlreadyLocked, exclusive_lock, write_atomically
 from neuralpath._hashing import json_digest, repr_without_addresses, sha256, tensors_digest
 from neuralpath.data import Split
 from neuralpath.gating import drawn_late
+from neuralpath.training.config import TrainingConfig
 from neuralpath.training.metrics import EpochMetrics, Measurement
 from neuralpath.training.training_task import TrainingTask
 
@@ -49,16 +50,17 @@ class TrainingState:
 
     model: nn.Module
     optimizer: torch.optim.Optimizer
-    epoch: int = 0
-    """Number of finished epochs."""
-    step: int = 0
-    """Number of finished steps."""
+    epoch: int = 0  # number of finished epochs
+    step: int = 0  # number of finished steps
     history: list[EpochMetrics] = field(default_factory=list)
     stopped_early: bool = False
+    # Whether the fixed gates of each part of the data are stored; None before that is known.
     has_packed_gates: dict[str, bool] | None = None
-    """Whether the fixed gates of each part of the data are stored; None before that is known."""
-    threads: int | None = None
-    """Threads of torch at the last checkpoint; None before."""
+    threads: int | None = None  # of torch at the last checkpoint; None before
+
+    def is_finished(self, config: TrainingConfig) -> bool:
+        """Whether the run has done all epochs, or stopped early."""
+        return self.epoch == config.epochs or self.stopped_early
 
 
 class CheckpointFolder:
@@ -79,18 +81,15 @@ class CheckpointFolder:
             try:
                 self._folder.mkdir(parents=True, exist_ok=True)
                 stack.enter_context(exclusive_lock(self._folder))
-            except AlreadyLocked as error:
+            except AlreadyLocked:
                 problem = f"another process is training in {self._folder}; give each run its own folder."
-                raise CheckpointError(problem) from error
+                raise CheckpointError(problem) from None
             except OSError as error:
                 raise CheckpointError(f"the folder {self._folder} cannot be used: {error.strerror}.") from error
             yield
 
     def restore(self, state: TrainingState) -> None:
-        """Load the newest checkpoint into a state; without a checkpoint the state stays as it is.
-
-        Raises: CheckpointError if the checkpoint is damaged, belongs to another run, or does not fit the model.
-        """
+        """Load the newest checkpoint into a state; without a checkpoint the state stays as it is."""
         files = [] if self._folder is None else self._folder.iterdir()
         epochs = {int(match[1]): path for path in files if (match := _NAME.fullmatch(path.name))}
         if not epochs:
@@ -113,14 +112,13 @@ class CheckpointFolder:
         state.optimizer.load_state_dict({**state.optimizer.state_dict(), "state": entries})
         for name in ("epoch", "step", "stopped_early", "has_packed_gates", "threads"):
             setattr(state, name, values[name])
-        state.history = [_read_metrics(**entry) for entry in values["history"]]
+        for entry in values["history"]:
+            measured = {part: entry[part] and Measurement(**entry[part]) for part in ("train", "test")}
+            state.history.append(EpochMetrics(**entry | measured))
         self._epoch = state.epoch
 
     def save(self, state: TrainingState) -> None:
-        """Write a checkpoint of the state, then remove the one before.
-
-        Raises: CheckpointError if it cannot be written; the one before stays.
-        """
+        """Write a checkpoint of the state, then remove the one before."""
         if self._folder is None:
             return
         # The settings of the optimizer are not part of its state: the config has them, and the schedule sets the rate
@@ -139,26 +137,21 @@ class CheckpointFolder:
                     # Tied weights have several names, and safetensors refuses shared memory: every entry is a copy.
                     tensors[f"{part}.{name}"] = value.detach().cpu().clone().contiguous()
                 elif part != "optimizer":
-                    raise TypeError(
-                        f"the model's state has {name!r}, a {type(value).__name__}: a checkpoint can store only "
-                        "tensors. Train without `folder`, or store that state in a buffer."
-                    )
+                    problem = f"the model's state has {name!r}, a {type(value).__name__}"
+                    raise TypeError(f"{problem}; a checkpoint stores only tensors: train without `folder`.")
         data = save(tensors)
-        body = {
-            "format": FORMAT,
-            "tensors": {"bytes": len(data), "sha256": sha256(data)},
-            "values": {
-                "description": self._description,
-                "epoch": state.epoch,
-                "step": state.step,
-                "history": [asdict(metrics) for metrics in state.history],
-                "stopped_early": state.stopped_early,
-                "has_packed_gates": state.has_packed_gates,
-                "optimizer": plain,
-                "threads": torch.get_num_threads(),
-                "versions": versions(),
-            },
+        values = {
+            "description": self._description,
+            "epoch": state.epoch,
+            "step": state.step,
+            "history": [asdict(metrics) for metrics in state.history],
+            "stopped_early": state.stopped_early,
+            "has_packed_gates": state.has_packed_gates,
+            "optimizer": plain,
+            "threads": torch.get_num_threads(),
+            "versions": versions(),
         }
+        body = {"format": FORMAT, "tensors": {"bytes": len(data), "sha256": sha256(data)}, "values": values}
         record = json.dumps({"sha256": json_digest(body), **body}, indent=1, allow_nan=False).encode()
         path = self._folder / f"checkpoint-{state.epoch:06d}.json"
         try:
@@ -170,8 +163,7 @@ class CheckpointFolder:
                     other.unlink(missing_ok=True)
         except OSError as error:
             problem = f"fails: {error.strerror}" if self._folder.is_dir() else "was removed during the run"
-            stopped = f"no checkpoint can be written to {self._folder}, which {problem}; the run was stopped."
-            raise CheckpointError(stopped) from error
+            raise CheckpointError(f"no checkpoint can be written to {self._folder}, which {problem}.") from error
         self._epoch = state.epoch
 
     def __str__(self) -> str:
@@ -193,10 +185,7 @@ class CheckpointFolder:
             raise self._damaged(json_path, "its checksum is wrong")
         if record["format"] != FORMAT:
             written = f"format {record['format']} of {'an earlier' if is_older else 'a later'} version"
-            raise CheckpointError(
-                f"{json_path} has {written}, this version reads format {FORMAT}; finish the run with that version, or "
-                "start it again in a new folder."
-            )
+            raise CheckpointError(f"{json_path} has {written}, this one reads format {FORMAT}; start in a new folder.")
         try:
             data = tensor_path.read_bytes()
             if (len(data), sha256(data)) != (record["tensors"]["bytes"], record["tensors"]["sha256"]):
@@ -215,26 +204,20 @@ class CheckpointFolder:
         changed = differences(values["versions"], versions())
         if changed:  # other versions may print the same model in another way
             stored.pop("model"), current.pop("model")
-        different = differences(stored, current)
-        if different:
+        if different := "; ".join(differences(stored, current)):
             raise CheckpointError(
-                f"{self._folder} has the checkpoints of another run: {'; '.join(different)}. Give each run its own "
-                "folder, or use the settings of the first run."
+                f"{self._folder} has the checkpoints of another run: {different}. Give each run its own folder, or use "
+                "the settings of the first run."
             )
         if changed:
-            warnings.warn(
-                f"the run in {self._folder} is resumed with other versions, so its result may differ by rounding: "
-                f"{'; '.join(changed)}.",
-                CheckpointWarning,
-                stacklevel=2,
-            )
+            problem = f"the run in {self._folder} is resumed with other versions, so its result may differ by rounding"
+            warnings.warn(f"{problem}: {'; '.join(changed)}.", CheckpointWarning, stacklevel=2)
 
 
 def describe_run(task: TrainingTask, identity: Mapping[str, Any] | None) -> dict[str, Any]:
     """A description of a run as JSON values, which must be equal when the run is resumed.
 
-    Weights are not part of it, because those of a resumed run come from the checkpoint. An augmentation is described by
-    its name only, a split by its checksum, and a loader by its number of batches, the only thing known of it.
+    Weights are not part of it: those of a resumed run come from the checkpoint. Of a loader only its length is known.
     """
     data: dict[str, Any] = dict.fromkeys(("train", "test"))
     for part, value in task.data.items():
@@ -283,17 +266,13 @@ def load_weights(model: nn.Module, weights: Mapping[str, Tensor]) -> None:
     True
     """
     own, optional = model.state_dict(), drawn_late(model)
-    problems = {
-        "missing": [name for name in own if name not in weights and name not in optional],
-        "unknown to the model": [name for name in weights if name not in own and name not in optional],
-        "different": [
-            f"{name} ({_kind(weights[name])}, the model has {_kind(own[name])})"
-            for name in own
-            if name in weights and _kind(weights[name]) != _kind(own[name])
-        ],
-    }
-    listed = "; ".join(f"{problem}: {_first_names(names)}" for problem, names in problems.items() if names)
-    if listed:
+    missing = [name for name in own if name not in weights and name not in optional]
+    unknown = [name for name in weights if name not in own and name not in optional]
+    kinds = [(name, _kind(weights[name]), _kind(own[name])) for name in own if name in weights]
+    different = [f"{name} ({stored}, the model has {kind})" for name, stored, kind in kinds if stored != kind]
+    problems = {"missing": missing, "unknown to the model": unknown, "different": different}
+    shortened = {problem: names[:4] + ["more"] * (len(names) > 4) for problem, names in problems.items() if names}
+    if listed := "; ".join(f"{problem}: {', '.join(names)}" for problem, names in shortened.items()):
         raise CheckpointError(f"the weights do not fit the model; {listed}.")
     model.load_state_dict(dict(weights))
 
@@ -302,28 +281,13 @@ def _kind(tensor: Shaped[Tensor, "..."]) -> str:
     return f"{str(tensor.dtype).removeprefix('torch.')} of shape {tuple(tensor.shape)}"
 
 
-def _first_names(names: Sequence[str], count: int = 4) -> str:
-    more = f" and {len(names) - count} more" if len(names) > count else ""
-    return f"{', '.join(names[:count])}{more}"
-
-
 def versions() -> dict[str, str]:
     """The versions that the rounding of a run depends on, besides the machine."""
-    return {
-        "neuralpath": version("neuralpath"),
-        "torch": torch.__version__,
-        "python": platform.python_version(),
-        "platform": platform.machine(),
-    }
+    own, python, machine = version("neuralpath"), platform.python_version(), platform.machine()
+    return {"neuralpath": own, "torch": torch.__version__, "python": python, "platform": machine}
 
 
 def _unsaved_buffers(model: nn.Module) -> dict[str, Tensor]:
     """Buffers that are not part of the state dict, although a step may change them."""
     saved = model.state_dict()
     return {name: buffer for name, buffer in model.named_buffers() if name not in saved}
-
-
-def _read_metrics(
-    epoch: int, train: Mapping[str, float], test: Mapping[str, float] | None, seconds: float
-) -> EpochMetrics:
-    return EpochMetrics(epoch, Measurement(**train), None if test is None else Measurement(**test), seconds)

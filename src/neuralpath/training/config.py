@@ -43,10 +43,9 @@ class SGD:
     """Stochastic gradient descent, with or without momentum.
 
     Args:
-        lr: Learning rate, before the factor of the schedule.
+        lr, weight_decay: As in `Adam`.
         momentum: Share of the last step that is added to the next.
         nesterov: Whether to use Nesterov momentum.
-        weight_decay: Factor of the weights that is added to the gradient.
 
     >>> SGD(lr=0.1, momentum=0.9, nesterov=True).momentum
     0.9
@@ -68,11 +67,9 @@ class RMSprop:
     """The optimizer RMSprop, which divides steps by a running root mean square of the gradient.
 
     Args:
-        lr: Learning rate, before the factor of the schedule.
+        lr, eps, weight_decay: As in `Adam`.
         alpha: Decay of the running mean of the squared gradient.
-        eps: Added to the denominator.
-        momentum: Share of the last step that is added to the next.
-        weight_decay: Factor of the weights that is added to the gradient.
+        momentum: As in `SGD`.
 
     >>> RMSprop(lr=1e-3).alpha
     0.99
@@ -175,8 +172,7 @@ class PiecewiseLinear:
     def __post_init__(self) -> None:
         _check_times("epochs", self.epochs)
         if len(self.epochs) != len(self.factors):
-            lengths = f"{len(self.epochs)} and {len(self.factors)}"
-            raise ValueError(f"`epochs` and `factors` must have the same length, got {lengths}.")
+            raise ValueError(f"`epochs` and `factors` differ in size, got {len(self.epochs)} and {len(self.factors)}.")
         if not all(0 <= factor < math.inf for factor in self.factors):
             raise ValueError(f"`factors` must be finite numbers of at least 0, got {self.factors!r}.")
 
@@ -250,12 +246,11 @@ class TrainingConfig:
     precision: Precision = field(default="full", metadata=ADDED_LATER)
 
     def __post_init__(self) -> None:
-        least = {"epochs": 0, "batch_size": 1, "evaluate_every": 1, "evaluation_batch_size": 1, "seed": 0}
-        optional = {"threads": 1, "gate_memory": 1}
-        for name, smallest in {**least, **optional}.items():
+        least_one = ("batch_size", "evaluate_every", "evaluation_batch_size", "threads", "gate_memory")
+        for name in ("epochs", "seed", *least_one):
             value = getattr(self, name)
-            if value is not None or name not in optional:
-                object.__setattr__(self, name, _checked_integer(name, value, smallest))
+            if value is not None or name not in ("threads", "gate_memory"):
+                object.__setattr__(self, name, _checked_integer(name, value, int(name in least_one)))
         for name, union in (("optimizer", OptimizerConfig), ("schedule", Schedule)):
             if not isinstance(value := getattr(self, name), get_args(union)):
                 known = ", ".join(f"{cls.__name__}(...)" for cls in get_args(union))
@@ -263,8 +258,7 @@ class TrainingConfig:
         for name, literal in (("loss", Loss), ("precision", Precision), ("train_metrics", TrainMetrics)):
             if (value := getattr(self, name)) not in get_args(literal):
                 raise ValueError(f"`{name}` must be one of {', '.join(get_args(literal))}, got {value!r}.")
-        target = self.stop_at_train_accuracy
-        if target is not None:
+        if (target := self.stop_at_train_accuracy) is not None:
             _check_plain("stop_at_train_accuracy", target)
             if not 0 < target <= 1:
                 raise ValueError(f"`stop_at_train_accuracy` must be a share above 0 and at most 1, got {target!r}.")

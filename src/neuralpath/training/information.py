@@ -14,7 +14,6 @@ from neuralpath._checks import describe
 from neuralpath._hashing import repr_without_addresses, text_digest, weights_digest
 from neuralpath.data import Split
 from neuralpath.gating import GatedNetwork, GateTransform, decouple, sample_gates
-from neuralpath.graph import PathGraph
 from neuralpath.nets import Initialization, initialize
 from neuralpath.training.batches import derive_seed
 from neuralpath.training.config import TrainingConfig
@@ -27,16 +26,10 @@ Change = Literal["random", "permuted", "open"]
 
 @dataclass(frozen=True)
 class LayerAccuracy:
-    """Test accuracy with the gates of one layer changed.
+    """Test accuracy of new weights with the gates of one layer changed."""
 
-    Args:
-        gate: Name of the layer.
-        change: The gates are those of a random network, permuted channels, or all open.
-        accuracy: Test accuracy of new weights with these gates.
-    """
-
-    gate: str
-    change: Change
+    gate: str  # name of the layer
+    change: Change  # its gates are those of a random network, permuted channels, or all open
     accuracy: float
 
 
@@ -169,14 +162,10 @@ def gating_information(
 
 def _check_arguments(model: object, train_data: object, test_data: object) -> None:
     if not isinstance(model, nn.Module):
-        hint = "; give the model that you traced" if isinstance(model, PathGraph) else ""
-        raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}{hint}.")
+        raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}.")
     for name, data in (("train_data", train_data), ("test_data", test_data)):
         if not isinstance(data, Split):
-            raise TypeError(
-                f"`{name}` must be a neuralpath.data.Split, images and labels in memory, got {describe(data)}; "
-                "concatenate the batches of a loader with `torch.cat`."
-            )
+            raise TypeError(f"`{name}` must be a neuralpath.data.Split, in memory, got {describe(data)}.")
 
 
 def _with_new_weights(trained: nn.Module, init: Initialization | str, seed: int, *, random_gates: bool) -> GatedNetwork:
@@ -199,11 +188,10 @@ def _rebuilt(network: GatedNetwork, **changes: Any) -> GatedNetwork:
 def networks_with_changed_layer(
     network: GatedNetwork, random: nn.Module, x: Float[Tensor, "batch *shape"], seed: int
 ) -> Iterator[tuple[str, Change, GatedNetwork]]:
-    """For each layer of gates and each change, the network with that layer changed; max pools are left out.
+    """For each layer of the value network's gates and each change, the network with that layer changed.
 
-    A layer is one of the value network. All networks have the weights, the order and the transforms of gates of
-    ``network``. A changed layer takes its gates from the layer at the same position of ``random``, a network like the
-    feature network, or its own gates are changed after the layer's transform.
+    All networks have the weights, the order and the transforms of gates of ``network``. A changed layer takes its gates
+    from ``random``, a network like the feature network, or its own gates are changed after the layer's transform.
     """
     pairs, n_feature_gates = network.match(x).pairs, network.match(x).n_feature_gates
     spaces = sample_gates(network.value, network.value_input(x)).in_spaces
@@ -218,48 +206,32 @@ def networks_with_changed_layer(
                 i: other.transform for i, other in enumerate(pairs) if other.transform is not None
             }
             if change == "random":
-                feature = _SideBySide(feature, copy.deepcopy(random))
+                feature = _SideBySide([feature, copy.deepcopy(random)])
                 order[index] = n_feature_gates + pair.source
-            elif change == "permuted":
-                transforms[index] = _Permuted(pair.transform, derive_seed(seed, "permutation", index))
             else:
-                transforms[index] = _Opened(pair.transform)
+                permutation = derive_seed(seed, "permutation", index) if change == "permuted" else None
+                transforms[index] = _Changed(pair.transform, permutation)
             changed = _rebuilt(copied, feature=feature, gate_order=order, gate_transform=transforms)
             yield pair.value_name, change, changed
 
 
-class _SideBySide(nn.Module):
-    """Two networks that run one after the other, so that a value network can take gates from both."""
-
-    def __init__(self, first: nn.Module, second: nn.Module) -> None:
-        super().__init__()
-        self.first = first
-        self.second = second
+class _SideBySide(nn.ModuleList):
+    """Networks that run one after the other, so that a value network can take gates from all."""
 
     def forward(self, x: Float[Tensor, "batch ..."]) -> Float[Tensor, "batch ..."]:
-        self.first(x.clone())
-        y: Tensor = self.second(x)
-        return y
+        return [network(x.clone()) for network in self][-1]
 
 
 @dataclass(frozen=True)
-class _Permuted:
-    """One permutation of a layer's channels for all examples, after the layer's own transform."""
+class _Changed:
+    """After the layer's own transform: one permutation of the channels for all examples, or all gates open."""
 
     first: GateTransform | None
-    seed: int
+    seed: int | None  # of the permutation; None opens all gates
 
     def __call__(self, gate: Shaped[Tensor, "batch ..."], shape: tuple[int, ...]) -> Shaped[Tensor, "batch ..."]:
         gate = gate if self.first is None else self.first(gate, shape)
+        if self.seed is None:
+            return torch.ones_like(gate)
         order = torch.randperm(gate.shape[1], generator=torch.Generator().manual_seed(self.seed))
         return gate[:, order.to(gate.device)]
-
-
-@dataclass(frozen=True)
-class _Opened:
-    """All gates of a layer open, after the layer's own transform, which may change their number."""
-
-    first: GateTransform | None
-
-    def __call__(self, gate: Shaped[Tensor, "batch ..."], shape: tuple[int, ...]) -> Shaped[Tensor, "batch ..."]:
-        return torch.ones_like(gate if self.first is None else self.first(gate, shape))

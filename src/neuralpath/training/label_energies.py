@@ -12,20 +12,11 @@ from neuralpath.graph import Gates, PathGraph, UnsupportedOperation, nodes as n,
 from neuralpath.kernels import image_chain, label_energy, path_kernel
 from neuralpath.training.batches import derive_seed
 
-ENERGY_EXAMPLES = 300
-"""Largest number of examples, over all classes."""
-
-ENERGY_JITTER = 1e-6
-"""Relative to the mean eigenvalue; near-duplicates among the examples make the kernel singular."""
-
-AFFORDABLE_COST = 10**8
-"""Pairs of positions, over all convolutions and pairs of examples: about 3 seconds on one core."""
-
-LARGEST_COST = 20 * AFFORDABLE_COST
-"""Cost of one example of each class above which the energy is not computed."""
-
-COMPILED_SPEEDUP = 25
-"""Speed of the compiled loop for a chain of convolutions with hard gates, relative to the general path kernel."""
+ENERGY_EXAMPLES = 300  # largest number of examples, over all classes
+ENERGY_JITTER = 1e-6  # relative to the mean eigenvalue; near-duplicate examples make the kernel singular
+AFFORDABLE_COST = 10**8  # pairs of positions, over all convolutions and pairs of examples: 3 seconds on one core
+LARGEST_COST = 20 * AFFORDABLE_COST  # for one example of each class; above it there is no energy
+COMPILED_SPEEDUP = 25  # of a chain of convolutions with hard gates, relative to the general path kernel
 
 
 class LabelEnergies(NamedTuple):
@@ -38,16 +29,11 @@ class LabelEnergies(NamedTuple):
 
 
 def label_energies(
-    learned: GatedNetwork,
-    random: GatedNetwork,
-    data: Split,
-    seed: int,
-    progress: bool | None = None,
-    affordable_cost: int = AFFORDABLE_COST,
+    learned: GatedNetwork, random: GatedNetwork, data: Split, seed: int, progress: bool | None = None
 ) -> LabelEnergies:
     """The label energies of two networks on the same random examples, equally many of each class."""
     try:
-        n_per_class = energy_examples_per_class(learned, data, affordable_cost)
+        n_per_class = energy_examples_per_class(learned, data)
         generator = torch.Generator().manual_seed(derive_seed(seed, "label energy"))
         subset = balanced_subset(data, n_per_class, generator)
         of_learned, of_random = (gates_energy(network, subset, progress=progress) for network in (learned, random))
@@ -56,21 +42,16 @@ def label_energies(
         return LabelEnergies(reason=str(error))
 
 
-def energy_examples_per_class(network: GatedNetwork, data: Split, affordable_cost: int = AFFORDABLE_COST) -> int:
-    """Number of examples of each class for the label energy: 300 in all, or fewer for large images.
-
-    It depends on the graph of the network and the data only, not on the machine.
-    """
+def energy_examples_per_class(network: GatedNetwork, data: Split) -> int:
+    """Number of examples of each class for the label energy: 300 in all, or fewer for large images."""
     n_classes, fewest = len(data.labels.unique()), int(data.labels.unique(return_counts=True)[1].min())
     network = copy.deepcopy(network).eval()
     example = data.images[:1].to(next(network.parameters()))
     cost = pair_cost(trace(network.value, example), network.gates(example))
     if n_classes * (n_classes + 1) / 2 * cost > LARGEST_COST:
-        raise ValueError(
-            f"one pair of examples has about {cost:.1e} pairs of positions, so even one example of each of the "
-            f"{n_classes} classes would take too long."
-        )
-    affordable = (math.isqrt(1 + 8 * int(affordable_cost / cost)) - 1) // 2
+        problem = f"one pair of examples has about {cost:.1e} pairs of positions"
+        raise ValueError(f"{problem}, so even one example of each of the {n_classes} classes would take too long.")
+    affordable = (math.isqrt(1 + 8 * int(AFFORDABLE_COST / cost)) - 1) // 2
     return max(1, min(fewest, min(ENERGY_EXAMPLES, affordable) // n_classes))
 
 
@@ -83,10 +64,7 @@ def pair_cost(graph: PathGraph, gates: Gates) -> float:
 
 
 def gates_energy(network: GatedNetwork, examples: Split, *, progress: bool | None = None) -> float:
-    """Label energy of the normalized path kernel with the gates of a value network, in double precision.
-
-    The result is the mean over classes, each against the others.
-    """
+    """Label energy of the path kernel with a network's gates: the mean over classes, each against the others."""
     network = copy.deepcopy(network).double().cpu().eval()
     images, labels = examples.images.double().cpu(), examples.labels.cpu()
     graph = trace(network.value, images[:1])

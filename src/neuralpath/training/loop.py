@@ -15,21 +15,10 @@ from torch import nn
 from neuralpath._checks import describe
 from neuralpath._configs import to_json
 from neuralpath._progress import Step, progress_bar
+from neuralpath.training import context, metrics as m
 from neuralpath.training.batches import Augment, derive_seed
 from neuralpath.training.checkpoints import CheckpointFolder, TrainingState, describe_run
 from neuralpath.training.config import SGD, Adam, OptimizerConfig, TrainingConfig
-from neuralpath.training.context import restored_generators, restored_modes, reused_memory, torch_threads
-from neuralpath.training.interrupts import Terminated, sigterm_raises
-from neuralpath.training.metrics import (
-    EpochMetrics,
-    Hook,
-    Measurement,
-    MetricSums,
-    NonFiniteLoss,
-    TrainingDiverged,
-    TrainingMoment,
-    TrainingResult,
-)
 from neuralpath.training.training_task import Data, TrainingTask, check_task, pack_fixed_gates
 
 
@@ -43,9 +32,9 @@ def train(
     folder: Path | str | None = None,
     checkpoint_every: int = 1,
     identity: Mapping[str, Any] | None = None,
-    hooks: Sequence[Hook] = (),
+    hooks: Sequence[m.Hook] = (),
     progress: bool | None = None,
-) -> TrainingResult:
+) -> m.TrainingResult:
     """Train a model in place.
 
     The order of batches, dropout and augmentation come from ``config.seed``, and torch's global generators are restored
@@ -93,8 +82,8 @@ def train(
     config = config or TrainingConfig()
     _check_arguments(model, config, checkpoint_every, identity, hooks)
     with ExitStack() as stack:
-        for context in (restored_modes(model), restored_generators(model), reused_memory()):
-            stack.enter_context(context)
+        for manager in (context.restored_modes(model), context.restored_generators(model), context.reused_memory()):
+            stack.enter_context(manager)
         task = check_task(model, train_data, test_data, config, augment)
         description = {} if folder is None else describe_run(task, identity)
         checkpoints = CheckpointFolder(None if folder is None else Path(folder), description)
@@ -102,19 +91,16 @@ def train(
         trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
         state = TrainingState(model, _make_optimizer(config.optimizer, trained))
         checkpoints.restore(state)
-        stack.enter_context(torch_threads(config.threads or state.threads))
-        if state.epoch == 0 or not _is_finished(state, config):
+        stack.enter_context(context.torch_threads(config.threads or state.threads))
+        if state.epoch == 0 or not state.is_finished(config):
             _Run(task, checkpoints, state).complete(hooks, checkpoint_every, progress)
-        return TrainingResult(tuple(state.history), state.step, state.stopped_early)
+        return m.TrainingResult(tuple(state.history), state.step, state.stopped_early)
 
 
-def _check_arguments(
-    model: object, config: object, checkpoint_every: object, identity: Mapping[str, Any] | None, hooks: object
-) -> None:
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}.")
-    if not isinstance(config, TrainingConfig):
-        raise TypeError(f"`config` must be a TrainingConfig, got {describe(config)}.")
+def _check_arguments(model: object, config: object, checkpoint_every: object, identity: Any, hooks: object) -> None:
+    for name, value, expected in (("model", model, nn.Module), ("config", config, TrainingConfig)):
+        if not isinstance(value, expected):
+            raise TypeError(f"`{name}` must be a {expected.__name__}, got {describe(value)}.")
     if not isinstance(checkpoint_every, int) or checkpoint_every < 1:
         raise ValueError(f"`checkpoint_every` must be a number of epochs of at least 1, got {checkpoint_every!r}.")
     if not isinstance(hooks, Sequence) or not all(map(callable, hooks)):
@@ -123,10 +109,6 @@ def _check_arguments(
         json.dumps(to_json(dict(identity or {})), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise TypeError(f"`identity` must have plain JSON values, such as numbers and strings: {error}.") from error
-
-
-def _is_finished(state: TrainingState, config: TrainingConfig) -> bool:
-    return state.epoch == config.epochs or state.stopped_early
 
 
 class _Run:
@@ -143,7 +125,7 @@ class _Run:
         self._examples = {part: task.batches(part, gates) for part, gates in packed.items()}  # for measurements
         self._n_batches = len(self._batches)
 
-    def complete(self, hooks: Sequence[Hook], checkpoint_every: int, progress: bool | None) -> None:
+    def complete(self, hooks: Sequence[m.Hook], checkpoint_every: int, progress: bool | None) -> None:
         """Train to the end."""
         state, n_epochs = self._state, self._config.epochs
         with (
@@ -152,31 +134,31 @@ class _Run:
         ):
             if state.epoch == 0:
                 self._call(hooks, None)
-            while not _is_finished(state, self._config):
+            while not state.is_finished(self._config):
                 start = time.perf_counter()
                 metrics = self._finish_epoch(self._train_epoch(report), start)
                 test = "" if metrics.test is None else f", test {metrics.test.accuracy:.2%}"
                 report(0, f"epoch {metrics.epoch}/{n_epochs}, accuracy: train {metrics.train.accuracy:.2%}{test}")
                 self._call(hooks, metrics)
-                if state.epoch % checkpoint_every == 0 or _is_finished(state, self._config):
+                if state.epoch % checkpoint_every == 0 or state.is_finished(self._config):
                     self._checkpoints.save(state)
 
     @contextmanager
     def _interrupts_reported(self) -> Iterator[None]:
         """Let Ctrl-C and SIGTERM end the run with a message about the last checkpoint."""
         try:
-            with sigterm_raises():
+            with context.sigterm_raises():
                 yield
-        except (KeyboardInterrupt, Terminated) as error:
+        except (KeyboardInterrupt, context.Terminated) as error:
             message = f"training was interrupted after step {self._state.step}; {self._checkpoints}."
-            if isinstance(error, Terminated):
+            if isinstance(error, context.Terminated):
                 print(message, file=sys.stderr)
             raise type(error)(message) from None
 
-    def _train_epoch(self, report: Step) -> Measurement:
+    def _train_epoch(self, report: Step) -> m.Measurement:
         """Do the steps of one epoch; the mean loss and accuracy of their forward passes."""
         state, model, objective, forward = self._state, self._task.model, self._task.objective, self._task.forward
-        optimizer, sums, first_step = state.optimizer, MetricSums(objective), state.step
+        optimizer, sums, first_step = state.optimizer, m.MetricSums(objective), state.step
         model.train()
         # Every epoch has its own stream of random numbers, so nothing done between two epochs can change the run.
         torch.manual_seed(derive_seed(self._config.seed, "network", state.epoch))
@@ -196,7 +178,7 @@ class _Run:
                 state.step += 1
                 report(1)
             train = sums.mean()
-        except NonFiniteLoss as error:
+        except m.NonFiniteLoss as error:
             raise self._diverged(f"the training loss became {error.value}", first_step + error.batch) from None
         except ValueError as error:
             if "more than 1 value per channel" not in str(error):
@@ -208,7 +190,7 @@ class _Run:
                 raise self._diverged(f"the parameter {name} became NaN or infinite", state.step - 1)
         return train
 
-    def _finish_epoch(self, train: Measurement, start: float) -> EpochMetrics:
+    def _finish_epoch(self, train: m.Measurement, start: float) -> m.EpochMetrics:
         """Measure the model after the steps of an epoch."""
         state, config = self._state, self._config
         if config.train_metrics == "evaluated":
@@ -218,39 +200,35 @@ class _Run:
         test = self._evaluate("test") if "test" in self._task.data and due else None
         state.epoch += 1
         state.stopped_early = enough
-        metrics = EpochMetrics(state.epoch, train, test, time.perf_counter() - start)
+        metrics = m.EpochMetrics(state.epoch, train, test, time.perf_counter() - start)
         state.history.append(metrics)
         return metrics
 
-    def _evaluate(self, part: str) -> Measurement:
+    def _evaluate(self, part: str) -> m.Measurement:
         try:
             return self._task.evaluate(self._examples[part].epoch(self._state.epoch))
-        except NonFiniteLoss as error:
+        except m.NonFiniteLoss as error:
             raise self._diverged(f"the {part} loss is {error.value}", self._state.step - 1) from None
 
-    def _call(self, hooks: Sequence[Hook], metrics: EpochMetrics | None) -> None:
+    def _call(self, hooks: Sequence[m.Hook], metrics: m.EpochMetrics | None) -> None:
         state = self._state
         for hook in hooks:
             state.model.eval()
-            hook(TrainingMoment(state.model, state.epoch, state.step, metrics))
+            hook(m.TrainingMoment(state.model, state.epoch, state.step, metrics))
 
     def _rate(self, step: int) -> float:
         config = self._config
         return config.optimizer.lr * config.schedule.factor(step / self._n_batches, config.epochs)
 
-    def _diverged(self, problem: str, step: int) -> TrainingDiverged:
-        return TrainingDiverged(
+    def _diverged(self, problem: str, step: int) -> m.TrainingDiverged:
+        return m.TrainingDiverged(
             f"{problem} at step {step + 1} (epoch {step // self._n_batches + 1}) with learning rate "
             f"{self._rate(step):.6g}; {self._checkpoints}. Try a smaller learning rate, or check the data."
         )
 
 
 def _make_optimizer(config: OptimizerConfig, parameters: list[nn.Parameter]) -> torch.optim.Optimizer:
-    """Torch's optimizer in the form that is fastest for many small tensors.
-
-    Adam and SGD update all tensors in one fused call. Torch has no such call for RMSprop, where ``foreach`` needs the
-    fewest calls.
-    """
+    """Torch's optimizer in the form that is fastest for many small tensors; RMSprop has no fused one."""
     settings = asdict(config)
     if isinstance(config, Adam):
         decoupled = settings.pop("decoupled")

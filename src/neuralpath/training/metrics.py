@@ -16,21 +16,19 @@ Labels = Int64[Tensor, " batch"] | Float[Tensor, " batch"]
 Outputs = Float[Tensor, "batch n_outputs"]
 Targets = Shaped[Tensor, "batch ..."]
 
-COUNTED_AT_ONCE = 64
-"""Batches whose correct answers are counted together: one count of many rows costs as much as one of few."""
+COUNTED_AT_ONCE = 64  # batches whose correct answers are counted together, which costs as much as for one batch
 
 
 class TrainingDiverged(ArithmeticError):
     """The loss or a weight became NaN or infinite."""
 
 
+@dataclass(eq=False)
 class NonFiniteLoss(ArithmeticError):
     """The loss of a batch is NaN or infinite; ``batch`` counts the batches before it."""
 
-    def __init__(self, value: float, batch: int) -> None:
-        super().__init__(f"the loss of batch {batch} is {value}")
-        self.value = value
-        self.batch = batch
+    value: float
+    batch: int
 
 
 @dataclass(frozen=True)
@@ -45,28 +43,25 @@ class Objective:
     """
 
     squared: bool
-    signs: bool
-    """Whether labels are -1 and +1."""
+    signs: bool  # whether labels are -1 and +1
     n_outputs: int
-    dtype: torch.dtype
-    """The dtype of the outputs."""
+    dtype: torch.dtype  # of the outputs
 
     def targets(self, labels: Labels, name: str = "labels") -> Targets:
         """The tensor that the loss compares outputs with: classes, one-hot vectors, or a column of -1 and +1."""
         n = self.n_outputs
         if self.signs and n != 1:
-            hint = "use class numbers (int64) for several outputs"
-            raise ValueError(f"`{name}` of -1 and +1 need a model with one output, this one has {n}; {hint}.")
+            raise ValueError(f"`{name}` of -1 and +1 need one output, the model has {n}; use class numbers (int64).")
         valid = (labels == 1) | (labels == -1) if self.signs else (labels >= 0) & (labels < n)
         if not bool(valid.all()):
-            index = int(torch.nonzero(~valid)[0, 0])
-            value, count = labels[index].item(), int((~valid).sum())
+            index, count = int(torch.nonzero(~valid)[0, 0]), int((~valid).sum())
             limits, hint = f"lie between 0 and {n - 1}, because the model has {n} outputs", ""
             if self.signs:
                 limits, hint = "be -1 or +1", " Class numbers must be int64, `labels.long()`."
             elif n == 1:
                 hint = " Labels for one output are -1 and +1, as floats."
-            raise ValueError(f"`{name}` must {limits}, got {value} at index {index}, and {count} such in all.{hint}")
+            got = f"{labels[index].item()} at index {index}, and {count} such in all"
+            raise ValueError(f"`{name}` must {limits}, got {got}.{hint}")
         if self.signs:
             return labels[:, None].to(self.dtype)
         return F.one_hot(labels, n).to(self.dtype) if self.squared else labels
@@ -84,13 +79,10 @@ class Objective:
         return (outputs.argmax(1) == (targets.argmax(1) if self.squared else targets)).sum()
 
 
-def objective_for(
-    config: TrainingConfig, labels: Shaped[Tensor, " batch"], output: Float[Tensor, "_ n_outputs"]
-) -> Objective:
+def objective_for(config: TrainingConfig, labels: Shaped[Tensor, " _"], output: Float[Tensor, "_ _"]) -> Objective:
     """The objective for the loss of the config, labels of this dtype, and a model with this output."""
     if labels.dtype != torch.int64 and not labels.is_floating_point():
-        expected = "class numbers (int64) or -1 and +1 (floating point)"
-        raise TypeError(f"`labels` must be {expected}, got {describe(labels)}; convert them, such as `labels.long()`.")
+        raise TypeError(f"`labels` must be class numbers (int64) or floats -1 and +1, got {describe(labels)}.")
     return Objective(config.loss == "squared", labels.is_floating_point(), output.shape[1], output.dtype)
 
 
@@ -172,11 +164,7 @@ class TrainingResult:
 
 
 class MetricSums:
-    """Loss and correct answers summed over batches.
-
-    Losses are added one by one in double precision. Correct answers are integers, so they are counted later, for many
-    batches at once.
-    """
+    """Loss and correct answers summed over batches: losses one by one in double precision, answers for many at once."""
 
     def __init__(self, objective: Objective) -> None:
         self._objective = objective
@@ -187,10 +175,8 @@ class MetricSums:
         self._pending: list[tuple[Tensor, Tensor, Tensor]] = []
 
     def add(self, loss: Float[Tensor, ""], outputs: Outputs, targets: Targets) -> None:
-        """Add a batch.
-
-        Raises: NonFiniteLoss; on the CPU at once, on other devices, which are not waited for, at the next count.
-        """
+        """Add a batch."""
+        # Other devices are not waited for: they show a loss that is not finite at the next count.
         if loss.device.type == "cpu" and not math.isfinite(value := loss.item()):
             raise NonFiniteLoss(value, self._n_batches)
         self._pending.append((loss.detach(), outputs.detach(), targets))

@@ -22,6 +22,7 @@ from neuralpath.training.metrics import Measurement, MetricSums, Objective, obje
 
 Data = Split | Loader
 Batches = TensorBatches | LoaderBatches
+AllGates = dict[str, PackedGates | None]  # of each part of the data
 Forward = Callable[[Batch], Float[Tensor, "batch n_outputs"]]
 
 
@@ -32,16 +33,13 @@ class TrainingTask:
     model: nn.Module
     config: TrainingConfig
     augment: Augment | None
-    data: Mapping[str, Data]
-    """The training data as "train", and the test data as "test" if there are any."""
+    data: Mapping[str, Data]  # the training data as "train", and the test data as "test" if there are any
     objective: Objective
-    targets: Mapping[str, Shaped[Tensor, "_examples ..."]]
-    """Targets of the data in memory, with the same keys as ``data``."""
+    targets: Mapping[str, Shaped[Tensor, "_examples ..."]]  # of the data in memory, with the same keys
     device: torch.device
-    forward: Forward
-    """The forward pass of training, in the precision of the config."""
+    forward: Forward  # the forward pass of training, in the precision of the config
+    # The same in full precision: rounded outputs may be equal, and argmax would take the first of them.
     measured_forward: Forward
-    """The same in full precision: rounded outputs may be equal, and argmax would take the first of them."""
 
     def batches(self, part: str, gates: PackedGates | None = None, *, training: bool = False) -> Batches:
         """Batches of a part of the data, for training or for measurements."""
@@ -80,21 +78,16 @@ def check_task(
     images, labels = first["train"]
     output = _run_example(model, images[:1].to(device), "train_data")
     if not isinstance(output, Tensor) or output.ndim != 2 or len(output) != 1:
-        expected = f"a tensor of shape (batch, outputs), got {describe(output)} for one example"
-        raise ValueError(f"`model` must return {expected}.")
+        raise ValueError(f"`model` must return a tensor of shape (batch, outputs), got {describe(output)}.")
     objective = objective_for(config, labels, output)
     if "test" in first:
         test_images, test_labels = first["test"]
         if test_labels.dtype != labels.dtype:
-            kinds = f"`train_data` are {describe(labels)}, but those of `test_data` {describe(test_labels)}"
-            raise TypeError(f"the labels of {kinds}.")
+            raise TypeError(f"labels are {labels.dtype} in `train_data`, but {test_labels.dtype} in `test_data`.")
         if test_images.dtype != images.dtype or test_images.shape[1:] != images.shape[1:]:
             _run_example(model, test_images[:1].to(device), "test_data")
-    targets = {
-        part: objective.targets(value.labels, f"{part}_data.labels")
-        for part, value in data.items()
-        if isinstance(value, Split)
-    }
+    splits = {part: value for part, value in data.items() if isinstance(value, Split)}
+    targets = {part: objective.targets(split.labels, f"{part}_data.labels") for part, split in splits.items()}
     forward, measured = forward_pass(model, config.precision), forward_pass(model)
     return TrainingTask(model, config, augment, data, objective, targets, device, forward, measured)
 
@@ -105,8 +98,7 @@ def _check_data(name: str, data: Data, device: torch.device, dtype: torch.dtype)
         check_labels(f"{name}.labels", data.images, data.labels)
         return Split(data.images.to(device), data.labels.to(device))
     if isinstance(data, Tensor) or not isinstance(data, Loader):
-        expected = "a neuralpath.data.Split, or a loader of pairs with a length"
-        raise TypeError(f"`{name}` must be {expected}, got {describe(data)}.")
+        raise TypeError(f"`{name}` must be a neuralpath.data.Split, or a loader with a length, got {describe(data)}.")
     if len(data) == 0:
         raise ValueError(f"`{name}` has no batches.")
     return data
@@ -127,10 +119,8 @@ def _run_example(model: nn.Module, example: Shaped[Tensor, "_example ..."], name
             return model.eval()(example)
     except Exception as error:  # a user's model may raise anything
         reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise ValueError(
-            f"`model` could not run on one example of `{name}`, {describe(example)}: {reason.removesuffix('.')}. "
-            "Check that the input size and the number of channels fit."
-        ) from error
+        problem = f"`model` could not run on one example of `{name}`, {describe(example)}"
+        raise ValueError(f"{problem}: {reason.removesuffix('.')}.") from error
 
 
 def forward_pass(model: nn.Module, precision: Precision = "full") -> Forward:
@@ -156,9 +146,7 @@ def _forward(model: nn.Module, batch: Batch) -> Float[Tensor, "batch n_outputs"]
     return cast(GatedNetwork, model).value_output(batch.images, batch.gates)
 
 
-def _mixed_forward(
-    model: nn.Module, fixed: GatedNetwork | None, device: str, batch: Batch
-) -> Float[Tensor, "batch n_outputs"]:
+def _mixed_forward(model: nn.Module, fixed: GatedNetwork | None, device: str, batch: Batch) -> Float[Tensor, "batch _"]:
     if fixed is not None and batch.gates is None:
         batch = batch._replace(gates=fixed.gates(batch.images))  # in full precision, so that rounding flips no gate
     # The context is left after every batch, because it caches rounded copies of the weights.
@@ -167,26 +155,20 @@ def _mixed_forward(
     return outputs.float()
 
 
-def pack_fixed_gates(
-    task: TrainingTask, has_packed_gates: Mapping[str, bool] | None = None
-) -> dict[str, PackedGates | None]:
+def pack_fixed_gates(task: TrainingTask, has_packed_gates: Mapping[str, bool] | None = None) -> AllGates:
     """The fixed gates of each part of the data; None where there are none, or they exceed the memory budget.
 
-    The gates of augmented images are not stored. A resumed run gives ``has_packed_gates``: parts whose gates were
-    stored at first are stored again however much memory is free now, since gates that are computed in other batches
-    may be rounded differently.
+    The gates of augmented images are not stored. A resumed run gives ``has_packed_gates`` and stores the same parts
+    again however much memory is free, since gates that are computed in other batches may be rounded differently.
     """
     config, gated, train = task.config, _fixed_gates_of(task.model), task.data["train"]
     is_first = has_packed_gates is None
     if gated is not None and is_first and isinstance(train, Split) and gates_depend_on_batch(gated.gates, train.images):
-        warnings.warn(
-            "the gates of an example depend on the other examples of its batch, so they are not stored, and the "
-            "feature network runs for every batch; gates, and normalizations before them, should use one example only.",
-            stacklevel=2,
-        )
+        problem = "the gates of an example depend on the other examples of its batch, so they are not stored"
+        warnings.warn(f"{problem}, and the feature network runs for every batch.", stacklevel=2)
         gated = None
     budget = memory_budget(config.gate_memory)
-    packed: dict[str, PackedGates | None] = dict.fromkeys(task.data)
+    packed: AllGates = dict.fromkeys(task.data)
     for part, data in task.data.items():
         if gated is None or not isinstance(data, Split) or (part == "train" and task.augment is not None):
             continue
@@ -198,11 +180,9 @@ def pack_fixed_gates(
         gates = pack_gates(gated.gates, data.images, block=config.evaluation_batch_size, budget=limit, dtype=dtype)
         packed[part] = gates
         if gates is None:
-            warnings.warn(
-                f"the fixed gates of the {part} data need more than the memory budget of {format_memory(budget)}, so "
-                "the feature network runs again for every batch; raise `gate_memory` if more memory is free.",
-                stacklevel=2,
-            )
+            problem = f"the fixed gates of the {part} data need more than the memory budget of {format_memory(budget)}"
+            advice = "the feature network runs again for every batch; raise `gate_memory` if more memory is free"
+            warnings.warn(f"{problem}, so {advice}.", stacklevel=2)
         else:
             budget -= gates.n_bytes
     return packed
