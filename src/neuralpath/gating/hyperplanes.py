@@ -46,13 +46,10 @@ def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"])
     >>> planes = gate_hyperplanes(gating.LinearGatedFC(4, 8, 3), torch.randn(2, 4))
     >>> [tuple(layer.normals.shape) for layer in planes]
     [(8, 4), (8, 4)]
-
     """
     if not isinstance(network, GatedNetwork) or not network.linear_feature:
-        raise ValueError(
-            "only the gates of a linear feature network are hyperplanes in input space: give a GatedNetwork with "
-            f"linear_feature=True, such as gating.LinearGatedFC; got a {type(network).__name__}."
-        )
+        expected = "a GatedNetwork with linear_feature=True, such as gating.LinearGatedFC"
+        raise ValueError(f"only linear gates are hyperplanes: give {expected}; got a {type(network).__name__}.")
     shape = tuple(example.shape[1:])
     size = math.prod(shape)
     names, offsets = _preactivations(network, torch.zeros_like(example[:1]))
@@ -67,7 +64,12 @@ def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"])
         Hyperplanes(name, torch.cat(columns).T.reshape(-1, *shape), offset[0])
         for name, columns, offset in zip(names, rows, offsets, strict=True)
     )
-    _check_linear(network, planes, example)
+    for plane, q in zip(planes, _preactivations(network, example)[1], strict=True):
+        linear = example.flatten(1) @ plane.normals.flatten(1).T + plane.offsets
+        scale = float(linear.abs().max()) + float(q.abs().max())
+        if not bool(((q - linear).abs() <= 1e-3 * scale).all()):
+            causes = "the feature network has a nonlinear operation, or runs in training mode"
+            raise ValueError(f"the gates {plane.gate!r} are not linear in the input: {causes}.")
     return planes
 
 
@@ -75,23 +77,8 @@ def gate_hyperplanes(network: nn.Module, example: Float[Tensor, "batch *shape"])
 def _preactivations(network: GatedNetwork, x: Tensor) -> tuple[tuple[str, ...], list[Float[Tensor, "batch unit"]]]:
     # Copies, since later operations may write into the output of an activation.
     gates = recorded_gates(network.feature, x, torch.clone, linear=True)
-    return gates.names, [_middle(layer) for layer in gates.layers.values()]
-
-
-def _middle(layer: Float[Tensor, "batch channel *space"]) -> Float[Tensor, "batch channel"]:
-    index: tuple[Any, ...] = (..., *(size // 2 for size in layer.shape[2:]))
-    return layer[index]
-
-
-def _check_linear(network: GatedNetwork, planes: tuple[Hyperplanes, ...], example: Tensor) -> None:
-    for plane, q in zip(planes, _preactivations(network, example)[1], strict=True):
-        expected = example.flatten(1) @ plane.normals.flatten(1).T + plane.offsets
-        scale = float(expected.abs().max()) + float(q.abs().max())
-        if not bool(((q - expected).abs() <= 1e-3 * scale).all()):
-            raise ValueError(
-                f"the gates {plane.gate!r} are not linear in the input: the feature network has a nonlinear operation, "
-                "or runs in training mode."
-            )
+    middles: list[Any] = [(..., *(size // 2 for size in layer.shape[2:])) for layer in gates.layers.values()]
+    return gates.names, [layer[middle] for layer, middle in zip(gates.layers.values(), middles, strict=True)]
 
 
 def draw_hyperplanes(network: nn.Module, example: Float[Tensor, "batch channel height width"], path: Path) -> None:
@@ -107,9 +94,7 @@ def draw_hyperplanes(network: nn.Module, example: Float[Tensor, "batch channel h
         ImportError: matplotlib is not installed.
     """
     if example.ndim != 4 or example.shape[1] not in (1, 3):
-        raise ValueError(
-            f"hyperplanes are drawn for images of 1 or 3 channels, got examples of shape {tuple(example.shape[1:])}."
-        )
+        raise ValueError(f"hyperplanes are drawn for images of 1 or 3 channels, got shape {tuple(example.shape[1:])}.")
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
@@ -120,9 +105,7 @@ def draw_hyperplanes(network: nn.Module, example: Float[Tensor, "batch channel h
     axes = figure.subplots(len(planes), columns, squeeze=False)
     for row, plane in zip(axes, planes, strict=True):
         for axis in row:
-            axis.set_xticks([])
-            axis.set_yticks([])
-            axis.set_frame_on(False)
+            axis.set(xticks=[], yticks=[], frame_on=False)
         row[0].set_ylabel(plane.gate, fontsize=6)
         for axis, normal in zip(row, plane.normals.float().cpu(), strict=False):
             half = normal.abs().max().clamp(min=1e-30)

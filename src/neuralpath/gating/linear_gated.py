@@ -26,15 +26,10 @@ class LinearGatedFC(GatedNetwork):
     Reference: "Duality simplifies deep neural networks with rectified linear units", section 5.
 
     Args:
-        input_shape: Dimension of the input, or the shape of one example.
-        width: Units of every hidden layer, or one number per hidden layer.
-        depth: Number of weight layers of the value network; may be omitted if `width` is a sequence.
-        n_outputs: Number of outputs.
+        input_shape, width, depth, n_outputs, bias, init: As in `neuralpath.nets.FC`, the value network.
         gate: Function from pre-activations to gates.
         train_feature: Whether the feature network is trained; then `gate` must not be hard.
         value_input: The input of the value network; see `neuralpath.GatedNetwork`.
-        bias: Whether the layers have biases.
-        init: An initialization, or its name; see `neuralpath.nets.initialize`.
         generator: Source of the initial weights, first of the feature network, then of the value network.
 
     Raises:
@@ -43,7 +38,6 @@ class LinearGatedFC(GatedNetwork):
     Example:
         >>> LinearGatedFC(4, 8, 3)(torch.ones(5, 4)).shape
         torch.Size([5, 1])
-
     """
 
     def __init__(
@@ -66,9 +60,8 @@ class LinearGatedFC(GatedNetwork):
         if len(feature.layers) == 1:
             raise ValueError("`depth` must be at least 2: without a hidden layer there are no gates.")
         _drop_last(feature.layers)
-        super().__init__(
-            feature, value, gate=gate, value_input=value_input, linear_feature=True, train_feature=train_feature
-        )
+        settings: Any = {"gate": gate, "value_input": value_input, "train_feature": train_feature}
+        super().__init__(feature, value, linear_feature=True, **settings)
 
 
 class LinearGatedCNN(GatedNetwork):
@@ -80,18 +73,8 @@ class LinearGatedCNN(GatedNetwork):
     Reference: "Duality simplifies deep neural networks with rectified linear units", section 5.
 
     Args:
-        input_shape: Channels, height and width of one image.
-        n_outputs: Number of outputs.
-        channels: Filters of each convolution.
-        hidden: Units of each dense hidden layer; may be empty.
-        window: Odd side of the square window.
-        stride: Stride of every convolution, or one per convolution.
-        gate: Function from pre-activations to gates.
-        train_feature: Whether the feature network is trained; then `gate` must not be hard.
-        value_input: The input of the value network; see `neuralpath.GatedNetwork`.
-        bias: Whether the layers have biases.
-        init: An initialization, or its name; see `neuralpath.nets.initialize`.
-        generator: Source of the initial weights, first of the feature network, then of the value network.
+        input_shape, n_outputs, channels, hidden, window, stride: As in `neuralpath.nets.VCONV`.
+        gate, train_feature, value_input, bias, init, generator: As in `LinearGatedFC`.
 
     Raises:
         ValueError: If a size is not positive, `window` is even or `channels` is empty.
@@ -120,9 +103,8 @@ class LinearGatedCNN(GatedNetwork):
         layers: Any = {"channels": channels, "hidden": hidden, "window": window, "stride": stride, "bias": bias}
         feature, value = (GCONV(input_shape, n_outputs, **layers, init=init, generator=generator) for _ in range(2))
         _drop_last(feature.dense)
-        super().__init__(
-            feature, value, gate=gate, value_input=value_input, linear_feature=True, train_feature=train_feature
-        )
+        settings: Any = {"gate": gate, "value_input": value_input, "train_feature": train_feature}
+        super().__init__(feature, value, linear_feature=True, **settings)
 
 
 def _drop_last(layers: nn.Sequential) -> None:

@@ -42,7 +42,6 @@ class TileGates:
     >>> mask = torch.tensor([[[True, False, False]]])
     >>> TileGates(shift=1)(mask, (2, 3)).int().tolist()
     [[[0, 1, 0], [0, 1, 0]]]
-
     """
 
     shift: int | tuple[int, ...] = 0
@@ -55,31 +54,20 @@ class TileGates:
         object.__setattr__(self, "shift", tuple(plain) if isinstance(self.shift, Sequence) else plain[0])
 
     def __call__(self, gate: Shaped[Tensor, "batch *shape"], shape: tuple[int, ...]) -> Shaped[Tensor, "batch *out"]:
-        """The mask for a layer of the given shape.
-
-        Args:
-            gate: Gates of the feature network, a mask for each example.
-            shape: Shape of the value network's layer, without the batch.
-        """
+        """The masks for a layer of the value network of this shape, from those of the feature network."""
         channels, *space = gate.shape[1:]
         if tuple(space) != shape[1:] or not shape or shape[0] < channels:
-            raise ValueError(
-                f"a mask of shape {tuple(gate.shape[1:])} cannot be tiled to {shape}: it is repeated over channels, so "
-                "the value network must have the same positions and at least as many channels"
-            )
+            problem = f"a mask of shape {tuple(gate.shape[1:])} cannot be tiled to {shape}"
+            raise ValueError(f"{problem}: it needs the same positions and at least as many channels")
         shifts = (self.shift,) * len(space) if isinstance(self.shift, int) else tuple(self.shift)
         if space and len(shifts) != len(space):
             raise ValueError(f"`shift` {shifts} does not fit a mask with {len(space)} axes of space")
         if space and any(shifts):
             if gate.dtype == torch.int64:
-                raise ValueError(
-                    "the positions of a max pool cannot be shifted, since its windows do not move; give "
-                    "`gate_transform` as a mapping that leaves this gate out, or tiles it without a shift"
-                )
+                advice = "leave this gate out of a mapping as `gate_transform`, or tile it without a shift"
+                raise ValueError(f"the positions of a max pool cannot be shifted; {advice}")
             gate = gate.roll(shifts, tuple(range(2, gate.ndim)))
-        if shape[0] == channels:
-            return gate
-        return gate[:, torch.arange(shape[0], device=gate.device) % channels]
+        return gate if shape[0] == channels else gate[:, torch.arange(shape[0], device=gate.device) % channels]
 
 
 @dataclass(frozen=True)
@@ -124,25 +112,20 @@ def match_gates(
     """Match every gate of the value network with one of the feature network, of the same kind and shape."""
     for network, recording in (("feature", feature), ("value", value)):
         if not recording.names:
-            raise ValueError(
-                f"the {network} network has no gates: none of its operations is a ReLU, another activation that is a "
-                "gate, or a max pool."
-            )
-    chosen = _transforms_by_gate(transforms, value.names)
+            raise ValueError(f"the {network} network has no gates: no ReLU or other gate, and no max pool.")
+    key = "a key of `gate_transform`"
+    if isinstance(transforms, Mapping):
+        transform_of = {_gate_index(gate, value.names, key, "value"): t for gate, t in transforms.items()}
+    else:
+        transform_of = {} if transforms is None else dict.fromkeys(range(len(value.names)), transforms)
     pairs = []
     for index, source in enumerate(sources(order, feature.names, value.names)):
         value_shape, feature_shape = tuple(value.layers[index].shape[1:]), tuple(feature.layers[source].shape[1:])
-        pair = GatePair(value.names[index], value_shape, feature.names[source], feature_shape, source, chosen[index])
+        names = value.names[index], feature.names[source]
+        pair = GatePair(names[0], value_shape, names[1], feature_shape, source, transform_of.get(index))
         _check_pair(pair, feature, value.in_spaces[index])
         pairs.append(pair)
     return Matching(tuple(pairs), len(feature.layers))
-
-
-def _transforms_by_gate(transforms: GateTransforms | None, names: Sequence[str]) -> list[GateTransform | None]:
-    if not isinstance(transforms, Mapping):
-        return [transforms] * len(names)
-    by_index = {_gate_index(k, names, "a key of `gate_transform`", "value"): t for k, t in transforms.items()}
-    return [by_index.get(index) for index in range(len(names))]
 
 
 def _check_pair(pair: GatePair, feature: Recording, value_space: tuple[int, ...] | None) -> None:
@@ -161,9 +144,8 @@ def _check_pair(pair: GatePair, feature: Recording, value_space: tuple[int, ...]
             raise ValueError(f"{where}: {error}.") from error
     if shape != pair.value_shape:
         hint = "" if pair.transform is not None else " `gate_transform=TileGates()` repeats masks over more channels."
-        raise ValueError(
-            f"{where}, but the former has the shape {pair.value_shape} and the latter {shape}; they must agree.{hint}"
-        )
+        own = pair.value_shape
+        raise ValueError(f"{where}, but the former has the shape {own} and the latter {shape}; they must agree.{hint}")
 
 
 def as_order(order: object) -> PlainOrder | None:
@@ -174,19 +156,15 @@ def as_order(order: object) -> PlainOrder | None:
         return "reversed"
     if isinstance(order, str) or not isinstance(order, Sequence | np.ndarray | Tensor):
         got = repr(order) if isinstance(order, str) else describe(order)
-        raise TypeError(
-            '`gate_order` must be None, "reversed", a permutation such as (2, 0, 1), or a mapping from the value '
-            f"network's gates to the feature network's, got {got}."
-        )
+        expected = 'None, "reversed", a permutation such as (2, 0, 1), or a mapping from value gates to feature gates'
+        raise TypeError(f"`gate_order` must be {expected}, got {got}.")
     entries = tuple(order.tolist() if isinstance(order, np.ndarray | Tensor) else order)
     plain = tuple(index for entry in entries if (index := as_integer(entry)) is not None)
     if len(plain) != len(entries):
         raise TypeError(f"`gate_order` must be a permutation of integers, got {entries!r}.")
     if sorted(plain) != list(range(len(plain))):
-        raise ValueError(
-            f"`gate_order` must be a permutation of 0 to {len(plain) - 1}, got {plain!r}; to use a gate twice, "
-            "give a mapping."
-        )
+        expected = f"a permutation of 0 to {len(plain) - 1}, got {plain!r}"
+        raise ValueError(f"`gate_order` must be {expected}; to use a gate twice, give a mapping.")
     return plain
 
 
@@ -194,38 +172,26 @@ def sources(order: PlainOrder | None, feature_names: Sequence[str], value_names:
     """For each gate of the value network, the index of the feature network's gate that it takes."""
     n_feature, n_value = len(feature_names), len(value_names)
     if isinstance(order, Mapping):
-        return _mapped_sources(order, feature_names, value_names)
+        indices = list(range(n_value))
+        for gate, source in order.items():
+            index = _gate_index(gate, value_names, "a key of `gate_order`", "value")
+            indices[index] = _gate_index(source, feature_names, "a value of `gate_order`", "feature")
+        for name, index in zip(value_names, indices, strict=True):
+            if index >= n_feature:
+                problem = f"the feature network has only {n_feature} ({', '.join(feature_names)})"
+                raise ValueError(f"the value network's gate {name!r} has no gate: {problem}; map it in `gate_order`.")
+        return tuple(indices)
     if n_feature != n_value:
         raise ValueError(
             f"the feature network has {n_feature} gates ({', '.join(feature_names)}) but the value network has "
             f"{n_value} ({', '.join(value_names)}); give a `gate_order` that maps each of the latter to one of the "
             "former."
         )
-    if order is None:
-        return tuple(range(n_value))
-    if order == "reversed":
-        return tuple(reversed(range(n_value)))
+    if order is None or order == "reversed":
+        return tuple(range(n_value))[:: 1 if order is None else -1]
     if len(order) != n_value:
-        raise ValueError(
-            f"`gate_order` has {len(order)} entries, but there are {n_value} gates: {', '.join(value_names)}."
-        )
+        raise ValueError(f"`gate_order` has {len(order)} entries for {n_value} gates: {', '.join(value_names)}.")
     return order
-
-
-def _mapped_sources(
-    order: Mapping[int | str, int | str], feature_names: Sequence[str], value_names: Sequence[str]
-) -> tuple[int, ...]:
-    indices = list(range(len(value_names)))
-    for gate, source in order.items():
-        index = _gate_index(gate, value_names, "a key of `gate_order`", "value")
-        indices[index] = _gate_index(source, feature_names, "a value of `gate_order`", "feature")
-    for name, index in zip(value_names, indices, strict=True):
-        if index >= len(feature_names):
-            raise ValueError(
-                f"the value network's gate {name!r} has no gate: the feature network has only {len(feature_names)} "
-                f"({', '.join(feature_names)}); map it to one of them in `gate_order`."
-            )
-    return tuple(indices)
 
 
 def _gate_index(gate: object, names: Sequence[str], what: str, network: str) -> int:
@@ -235,7 +201,5 @@ def _gate_index(gate: object, names: Sequence[str], what: str, network: str) -> 
     index = as_integer(gate)
     if index is not None and 0 <= index < len(names):
         return index
-    raise ValueError(
-        f"{what}, {gate!r}, is not a gate of the {network} network; its gates are 0 to {len(names) - 1}: "
-        f"{', '.join(names)}."
-    )
+    known = f"0 to {len(names) - 1}: {', '.join(names)}"
+    raise ValueError(f"{what}, {gate!r}, is not a gate of the {network} network; its gates are {known}.")

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from neuralpath.graph import Window, gather_positions
+from neuralpath.graph import Window
 
 _POOLS: dict[int, Any] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
 _ADAPTIVE: dict[int, Any] = {1: F.adaptive_max_pool1d, 2: F.adaptive_max_pool2d, 3: F.adaptive_max_pool3d}
@@ -32,28 +32,6 @@ class MaxPoolCall:
     finish: Callable[[Tensor, Tensor], Any]
     shares_ties: bool = False
 
-    @property
-    def in_space(self) -> tuple[int, ...]:
-        """Sizes of the axes of space that the pool reads."""
-        return tuple(self.values.shape[2:])
-
-    @property
-    def out_shape(self) -> tuple[int, ...]:
-        """Shape of the picked positions."""
-        return (*self.values.shape[:2], *self.out_space)
-
-    def read_at(self, positions: Tensor) -> Any:
-        """The result of the call with the given positions instead of those of the largest entries."""
-        return self.finish(gather_positions(self.values, positions), positions)
-
-
-def _value(values: Tensor, positions: Tensor) -> Any:
-    return values
-
-
-def _pair(values: Tensor, positions: Tensor) -> Any:
-    return values, positions
-
 
 def _settings(names: tuple[str, ...], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     return {**dict(zip(names, args[1:], strict=False)), **kwargs}
@@ -73,10 +51,8 @@ def read_pool(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], ret
     returns_pair = bool(settings.pop("return_indices", False)) or returns_pair
     values, space = args[0], args[0].shape[2:]
     if values.ndim != n_space + 2:
-        raise ValueError(
-            f"{operation} of values of shape {tuple(values.shape)}: gates are swapped in batches of shape (batch, "
-            f"channels, {n_space} axes of space), so add the missing axis."
-        )
+        expected = f"(batch, channels, {n_space} axes of space)"
+        raise ValueError(f"{operation} of values of shape {tuple(values.shape)}: gates are swapped in {expected}.")
     if is_adaptive:
         sizes = _for_each(settings["output_size"], n_space)
         out_space = tuple(whole if size is None else size for size, whole in zip(sizes, space, strict=True))
@@ -90,31 +66,24 @@ def read_pool(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], ret
         windows = [Window(*axis) for axis in zip(size, stride, dilation, padding, padding, strict=True)]
         out_space = tuple(window.n_out(n, ceil=ceil) for window, n in zip(windows, space, strict=True))
         pick = partial(_POOLS[n_space], values, size, stride, padding, dilation, ceil_mode=ceil, return_indices=True)
-    return MaxPoolCall(operation, values, out_space, pick, _pair if returns_pair else _value)
+    return MaxPoolCall(operation, values, out_space, pick, lambda *both: both if returns_pair else both[0])
 
 
 def read_reduction(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> MaxPoolCall | None:
-    """A call of ``amax`` or of ``max`` along an axis: a pool over all axes of space or some of them.
-
-    ``None`` if there is only one entry to pick. Raises: ValueError for a maximum over examples or channels.
-    """
+    """A call of ``amax`` or of ``max`` along axes of space: a pool; None if there is only one entry to pick."""
     settings = _settings(("dim", "keepdim"), args, kwargs)
     values, keepdim = args[0], bool(settings.get("keepdim", False))
     dims = settings.get("dim", ())
     rank = values.ndim
     axes = sorted(axis % rank for axis in (_for_each(dims, 1) or range(rank)))
     if any(values.shape[axis] != 1 for axis in axes if axis < 2):
-        raise ValueError(
-            f"{operation} over the axes {tuple(axes)} of values of shape {tuple(values.shape)} picks an example or a "
-            "channel; only a maximum over positions, the axes after (batch, channels), is a gate that can be swapped."
-        )
+        problem = f"{operation} over the axes {tuple(axes)} of values of shape {tuple(values.shape)}"
+        raise ValueError(f"{problem} picks an example or a channel; only a maximum over positions is a gate.")
     if not any(axis >= 2 for axis in axes):
         return None
     if rank - 2 not in _POOLS:
-        raise ValueError(
-            f"{operation} of values of shape {tuple(values.shape)} picks from {rank - 2} axes of space; gates can be "
-            f"swapped for at most {max(_POOLS)}. Flatten space first, for example with `x.flatten(2)`."
-        )
+        problem = f"{operation} of values of shape {tuple(values.shape)} picks from {rank - 2} axes of space"
+        raise ValueError(f"{problem}, more than {max(_POOLS)}: flatten space first, with `x.flatten(2)`.")
     window = [size if axis + 2 in axes else 1 for axis, size in enumerate(values.shape[2:])]
     out_space = tuple(1 if axis + 2 in axes else size for axis, size in enumerate(values.shape[2:]))
 

@@ -20,9 +20,9 @@ from neuralpath._checks import describe
 from neuralpath.gates import HardGate, apply_gate
 from neuralpath.gating.max_pools import MaxPoolCall
 from neuralpath.gating.spellings import SPELLINGS, ActivationCall, GateFunction
+from neuralpath.graph import gather_positions
 
-_CALLER = "neuralpath.gating.swapping"
-"""The module that runs networks under a mode."""
+_CALLER = "neuralpath.gating.swapping"  # the module that runs networks under a mode
 
 
 class ModuleStack:
@@ -37,8 +37,10 @@ class ModuleStack:
         """Follow a module's calls inside this context."""
         hooks = []
         for path, part in module.named_modules():
-            entry = (path, _is_torch_layer(part))
-            hooks.append(part.register_forward_pre_hook(self._entering(entry)))
+            home = type(part).__module__
+            # Torch's own layers run a single operation, which has the name of the layer.
+            is_layer = home.startswith("torch.nn.modules.") and home != "torch.nn.modules.container"
+            hooks.append(part.register_forward_pre_hook(self._entering((path, is_layer))))
             hooks.append(part.register_forward_hook(self._leaving, always_call=True))
         try:
             yield
@@ -59,20 +61,11 @@ class ModuleStack:
         return f" in {path!r}" if path else ""
 
     def name(self, operation: str) -> str:
-        """A new name for an operation that runs now: that of its layer, or of the module and the operation.
-
-        The second use of ``relu`` is ``relu#2``.
-        """
+        """A new name for an operation that runs now, of its layer or module; the second ``relu`` is ``relu#2``."""
         path, is_layer = self._stack[-1] if self._stack else ("", False)
         name = path if is_layer and path else f"{path}.{operation}" if path else operation
         count = self._uses[name] = self._uses.get(name, 0) + 1
         return name if count == 1 else f"{name}#{count}"
-
-
-def _is_torch_layer(part: nn.Module) -> bool:
-    """Whether a module is one of torch's own layers, which run a single operation."""
-    home = type(part).__module__
-    return home.startswith("torch.nn.modules.") and home != "torch.nn.modules.container"
 
 
 class GateMode(TorchFunctionMode):
@@ -83,7 +76,6 @@ class GateMode(TorchFunctionMode):
         self._for_gradients = torch.is_grad_enabled()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Called by torch instead of ``func``."""
         kwargs = kwargs or {}
         spelling = SPELLINGS.get(func)
         if spelling is None:
@@ -123,25 +115,16 @@ def _refuse_checkpoints() -> None:
 
 
 def _refuse_nan(operation: str, values: Tensor) -> None:
-    """Refuse NaN, which would count as a closed gate and give finite outputs.
-
-    Values cannot be read while a network is compiled or transformed, or on the meta device.
-    """
+    """Refuse NaN, which would count as a closed gate and give finite outputs."""
+    # Values cannot be read while a network is compiled or transformed, or on the meta device.
     if torch.compiler.is_compiling() or values.is_meta or is_functorch_wrapped_tensor(values):
         return
     if bool(values.isnan().any()):
-        raise ValueError(
-            f"the input of {operation} has NaN, which is neither open nor closed: look for NaN in the batch, or for "
-            "weights that are not finite, as after training that diverged."
-        )
+        raise ValueError(f"the input of {operation} has NaN, neither open nor closed: check the batch and the weights.")
 
 
 class Recording(GateMode):
-    """Runs a module unchanged and records its gates.
-
-    ``gate`` computes them from the pre-activations; by default each activation has its own gate. With ``linear`` the
-    activations return their input unchanged, so the network is linear.
-    """
+    """Runs a module and records its gates; with ``linear``, its activations return their input unchanged."""
 
     def __init__(
         self, gate: GateFunction | None = None, *, linear: bool = False, stack: ModuleStack | None = None
@@ -163,22 +146,17 @@ class Recording(GateMode):
         if gate.dtype == torch.bool:  # other gates are NaN themselves
             _refuse_nan(call.operation, values)
         if gate.shape != q.shape:
-            raise ValueError(
-                f"`gate` must give one gate for each pre-activation, of shape {tuple(q.shape)}, got {describe(gate)}."
-            )
+            raise ValueError(f"`gate` must give gates of the shape {tuple(q.shape)}, got {describe(gate)}.")
         self._record(call.operation, gate, None)
         return q if self._linear else func(*args, **kwargs)
 
     def max_pool(self, call: MaxPoolCall, func: Any, args: Any, kwargs: Any) -> Any:
         """Record the positions of the largest entries and run the pool."""
         if self._linear:
-            raise ValueError(
-                f"`feature` has {call.operation}, which is not linear, but `linear_feature` is set; use average "
-                "pooling, or strides."
-            )
+            raise ValueError(f"`feature` has {call.operation}, which is not linear, but `linear_feature` is set.")
         values, positions = call.pick()
         _refuse_nan(call.operation, values)
-        self._record("pool", positions, call.in_space)
+        self._record("pool", positions, tuple(call.values.shape[2:]))
         return func(*args, **kwargs) if call.shares_ties else call.finish(values, positions)
 
     def _record(self, operation: str, gate: Tensor, in_space: tuple[int, ...] | None) -> None:
@@ -215,32 +193,24 @@ class Replacing(GateMode):
 
     def max_pool(self, call: MaxPoolCall, func: Any, args: Any, kwargs: Any) -> Any:
         """The values at the given positions."""
-        positions = self._next(call.out_shape)
+        positions = self._next((*call.values.shape[:2], *call.out_space))
         if positions.dtype != torch.int64:
             raise TypeError(f"{self._label()} must be int64 positions of a max pool, got {describe(positions)}.")
-        return call.read_at(positions)
+        return call.finish(gather_positions(call.values, positions), positions)
 
     def finish(self) -> None:
         """Refuse gates that were not used."""
         if self.used != self._n_layers:
-            raise ValueError(
-                f"{self._n_layers} gates were given, but the network has {self.used} gate operations "
-                "(activations and max pools)."
-            )
+            raise ValueError(f"{self._n_layers} gates were given, but the network has {self.used} gate operations.")
 
     def _next(self, shape: tuple[int, ...]) -> Tensor:
         index = self.used
         if index >= self._n_layers:
-            raise ValueError(
-                f"{self._n_layers} gates were given, but the network has more gate operations (activations and "
-                "max pools); it needs one for each."
-            )
+            raise ValueError(f"{self._n_layers} gates were given, but the network has more activations and max pools.")
         gate = self._layers[index]
         self.used = index + 1
         if gate.shape != shape:
-            raise ValueError(
-                f"{self._label()} has the shape {tuple(gate.shape)}, but the network needs {tuple(shape)}."
-            )
+            raise ValueError(f"{self._label()} has the shape {tuple(gate.shape)}, the network needs {tuple(shape)}.")
         return gate
 
     def _label(self) -> str:

@@ -1,11 +1,11 @@
 """The deep gated network: a feature network computes the gates, a value network has the weights."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Mapping
+from contextlib import nullcontext
 from typing import Any
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralpath._checks import check_batch, describe
@@ -13,7 +13,7 @@ from neuralpath.gates import HardGate, LinearGate
 from neuralpath.gating.matching import GateOrder, GateTransforms, Matching, as_order, match_gates
 from neuralpath.gating.modes import Recording
 from neuralpath.gating.spellings import GateFunction
-from neuralpath.gating.swapping import check_examples, check_module, run_replacing, run_under, sample_gates
+from neuralpath.gating.swapping import GateLayers, check_examples, check_module, run_replacing, run_under, sample_gates
 from neuralpath.gating.value_inputs import ValueInput, as_value_input
 from neuralpath.graph import Gates
 
@@ -72,7 +72,6 @@ class GatedNetwork(nn.Module):
         torch.Size([5, 2])
         >>> [name for name, p in network.named_parameters() if p.requires_grad]
         ['value.0.weight', 'value.0.bias', 'value.2.weight', 'value.2.bias']
-
     """
 
     def __init__(
@@ -88,8 +87,7 @@ class GatedNetwork(nn.Module):
         train_feature: bool = False,
     ) -> None:
         super().__init__()
-        _check_networks(feature, value)
-        _check_functions(gate, gate_transform, train_feature)
+        _check_arguments(feature, value, gate, gate_transform, train_feature)
         self.feature = feature
         self.value = value
         self.gate = gate
@@ -106,9 +104,7 @@ class GatedNetwork(nn.Module):
     def __setattr__(self, name: str, value: Any) -> None:
         """Refuse to change the settings with which the gates were matched."""
         if name in _SETTINGS and name in self.__dict__:
-            raise AttributeError(
-                f"`{name}` of a GatedNetwork cannot be changed; make a new one from its `feature` and `value`."
-            )
+            raise AttributeError(f"`{name}` of a GatedNetwork cannot be changed; make a new one from its parts.")
         super().__setattr__(name, value)
 
     @property
@@ -117,11 +113,7 @@ class GatedNetwork(nn.Module):
         return not self.train_feature and not any(part.training for part in self.feature.modules())
 
     def train(self, mode: bool = True) -> "GatedNetwork":
-        """Set training or evaluation mode; a feature network that is not trained stays in evaluation mode.
-
-        Args:
-            mode: Whether to set training mode.
-        """
+        """Set training or evaluation mode; a feature network that is not trained stays in evaluation mode."""
         super().train(mode)
         if not self.train_feature:
             self.feature.eval()
@@ -130,10 +122,7 @@ class GatedNetwork(nn.Module):
     def match(self, x: Float[Tensor, "batch *shape"]) -> Matching:
         """The source of each gate of the value network, for examples of this shape; ``print`` it to see a table.
 
-        It runs both networks on two examples and changes nothing. The first batch of each shape calls it.
-
-        Args:
-            x: Examples.
+        It runs both networks on two examples of ``x`` and changes nothing. The first batch of each shape calls it.
 
         Raises:
             ValueError: The gates do not match (the message has both shapes), or the value network, or a linear feature
@@ -163,35 +152,27 @@ class GatedNetwork(nn.Module):
 
         Hard gates are boolean, others floating-point; max pools have int64 positions. Gradients flow through gates only
         with ``train_feature``; otherwise they are constants, for gradients in ``x`` too.
-
-        Args:
-            x: Examples.
         """
         return Gates(dict(zip(self.match(x).names, self._gate_layers(x), strict=True)))
 
     def _gate_layers(self, x: Tensor) -> tuple[Tensor, ...]:
         matching = self.match(x)
-        with nullcontext() if self.train_feature else _constants(x.device):
+        kind, trained = x.device.type, self.train_feature
+        # The rounding of autocast would move some pre-activations across 0, and so change fixed gates.
+        is_rounded = not trained and torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)
+        full_precision = torch.autocast(kind, enabled=False) if is_rounded else nullcontext()
+        with nullcontext() if trained else torch.no_grad(), full_precision:
             recording = Recording(self.gate, linear=self.linear_feature)
             # A copy, since a network may write into its input, which the value network needs too.
-            run_under(recording, self.feature, x.clone() if self.train_feature else self._full_precision(x))
+            first = next(self.feature.parameters(), x)
+            run_under(recording, self.feature, x.to(first.dtype, copy=True) if is_rounded else x.clone())
             if len(recording.layers) != matching.n_feature_gates:
-                raise RuntimeError(
-                    f"the feature network ran {len(recording.layers)} gate operations on this batch, but "
-                    f"{matching.n_feature_gates} when its gates were matched. Their number must not depend on the "
-                    "values of the batch; and torch.compile hides torch.relu_, F.leaky_relu_ and F.hardswish: use "
-                    "nn.ReLU, or run without it."
-                )
+                counts = f"{len(recording.layers)} gate operations on this batch, but {matching.n_feature_gates} when"
+                causes = "values of the batch, or torch.compile (hides torch.relu_, F.leaky_relu_, F.hardswish)"
+                raise RuntimeError(f"the feature network ran {counts} its gates were matched; causes: {causes}.")
             return matching.arrange(recording.layers)
 
-    def _full_precision(self, x: Tensor) -> Tensor:
-        """A copy of the batch, in the precision of the feature network if autocast is on."""
-        first = next(self.feature.parameters(), x)
-        return x.to(first.dtype, copy=True) if _has_autocast(x.device) else x.clone()
-
-    def value_output(
-        self, x: Float[Tensor, "batch *shape"], gates: Gates | Sequence[Shaped[Tensor, "_batch ..."]]
-    ) -> Float[Tensor, "batch *out"]:
+    def value_output(self, x: Float[Tensor, "batch *shape"], gates: GateLayers) -> Float[Tensor, "batch *out"]:
         """The output for given gates: the value network alone, differentiable in its weights and in soft gates.
 
         Args:
@@ -205,11 +186,7 @@ class GatedNetwork(nn.Module):
         return run_replacing(self.value, self.value_input(x), gates)
 
     def forward(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *out"]:
-        """The value network's output with the gates of the feature network.
-
-        Args:
-            x: Examples.
-        """
+        """The value network's output for the examples ``x``, with the gates of the feature network."""
         return self.value_output(x, self._gate_layers(x))
 
     def extra_repr(self) -> str:
@@ -221,7 +198,7 @@ class GatedNetwork(nn.Module):
         return ", ".join([*texts, f"linear_feature={self.linear_feature}", f"train_feature={self.train_feature}"])
 
 
-def _check_networks(feature: nn.Module, value: nn.Module) -> None:
+def _check_arguments(feature: Any, value: Any, gate: object, transform: object, train_feature: bool) -> None:
     for name, network in (("feature", feature), ("value", value)):
         check_module(name, network)
         check_not_gated(name, network)
@@ -232,6 +209,15 @@ def _check_networks(feature: nn.Module, value: nn.Module) -> None:
                 f"`feature` and `value` share a parameter, {owned[id(parameter)]!r} and {name!r}: their weights must "
                 "be separate; give one of them as `copy.deepcopy(model)`."
             )
+    if gate is not None and (not callable(gate) or isinstance(gate, type)):
+        got = repr(gate) if isinstance(gate, str | type) else describe(gate)
+        raise TypeError(f"`gate` must be None, or a function such as `HardGate()` or `SoftGate(beta)`, got {got}.")
+    if train_feature and isinstance(gate, HardGate | LinearGate):
+        raise ValueError(f"`train_feature` is set, but {gate} has no gradient; give `gate=SoftGate(10)`.")
+    for entry in transform.values() if isinstance(transform, Mapping) else () if transform is None else (transform,):
+        if not callable(entry):
+            expected = "a function such as `TileGates(shift=2)`, or a mapping from gates to functions"
+            raise TypeError(f"`gate_transform` must be {expected}; got {describe(entry)}.")
 
 
 def check_not_gated(name: str, module: nn.Module) -> None:
@@ -239,36 +225,4 @@ def check_not_gated(name: str, module: nn.Module) -> None:
     for path, part in module.named_modules():
         if isinstance(part, GatedNetwork):
             what = f"is a {type(part).__name__}" if not path else f"has a part {path!r} that is a {type(part).__name__}"
-            raise TypeError(
-                f"`{name}` {what}, whose gates and weights are already separate; give plain networks, such as its "
-                "`feature` and `value`."
-            )
-
-
-@contextmanager
-def _constants(device: torch.device) -> Iterator[None]:
-    """Without gradients, and without autocast, whose rounding would move some pre-activations across 0."""
-    with torch.no_grad(), torch.autocast(device.type, enabled=False) if _has_autocast(device) else nullcontext():
-        yield
-
-
-def _has_autocast(device: torch.device) -> bool:
-    """Whether autocast is on for a device."""
-    return torch.amp.is_autocast_available(device.type) and torch.is_autocast_enabled(device.type)
-
-
-def _check_functions(gate: object, transform: object, train_feature: bool) -> None:
-    if gate is not None and (not callable(gate) or isinstance(gate, type)):
-        got = repr(gate) if isinstance(gate, str | type) else describe(gate)
-        raise TypeError(
-            "`gate` must be None, `HardGate()`, `SoftGate(beta)` or a function from pre-activations to gates, "
-            f"got {got}."
-        )
-    if train_feature and isinstance(gate, HardGate | LinearGate):
-        raise ValueError(f"`train_feature` is set, but {gate} has no gradient; give `gate=SoftGate(10)`.")
-    for entry in transform.values() if isinstance(transform, Mapping) else () if transform is None else (transform,):
-        if not callable(entry):
-            raise TypeError(
-                "`gate_transform` must be a function from a mask and a shape to a mask, such as `TileGates(shift=2)`, "
-                f"or a mapping from gates to such functions; got {describe(entry)}."
-            )
+            raise TypeError(f"`{name}` {what}, whose gates and weights are already separate; give plain networks.")

@@ -1,7 +1,7 @@
 """The papers' regimes of deep gated networks, from any model."""
 
 import copy
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -73,7 +73,6 @@ def decouple(
         >>> network = decouple(model, "FL")
         >>> bool((network.feature[0].weight == model[0].weight).all())
         True
-
     """
     check_module("model", model)
     check_not_gated("model", model)
@@ -87,14 +86,7 @@ def decouple(
     value = copy.deepcopy(feature)
     if regime != "FR-DI":
         initialize(value, init, generator)
-    network = GatedNetwork(
-        feature.requires_grad_(True),
-        value.requires_grad_(True),
-        gate=SoftGate(DEFAULT_BETA if beta is None else beta, factor) if regime == "DL" else None,
-        gate_order=gate_order,
-        gate_transform=gate_transform,
-        value_input=value_input,
-        linear_feature=linear_feature,
-        train_feature=regime == "DL",
-    )
-    return network.train()
+    gate = SoftGate(DEFAULT_BETA if beta is None else beta, factor) if regime == "DL" else None
+    masks: Any = {"gate": gate, "gate_order": gate_order, "gate_transform": gate_transform}
+    settings: Any = {"value_input": value_input, "linear_feature": linear_feature, "train_feature": regime == "DL"}
+    return GatedNetwork(feature.requires_grad_(True), value.requires_grad_(True), **masks, **settings).train()

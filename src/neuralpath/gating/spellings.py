@@ -18,6 +18,8 @@ from neuralpath import gates as g
 from neuralpath.gating.max_pools import MaxPoolCall, read_pool, read_reduction
 from neuralpath.graph import per_channel
 
+Args = tuple[Any, ...]
+Kwargs = dict[str, Any]
 GateFunction = Callable[[Tensor], Tensor]
 """From pre-activations to gate values, such as the gates of ``gates.py``."""
 
@@ -41,7 +43,7 @@ class Spelling:
     inplace_at: int | None = None  # index of the argument `inplace`
     returns_positions: bool = False  # whether a max pool returns a pair
 
-    def read(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ActivationCall | MaxPoolCall | None:
+    def read(self, args: Args, kwargs: Kwargs) -> ActivationCall | MaxPoolCall | None:
         """The gate operation of a call; ``None`` if its arguments make it something else, such as ``clamp(min=1)``."""
         if kwargs.get("out") is not None:
             raise ValueError(f"gates cannot be swapped in {self.operation}(…, out=…); call it without `out`.")
@@ -49,7 +51,11 @@ class Spelling:
             kwargs = dict(kwargs)
             args = (kwargs.pop("input" if "input" in kwargs else "self"),)
         if self.operation in _POOLS:
-            return _read_maximum_pool(self, args, kwargs)
+            if self.operation not in ("amax", "max"):
+                return read_pool(self.operation, args, kwargs, self.returns_positions)
+            over = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("other"))
+            if self.operation == "amax" or isinstance(over, int):
+                return read_reduction(self.operation, args, kwargs)
         in_place = self.in_place
         if self.inplace_at is not None:
             in_place = bool(args[self.inplace_at] if len(args) > self.inplace_at else kwargs.get("inplace", False))
@@ -58,9 +64,7 @@ class Spelling:
         return _read_activation(self.operation, args, kwargs, in_place)
 
 
-def _read_activation(
-    operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool
-) -> ActivationCall | None:
+def _read_activation(operation: str, args: Args, kwargs: Kwargs, in_place: bool) -> ActivationCall | None:
     q, *settings = args
     if operation in _MAXIMA and any(isinstance(value, Tensor) for value in (*settings, *kwargs.values())):
         return _read_maximum(operation, args, kwargs, in_place)
@@ -75,31 +79,22 @@ def _read_activation(
     return None if gate is None else ActivationCall(operation, q, gate, in_place)
 
 
-def _read_maximum(operation: str, args: tuple[Any, ...], kwargs: dict[str, Any], in_place: bool) -> ActivationCall:
+def _read_maximum(operation: str, args: Args, kwargs: Kwargs, in_place: bool) -> ActivationCall:
     """The maximum of a signal and 0; a maximum of anything else is not a gate, as in ``trace``."""
     low = [*args[1:2], *(kwargs[name] for name in ("other", "min") if name in kwargs)]
     high = [value for value in (*args[2:], kwargs.get("max")) if value is not None]
     operands = [args[0], *low]
     if not high and len(operands) == 2:
         # If both operands are 0, the signal is the larger one, over which the other is broadcast.
-        is_smaller = (
-            isinstance(operands[0], Tensor)
-            and isinstance(operands[1], Tensor)
-            and (operands[0].ndim < operands[1].ndim or operands[0].numel() < operands[1].numel())
-        )
+        first, second = operands
+        both = isinstance(first, Tensor) and isinstance(second, Tensor)
+        is_smaller = both and (first.ndim < second.ndim or first.numel() < second.numel())
         for signal, other in (operands[::-1], operands) if is_smaller else (operands, operands[::-1]):
-            if isinstance(signal, Tensor) and _is_zero(other) and not (in_place and signal is not args[0]):
+            is_constant = not isinstance(other, Tensor) or not other.requires_grad
+            is_zero = is_constant and bool((other == 0).all() if isinstance(other, Tensor) else other == 0)
+            if isinstance(signal, Tensor) and is_zero and not (in_place and signal is not args[0]):
                 return ActivationCall("relu", signal, g.HardGate(), in_place)
-    raise ValueError(
-        f"{operation} of two tensors is not a gate unless one of them is the constant 0, so it cannot be swapped; use "
-        "torch.relu, or remove this operation from the network."
-    )
-
-
-def _is_zero(value: Any) -> bool:
-    if not isinstance(value, Tensor):
-        return value == 0
-    return not value.requires_grad and bool((value == 0).all())
+    raise ValueError(f"{operation} of two tensors is a gate only if one of them is the constant 0; use torch.relu.")
 
 
 def _leaky(q: Tensor, slope: Tensor) -> Tensor:
@@ -108,26 +103,10 @@ def _leaky(q: Tensor, slope: Tensor) -> Tensor:
     return torch.where(q > 0, torch.ones_like(q), slopes.expand_as(q))
 
 
-def _read_maximum_pool(
-    spelling: Spelling, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> ActivationCall | MaxPoolCall | None:
-    operation = spelling.operation
-    if operation not in ("amax", "max"):
-        return read_pool(operation, args, kwargs, spelling.returns_positions)
-    over = args[1] if len(args) > 1 else kwargs.get("dim", kwargs.get("other"))
-    if operation == "max" and not isinstance(over, int):
-        return _read_activation("max", args, kwargs, False)
-    return read_reduction(operation, args, kwargs)
-
-
-def _by_name(operations: Any) -> set[str]:
-    return {operation._opname for operation in operations}
-
-
 _GATES = {operation._opname: gate for operation, gate in g.GATE_OPERATIONS.items()}
-_MAXIMA = _by_name(g.GATING_MAXIMUM)
-_SLOPED = _by_name(g.PARAMETRIC_GATES)
-_POOLS = _by_name(g.MAXIMUM_POOLS)
+_MAXIMA = {operation._opname for operation in g.GATING_MAXIMUM}
+_SLOPED = {operation._opname for operation in g.PARAMETRIC_GATES}
+_POOLS = {operation._opname for operation in g.MAXIMUM_POOLS}
 
 
 def _functions(operation: str) -> Iterator[tuple[Any, Spelling]]:

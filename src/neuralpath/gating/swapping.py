@@ -22,8 +22,8 @@ from neuralpath.gating.ungated import UngatedOperations
 from neuralpath.graph import Gates, run
 from neuralpath.nets import FC
 
-SAMPLE_ROWS = 2
-"""Examples that are run to find a network's gates: batch norm in training mode needs more than one."""
+GateLayers = Gates | Sequence[Shaped[Tensor, "_batch ..."]]
+SAMPLE_ROWS = 2  # examples that are run to find gates: batch norm in training mode needs more than one
 
 
 def recorded_gates(
@@ -54,9 +54,7 @@ def recorded_gates(
     return Gates(dict(zip(recording.names, recording.layers, strict=True)))
 
 
-def run_with_gates(
-    module: nn.Module, x: Float[Tensor, "batch ..."], gates: Gates | Sequence[Shaped[Tensor, "_batch ..."]]
-) -> Any:
+def run_with_gates(module: nn.Module, x: Float[Tensor, "batch ..."], gates: GateLayers) -> Any:
     """The output of a module on a batch with its gates replaced: ``q * G`` instead of each activation.
 
     The n-th gate operation that runs (activation or max pool) takes the n-th gate. Everything else runs unchanged,
@@ -82,7 +80,7 @@ def run_with_gates(
     return run_replacing(module, x, gates)
 
 
-def run_replacing(module: nn.Module, x: Tensor, gates: Gates | Sequence[Tensor]) -> Any:
+def run_replacing(module: nn.Module, x: Tensor, gates: GateLayers) -> Any:
     """``module(x)`` with the given gates, one for each gate operation that runs."""
     layers, names = (tuple(gates.layers.values()), gates.names) if isinstance(gates, Gates) else (gates, ())
     mode = Replacing(layers, names)
@@ -93,22 +91,14 @@ def run_replacing(module: nn.Module, x: Tensor, gates: Gates | Sequence[Tensor])
 
 def run_under(mode: GateMode, module: nn.Module, x: Tensor) -> Any:
     """``module(x)`` under a mode that records or replaces gates."""
-    if torch_modules._has_any_global_hook():
-        return _call_under(mode, module, x)
-    return _run_directly(mode, module, x)
+    return (_call_under if torch_modules._has_any_global_hook() else _run_directly)(mode, module, x)
 
 
 def _run_directly(mode: GateMode, module: nn.Module, x: Tensor) -> Any:
     own = module.__dict__
     # With hooks, a method of its own or a compiled call a module does more than its class.
-    if (
-        own["_forward_pre_hooks"]
-        or own["_forward_hooks"]
-        or own["_backward_hooks"]
-        or own["_backward_pre_hooks"]
-        or "forward" in own
-        or "_compiled_call_impl" in own
-    ):
+    hooked = own["_forward_pre_hooks"] or own["_forward_hooks"] or own["_backward_hooks"] or own["_backward_pre_hooks"]
+    if hooked or "forward" in own or "_compiled_call_impl" in own:
         return _call_under(mode, module, x)
     # Exact types only: a subclass may do anything. Parametrized layers have classes of their own.
     kind = type(module)
@@ -133,12 +123,7 @@ def _call_under(mode: GateMode, module: nn.Module, x: Tensor) -> Any:
 
 
 def sample_gates(
-    module: nn.Module,
-    x: Float[Tensor, "batch ..."],
-    gate: GateFunction | None = None,
-    *,
-    linear: bool = False,
-    refused: str | None = None,
+    module: nn.Module, x: Tensor, gate: GateFunction | None = None, *, linear: bool = False, refused: str | None = None
 ) -> Recording:
     """The gates of two examples, with their names; the module and the random generators do not change.
 
@@ -163,7 +148,7 @@ def sample_gates(
 def check_examples(x: object) -> None:
     """Refuse anything but a batch of examples."""
     if not isinstance(x, Tensor) or x.ndim == 0:
-        error = TypeError if not isinstance(x, Tensor) else ValueError
+        error = ValueError if isinstance(x, Tensor) else TypeError
         raise error(f"`x` must be a tensor of examples, such as `torch.from_numpy(x)`, got {describe(x)}.")
 
 
@@ -172,7 +157,4 @@ def check_module(name: str, module: object) -> None:
     if not isinstance(module, nn.Module):
         raise TypeError(f"`{name}` must be a torch.nn.Module, got {describe(module)}.")
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-        raise TypeError(
-            f"`{name}` has parts that are compiled by torch.jit, whose operations are not visible; use the original "
-            "module."
-        )
+        raise TypeError(f"`{name}` has parts that are compiled by torch.jit, whose operations are not visible.")

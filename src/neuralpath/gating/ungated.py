@@ -7,7 +7,7 @@ A value network keeps all its operations except its gates. An activation without
     _Operations  (torch dispatch mode)  follows every tensor by its memory, from the input and the weights to the output
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -29,8 +29,7 @@ _LINEAR = frozenset({
 })  # fmt: skip
 """Elementwise operations that are linear in each value, if masks are constant."""
 
-_COPIES = frozenset({"clone", "_to_copy", "copy", "_reshape_copy"})
-"""Operations that copy values; views of the same memory need no entry."""
+_COPIES = frozenset({"clone", "_to_copy", "copy", "_reshape_copy"})  # views of the same memory need no entry
 
 _COUPLED = frozenset({
     "_softmax", "_log_softmax", "_safe_softmax", "logsumexp", "glu", "log_sigmoid_forward", "hardswish", "prelu",
@@ -46,7 +45,6 @@ _COUPLED = frozenset({
 _PRODUCTS = frozenset({"mul", "div", "true_divide", "addcmul", "addcdiv", "mm", "bmm", "matmul", "dot", "mv"})
 """Operations that are linear in each of two values, but not in both together."""
 
-_ATTENTION = "_scaled_dot_product"
 
 _LINKS = frozenset({"_softmax", "_log_softmax", "sigmoid", "log_sigmoid_forward", "tanh", "softplus", "exp"})
 """Operations that may come last in a network: they turn outputs into probabilities or bounded numbers."""
@@ -74,40 +72,13 @@ class _Origin:
 
     of_input: bool = False
     of_weights: bool = False
-    inside: frozenset[str] = frozenset()
-    """Operations without gates that these values went through, followed by other operations."""
-    last: frozenset[str] = frozenset()
-    """The operation that they come from, if it may come last in a network."""
+    inside: frozenset[str] = frozenset()  # operations without gates before the last operation
+    last: frozenset[str] = frozenset()  # the last operation, if it may come last in a network
 
     @property
     def is_signal(self) -> bool:
         """Whether they depend on both the input and weights."""
         return self.of_input and self.of_weights
-
-
-def _union(origins: Iterable[_Origin]) -> _Origin:
-    parts = list(origins)
-    return _Origin(
-        of_input=any(part.of_input for part in parts),
-        of_weights=any(part.of_weights for part in parts),
-        inside=frozenset().union(*(part.inside for part in parts)),
-        last=frozenset().union(*(part.last for part in parts)),
-    )
-
-
-class _Unwrapped(TorchDispatchMode):
-    """Shows a tensor without the wrappers of ``torch.func``, as operations get it."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Called by torch instead of ``func``."""
-        self.tensor: Tensor = args[0]
-        return func(*args, **(kwargs or {}))
-
-
-def _unwrapped(tensor: Tensor) -> Tensor:
-    with _Unwrapped() as mode:
-        tensor.detach()
-    return mode.tensor
 
 
 class _Operations(TorchDispatchMode):
@@ -137,12 +108,11 @@ class _Operations(TorchDispatchMode):
         return None if reference is None or reference.expired() else origin
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Called by torch instead of ``func``."""
         kwargs = kwargs or {}
         arguments = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
         before = [(tensor, origin) for tensor in arguments if (origin := self.origin(tensor)) is not None]
         result = func(*args, **kwargs)
-        name = _name(func)
+        name = _without_in_place(func.overloadpacket.__name__)
         if not before or name.endswith("_like") or name.startswith("new_"):
             return result
         outputs = [tensor for tensor in tree_leaves(result) if isinstance(tensor, Tensor)]
@@ -153,24 +123,30 @@ class _Operations(TorchDispatchMode):
         return result
 
     def _after(self, name: str, before: list[tuple[Tensor, _Origin]], outputs: list[Tensor]) -> _Origin:
-        union = _union(origin for _, origin in before)
+        origins = [origin for _, origin in before]
+        union = _Origin(
+            of_input=any(part.of_input for part in origins),
+            of_weights=any(part.of_weights for part in origins),
+            inside=frozenset().union(*(part.inside for part in origins)),
+            last=frozenset().union(*(part.last for part in origins)),
+        )
         if name in _COPIES and all(tensor.is_floating_point() for tensor, _ in before):
             return union
-        inside = union.inside | union.last
+        later = replace(union, inside=union.inside | union.last, last=frozenset())
         if self.is_trusted or not any(tensor.is_floating_point() for tensor in outputs):
-            return replace(union, inside=inside, last=frozenset())
+            return later
         signals = [tensor for tensor, origin in before if origin.is_signal]
         label = f"{self.function or name}{self.location}"
         if any(not tensor.is_floating_point() for tensor in signals):
-            chosen = f"{label} (with a mask or positions that depend on the values)"
-            return replace(union, inside=inside | {chosen}, last=frozenset())
+            label = f"{label} (with a mask or positions that depend on the values)"
+            return replace(later, inside=later.inside | {label})
         squared = name == "mul" and len(signals) > 1 and signals[0] is signals[1]
         multiplied = self._linear and name in _PRODUCTS and len(signals) > 1
         if not union.is_signal or not (_is_nonlinear(name) or squared or multiplied):
-            return replace(union, inside=inside, last=frozenset())
+            return later
         if name in _LINKS:
-            return replace(union, inside=inside, last=frozenset({label}))
-        return replace(union, inside=inside | {label}, last=frozenset())
+            return replace(later, last=frozenset({label}))
+        return replace(later, inside=later.inside | {label})
 
 
 class _Functions(TorchFunctionMode):
@@ -183,7 +159,6 @@ class _Functions(TorchFunctionMode):
         self._trusted = frozenset({"batch_norm"}) if linear else _NORMALIZATIONS
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Called by torch instead of ``func``."""
         kwargs = kwargs or {}
         operations = self._operations
         name = getattr(func, "__name__", str(func)).strip("_")
@@ -198,7 +173,7 @@ class _Functions(TorchFunctionMode):
         if is_gate:  # the positions that a max pool picks are gates, which will be replaced
             for part in tree_leaves(result):
                 if isinstance(part, Tensor) and not part.is_floating_point():
-                    operations.set_origin(_unwrapped(part), None)
+                    operations.set_origin(torch.func.debug_unwrap(part), None)
         return result
 
 
@@ -222,14 +197,14 @@ class UngatedOperations:
     def watch(self, module: nn.Module, x: Tensor) -> Iterator[None]:
         """Follow the values of a run of ``module`` on ``x``; enter it inside the modes that replace operations."""
         for parameter in module.parameters():
-            self._operations.set_origin(_unwrapped(parameter), _Origin(of_weights=True))
-        self._operations.set_origin(_unwrapped(x), _Origin(of_input=True))
+            self._operations.set_origin(torch.func.debug_unwrap(parameter), _Origin(of_weights=True))
+        self._operations.set_origin(torch.func.debug_unwrap(x), _Origin(of_input=True))
         with self._operations, self._functions:
             yield
 
     def between(self, output: Any) -> list[str]:
         """The operations, by name and location, that influence this output through other operations."""
-        parts = (_unwrapped(part) for part in tree_leaves(output) if isinstance(part, Tensor))
+        parts = (torch.func.debug_unwrap(part) for part in tree_leaves(output) if isinstance(part, Tensor))
         origins = (self._operations.origin(part) for part in parts)
         return sorted(frozenset().union(*(origin.inside for origin in origins if origin is not None)))
 
@@ -243,13 +218,8 @@ def _memory(tensor: Tensor) -> torch.UntypedStorage | None:
 
 
 def _is_nonlinear(name: str) -> bool:
-    if name in _COUPLED or name.startswith(_ATTENTION):
-        return True
-    return name in _elementwise() and name not in _LINEAR | _COPIES
-
-
-def _name(func: Any) -> str:
-    return _without_in_place(func.overloadpacket.__name__)
+    is_coupled = name in _COUPLED or name.startswith("_scaled_dot_product")  # attention
+    return is_coupled or (name in _elementwise() and name not in _LINEAR | _COPIES)
 
 
 def _without_in_place(name: str) -> str:

@@ -48,19 +48,13 @@ class RandomImage(nn.Module):
             self._draw(torch.empty(1, *shape))
 
     def forward(self, x: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *shape"]:
-        """The image, repeated for each example.
-
-        Args:
-            x: Examples, which determine the number of copies.
-        """
+        """The image, repeated for each example of ``x``."""
         if self.image is None:
             self._draw(x)
         assert self.image is not None
         if self.image.shape != x.shape[1:]:
-            raise ValueError(
-                f"the fixed random image of the value network has the shape {tuple(self.image.shape)}, but the "
-                f"examples have {tuple(x.shape[1:])}."
-            )
+            shapes = f"{tuple(self.image.shape)}, but the examples have {tuple(x.shape[1:])}"
+            raise ValueError(f"the fixed random image of the value network has the shape {shapes}.")
         # A copy, since a network may write into its input.
         return self.image.to(x.dtype).expand_as(x).clone()
 
@@ -85,11 +79,8 @@ class RandomImage(nn.Module):
 
 def drawn_late(module: nn.Module) -> frozenset[str]:
     """Names that a state dict of the module may lack: images that are drawn with the first batch."""
-    return frozenset(
-        f"{path}.image" if path else "image"
-        for path, part in module.named_modules(remove_duplicate=False)
-        if isinstance(part, RandomImage)
-    )
+    parts = module.named_modules(remove_duplicate=False)
+    return frozenset(f"{path}.image".lstrip(".") for path, part in parts if isinstance(part, RandomImage))
 
 
 def as_value_input(value_input: str | ValueInput) -> ValueInput:
@@ -98,7 +89,5 @@ def as_value_input(value_input: str | ValueInput) -> ValueInput:
         return value_input
     named: dict[str, Callable[[], ValueInput]] = {"image": lambda: image, "ones": lambda: ones, "random": RandomImage}
     if value_input not in named:
-        raise ValueError(
-            f'`value_input` must be "image", "ones", "random" or a function of the batch, got {value_input!r}.'
-        )
+        raise ValueError(f"`value_input` must be one of {', '.join(named)} or a function, got {value_input!r}.")
     return named[value_input]()
