@@ -11,33 +11,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from neuralpath._checks import check_number
 from neuralpath._resources import memory_budget
-from neuralpath.estimators.checks import (
-    as_numpy,
-    check_unchanged,
-    checked_diagonal,
-    checked_kernel,
-    checked_labels,
-    checked_rows,
-    checked_seed,
-    shape_of_inputs,
-)
+from neuralpath.estimators import checks, evaluation, leave_one_out as loo
 from neuralpath.estimators.cholesky import Factor
-from neuralpath.estimators.evaluation import (
-    PRECOMPUTED,
-    KernelFunction,
-    as_kernel,
-    kernel_tiles,
-    kernel_weights,
-    training_tiles,
-)
-from neuralpath.estimators.leave_one_out import (
-    Inverse,
-    LeaveOneOut,
-    RidgePath,
-    check_path_memory,
-    inverses_for_ridges,
-    left_out_predictions,
-)
 from neuralpath.estimators.solving import SolverOptions, solve
 from neuralpath.estimators.tiles import KernelMatrix, as_kernel_matrix, dense_kernel, kernel_times
 from neuralpath.kernels import Kernel, LinearKernel
@@ -58,7 +33,7 @@ class KernelEstimator(BaseEstimator):
 
     def __init__(
         self,
-        kernel: Kernel | KernelFunction | str = LinearKernel(),  # noqa: B008 (a frozen value)
+        kernel: Kernel | evaluation.KernelFunction | str = LinearKernel(),  # noqa: B008 (a frozen value)
         ridge: float = 1.0,
         *,
         input_shape: Sequence[int] | None = None,
@@ -89,7 +64,7 @@ class KernelEstimator(BaseEstimator):
 
     @property
     def _precomputed(self) -> bool:
-        return isinstance(self.kernel, str) and self.kernel == PRECOMPUTED
+        return isinstance(self.kernel, str) and self.kernel == "precomputed"
 
     def _training_data(self, X: Any, y: Any) -> tuple[KernelMatrix, np.ndarray]:
         """The kernel of the training examples, and the labels; remembers the rows."""
@@ -97,44 +72,44 @@ class KernelEstimator(BaseEstimator):
         self.__dict__.pop("dual_coef_", None)
         if self._precomputed:
             self.X_fit_ = self.kernel_ = None
-            matrix = checked_kernel(self, X)
-            return matrix, checked_labels(self, y, matrix.shape[0])
-        kernel = as_kernel(self.kernel)
-        rows = checked_rows(self, X, reset=True)
-        labels = checked_labels(self, y, len(rows))
+            matrix = checks.checked_kernel(self, X)
+            return matrix, checks.checked_labels(self, y, matrix.shape[0])
+        kernel = evaluation.as_kernel(self.kernel)
+        rows = checks.checked_rows(self, X, reset=True)
+        labels = checks.checked_labels(self, y, len(rows))
         # A copy: the estimator must not change with the user's array.
-        self.X_fit_, self.kernel_, self.weights_ = rows.copy(), kernel, kernel_weights(kernel)
-        tiles = training_tiles(kernel, rows, shape_of_inputs(self), memory_budget(self.memory))
+        self.X_fit_, self.kernel_, self.weights_ = rows.copy(), kernel, evaluation.kernel_weights(kernel)
+        tiles = evaluation.training_tiles(kernel, rows, checks.shape_of_inputs(self), memory_budget(self.memory))
         return as_kernel_matrix(tiles), labels
 
     def _fit_targets(self, kernel: KernelMatrix, targets: Float64[np.ndarray, "n k"]) -> Float64[np.ndarray, "n k"]:
         """The coefficients of several columns of targets."""
-        budget, seed = memory_budget(self.memory), checked_seed(self.random_state)
+        budget, seed = memory_budget(self.memory), checks.checked_seed(self.random_state)
         options = SolverOptions(self.solver, self.tol, self.max_iter, self.rank, budget, seed)
-        solved = solve(kernel, targets, check_number("ridge", self.ridge, or_zero=True), options)
-        self.factor_: Factor | None = solved.factor
-        self.report_ = solved.report
-        self.n_iter_ = solved.report.passes
-        return solved.coefficients
+        ridge = check_number("ridge", self.ridge, or_zero=True)
+        coefficients, self.factor_, self.report_ = solve(kernel, targets, ridge, options)
+        self.n_iter_ = self.report_.passes
+        return coefficients
 
     def _cross_kernel(self, X: Any) -> KernelMatrix:
         """The kernel between test examples and the training examples."""
         check_is_fitted(self)
         if self._precomputed:
-            return checked_kernel(self, X, len(self.dual_coef_))
+            return checks.checked_kernel(self, X, len(self.dual_coef_))
         return self._computed_cross_kernel(self._test_rows(X))
 
     def _computed_cross_kernel(self, rows: Float[np.ndarray, "m d"]) -> KernelMatrix:
         assert self.kernel_ is not None
         budget = memory_budget(self.memory)
-        return as_kernel_matrix(kernel_tiles(self.kernel_, rows, self.X_fit_, shape_of_inputs(self), budget))
+        shape = checks.shape_of_inputs(self)
+        return as_kernel_matrix(evaluation.kernel_tiles(self.kernel_, rows, self.X_fit_, shape, budget))
 
     def _test_rows(self, X: Any) -> Float[np.ndarray, "m d"]:
         """Test rows in the dtype of the training rows; refuses a model that has changed since the fit."""
         assert self.X_fit_ is not None
         assert self.kernel_ is not None
-        check_unchanged(self.weights_, kernel_weights(self.kernel_))
-        return checked_rows(self, X, reset=False).astype(self.X_fit_.dtype, copy=False)
+        checks.check_unchanged(self.weights_, evaluation.kernel_weights(self.kernel_))
+        return checks.checked_rows(self, X, reset=False).astype(self.X_fit_.dtype, copy=False)
 
     def _columns(self) -> Float64[np.ndarray, "n k"]:
         """The coefficients with a column for each output."""
@@ -153,7 +128,7 @@ class KernelEstimator(BaseEstimator):
         factor = self._require_factor("`return_std`")
         if self._precomputed:
             kernel = self._cross_kernel(X)
-            return self._posterior(kernel, factor, checked_diagonal(diagonal, kernel.shape[0]))
+            return self._posterior(kernel, factor, checks.checked_diagonal(diagonal, kernel.shape[0]))
         if diagonal is not None:
             raise ValueError("`diagonal` is for a precomputed kernel; this estimator computes k(x, x) itself.")
         rows, budget = self._test_rows(X), memory_budget(self.memory)
@@ -162,7 +137,7 @@ class KernelEstimator(BaseEstimator):
         outputs, stds = [], []
         for start in range(0, len(rows), step):
             part = rows[start : start + step]
-            tiles = kernel_tiles(self.kernel_, part, None, shape_of_inputs(self), budget)
+            tiles = evaluation.kernel_tiles(self.kernel_, part, None, checks.shape_of_inputs(self), budget)
             prior = tiles.diagonal().double().cpu().numpy()
             output, std = self._posterior(self._computed_cross_kernel(part), factor, prior)
             outputs.append(output)
@@ -179,7 +154,7 @@ class KernelEstimator(BaseEstimator):
         variance = prior - np.einsum("ij,ij->j", half, half)
         return rows @ self._columns() + self.offset_, np.sqrt(np.maximum(variance, 0))  # rounding may make it negative
 
-    def leave_one_out(self) -> LeaveOneOut:
+    def leave_one_out(self) -> loo.LeaveOneOut:
         r"""Leave-one-out predictions in closed form: each training example by the estimator fitted to all others.
 
         .. math:: \hat y_{-i} = y_i - \alpha_i / [(K + \lambda I)^{-1}]_{ii}
@@ -188,18 +163,17 @@ class KernelEstimator(BaseEstimator):
 
         Raises:
             ValueError: The estimator was fitted by conjugate gradients, which provide no inverse.
-
         """
         factor = self._require_factor("`leave_one_out`")
         solved = factor.solve(np.column_stack([self.targets_, np.ones(len(self.targets_))]))
-        left_out = self._left_out(Inverse(solved[:, :-1], solved[:, -1], factor.inverse_diagonal()))
+        left_out = self._left_out(loo.Inverse(solved[:, :-1], solved[:, -1], factor.inverse_diagonal()))
         squared_error = float(np.square(left_out - self.targets_).mean())
-        return LeaveOneOut(self._shaped(left_out), squared_error, self._error_rate(left_out))
+        return loo.LeaveOneOut(self._shaped(left_out), squared_error, self._error_rate(left_out))
 
-    def _left_out(self, inverse: Inverse) -> Float64[np.ndarray, "n k"]:
-        return left_out_predictions(inverse, self.targets_, centered=bool(self.offset_.any()))
+    def _left_out(self, inverse: loo.Inverse) -> Float64[np.ndarray, "n k"]:
+        return loo.left_out_predictions(inverse, self.targets_, centered=bool(self.offset_.any()))
 
-    def ridge_path(self, ridges: Any, X: Any = None) -> RidgePath:
+    def ridge_path(self, ridges: Any, X: Any = None) -> loo.RidgePath:
         """The results of fitting with each of many ridges, from one eigendecomposition of the training kernel.
 
         The estimator itself does not change: ``set_params(ridge=path.best_ridge)`` and fit again to use a ridge.
@@ -216,12 +190,12 @@ class KernelEstimator(BaseEstimator):
             MemoryError: The path needs more than the budget ``memory``.
         """
         factor = self._require_factor("`ridge_path`")
-        values = np.atleast_1d(as_numpy(ridges)).tolist()
+        values = np.atleast_1d(checks.as_numpy(ridges)).tolist()
         if not values:
             raise ValueError("`ridges` is empty: give at least one.")
         chosen = np.array([check_number("ridges", ridge, or_zero=True) for ridge in values])
-        check_path_memory(len(self.targets_), self.targets_.shape[1], len(chosen), memory_budget(self.memory))
-        inverses = inverses_for_ridges(factor.kernel(), self.targets_, chosen)
+        loo.check_path_memory(self.targets_.shape, len(chosen), memory_budget(self.memory))
+        inverses = loo.inverses_for_ridges(factor.kernel(), self.targets_, chosen)
         coefficients = [inverse.targets - inverse.ones[:, None] * self.offset_ for inverse in inverses]
         left_out = [self._left_out(inverse) for inverse in inverses]
         rates = [self._error_rate(scores) for scores in left_out]
@@ -229,22 +203,14 @@ class KernelEstimator(BaseEstimator):
         if X is not None:
             product = kernel_times(self._cross_kernel(X), np.concatenate(coefficients, 1)).numpy()
             outputs = np.stack([self._shaped(part + self.offset_) for part in np.split(product, len(chosen), 1)])
-        return RidgePath(
-            chosen,
-            np.stack([self._shaped(part) for part in coefficients]),
-            np.stack([self._shaped(part) for part in left_out]),
-            np.array([np.square(part - self.targets_).mean() for part in left_out]),
-            None if rates[0] is None else np.array(rates),
-            outputs,
-        )
+        fits, scores = (np.stack([self._shaped(part) for part in parts]) for parts in (coefficients, left_out))
+        errors = np.array([np.square(part - self.targets_).mean() for part in left_out])
+        return loo.RidgePath(chosen, fits, scores, errors, None if rates[0] is None else np.array(rates), outputs)
 
     def _require_factor(self, needed_by: str) -> Factor:
         check_is_fitted(self)
         if self.factor_ is None:
-            raise ValueError(
-                f"{needed_by} needs the Cholesky factor of the training kernel, but this estimator was fitted by "
-                "conjugate gradients: fit it with solver='cholesky', on fewer examples or with more `memory`."
-            )
+            raise ValueError(f"{needed_by} needs the Cholesky factor of the kernel: fit with solver='cholesky'.")
         return self.factor_
 
     def _error_rate(self, scores: Float64[np.ndarray, "n k"]) -> float | None:

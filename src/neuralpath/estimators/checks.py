@@ -33,10 +33,7 @@ def checked_seed(seed: object) -> int:
 
 
 def checked_rows(estimator: BaseEstimator, x: Any, *, reset: bool) -> Float[np.ndarray, "n d"]:
-    """Rows of numbers in float32 or float64, by scikit-learn's own check.
-
-    Examples with several axes, such as images, are flattened; with ``reset`` the estimator remembers their shape.
-    """
+    """Examples as rows of float32 or float64, flattened; with ``reset`` the estimator remembers their shape."""
     x = as_numpy(x)
     has_shape = isinstance(x, np.ndarray) and x.ndim > 2
     if reset:
@@ -57,18 +54,13 @@ def checked_labels(estimator: BaseEstimator, y: Any, n: int) -> np.ndarray:
 
 
 def checked_kernel(estimator: BaseEstimator, kernel: Any, n_training: int | None = None) -> KernelMatrix:
-    """A precomputed kernel, an array or tiles: that of the training examples, or test rows with n training columns.
-
-    Raises: ValueError if it does not have n columns; for training if it is not square, or an array is not symmetric.
-    """
+    """A precomputed kernel, an array or tiles: that of the training examples, or test rows with n training columns."""
     is_tiled = isinstance(kernel, TiledKernel | StoredKernel)
     # Before scikit-learn's own check, whose message is about features.
     shape = (kernel.plan.n1, kernel.plan.n2) if is_tiled else np.asarray(as_numpy(kernel)).shape
     if n_training is not None and len(shape) == 2 and shape[1] != n_training:
-        raise ValueError(
-            f"a precomputed kernel for `predict` must have a column for each of the {n_training} training examples, "
-            f"got {shape[0]} x {shape[1]}; does it belong to another training set, or is it transposed?"
-        )
+        expected = f"must have a column for each of the {n_training} training examples"
+        raise ValueError(f"a precomputed kernel for `predict` {expected}, got {shape[0]} x {shape[1]}.")
     if not is_tiled:
         # The code that reads the kernel checks for NaN, with a message about kernels.
         settings: Any = {"dtype": (np.float64, np.float32), "ensure_all_finite": False}
@@ -78,10 +70,7 @@ def checked_kernel(estimator: BaseEstimator, kernel: Any, n_training: int | None
         rows, columns = matrix.shape
         estimator.n_features_in_ = columns
         if rows != columns:
-            raise ValueError(
-                "a precomputed kernel must be square for `fit`, with a row and a column for each training example; "
-                f"got {rows} x {columns}. `predict` takes the kernel between test and training examples."
-            )
+            raise ValueError(f"a precomputed kernel must be square for `fit`; got {rows} x {columns}.")
         if not is_tiled:  # the solvers check tiles
             check_symmetric(kernel, kernel.itemsize)
     return matrix
@@ -90,10 +79,7 @@ def checked_kernel(estimator: BaseEstimator, kernel: Any, n_training: int | None
 def checked_diagonal(diagonal: Any, n: int) -> Float64[np.ndarray, " m"]:
     """The user's k(x, x) of each of n test examples."""
     if diagonal is None:
-        raise ValueError(
-            "the standard deviation needs k(x, x) of each test example, which a precomputed kernel between test and "
-            "training examples does not contain: give it as `diagonal`."
-        )
+        raise ValueError("with a precomputed kernel the standard deviation needs k(x, x) of each row, as `diagonal`.")
     prior = np.asarray(as_numpy(diagonal), dtype=np.float64)
     if prior.shape != (n,):
         raise ValueError(f"`diagonal` must have a number for each of the {n} test examples, got shape {prior.shape}.")
@@ -120,9 +106,6 @@ def model_weights(model: nn.Module | PathGraph | None) -> dict[str, str]:
 
 def check_unchanged(at_fit: Mapping[str, str], now: Mapping[str, str]) -> None:
     """Refuse a model whose weights have changed since the fit: its kernel no longer belongs to the coefficients."""
-    changed = differences({"weights": at_fit}, {"weights": now})
-    if changed:
-        raise ValueError(
-            f"the model has changed since the fit, in its {changed[0]}: its kernel no longer belongs to the "
-            "coefficients. Fit again, or give the estimator a copy of a model that continues to train."
-        )
+    if changed := differences({"weights": at_fit}, {"weights": now}):
+        advice = "Fit again, or give the estimator a copy of a model that continues to train."
+        raise ValueError(f"the model has changed since the fit, in its {changed[0]}. {advice}")

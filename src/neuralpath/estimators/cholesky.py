@@ -15,8 +15,7 @@ import numpy as np
 from jaxtyping import Float64
 from scipy.linalg import blas, lapack
 
-COLUMNS = 512
-"""Columns that are processed together, which bounds the additional memory to n times this many numbers."""
+COLUMNS = 512  # processed together, which bounds the additional memory to n times this many numbers
 
 
 class SingularKernel(ValueError):
@@ -25,13 +24,10 @@ class SingularKernel(ValueError):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factor:
-    """A kernel K and the Cholesky factor L of K + ridge I, in one array.
+    """A kernel K and the Cholesky factor L of K + ridge I, in one array."""
 
-    ``packed`` has L on and below the diagonal and K above it; ``diagonal`` is the diagonal of K.
-    """
-
-    packed: Float64[np.ndarray, "n n"]
-    diagonal: Float64[np.ndarray, " n"]
+    packed: Float64[np.ndarray, "n n"]  # L on and below the diagonal, K above it
+    diagonal: Float64[np.ndarray, " n"]  # of K
     ridge: float
 
     def solve(self, targets: Float64[np.ndarray, "n k"]) -> Float64[np.ndarray, "n k"]:
@@ -75,7 +71,6 @@ def factorize(matrix: Float64[np.ndarray, "n n"], ridge: float, *, name: str = "
 
     K + ridge I counts as singular to working precision if LAPACK cannot factorize it, or if its estimated reciprocal
     condition number is below n times the rounding of float64: then no digit of a solution would be correct.
-    Cost: n^3 / 3. Raises: SingularKernel, with ridges that are large enough.
     """
     packed = matrix.T  # K is symmetric; this view has LAPACK's memory order, so nothing is copied
     n = len(packed)
@@ -87,16 +82,13 @@ def factorize(matrix: Float64[np.ndarray, "n n"], ridge: float, *, name: str = "
     if info == 0 and lapack.dpocon(packed, norm + ridge, uplo="L")[0] >= rounding:
         return Factor(packed, diagonal, ridge)
     if not diagonal.mean() > 0:
-        raise SingularKernel(
-            f"the {name} with `ridge`={ridge:g} is not positive definite: the mean of its diagonal is "
-            f"{diagonal.mean():.3g}, but it should be positive. Are all inputs 0?"
-        )
+        problem = f"not positive definite: the mean of its diagonal is {diagonal.mean():.3g}. Are all inputs 0?"
+        raise SingularKernel(f"the {name} with `ridge`={ridge:g} is {problem}")
     # The 1-norm bounds every eigenvalue in absolute value, and the 1-norm of an inverse is at most sqrt(n) / lowest.
     raise SingularKernel(
-        f"the {name} with `ridge`={ridge:g} is singular to working precision or has a negative eigenvalue, so the "
-        f"coefficients are not determined. Give ridge={2 * rounding * n**0.5 * norm:.3g}, which is enough if no "
-        f"eigenvalue is negative beyond rounding in float64; ridge={1.01 * norm:.3g} is enough for any symmetric "
-        "matrix. Or remove duplicate inputs, or compute the kernel in float64."
+        f"the {name} with `ridge`={ridge:g} is singular to working precision or has a negative eigenvalue. Give "
+        f"ridge={2 * rounding * n**0.5 * norm:.3g}, enough if no eigenvalue is negative beyond rounding in float64; "
+        f"ridge={1.01 * norm:.3g} is enough for any matrix. Or remove duplicate inputs, or use float64."
     )
 
 

@@ -13,10 +13,9 @@ from neuralpath.estimators.base import KernelEstimator
 from neuralpath.estimators.evaluation import KernelFunction
 from neuralpath.kernels import Kernel, LinearKernel
 
+TargetsAndOffset = tuple[Float64[np.ndarray, "n k"], Float64[np.ndarray, " k"]]
 TARGETS = ("centered", "arora")
-
-TRUE_CLASS, OTHER_CLASS = 0.9, -0.1
-"""Targets of Arora et al. 2019: for ten classes, one-hot minus 1/10."""
+TRUE_CLASS, OTHER_CLASS = 0.9, -0.1  # targets of Arora et al. 2019: for ten classes, one-hot minus 1/10
 
 
 class KernelClassifier(ClassifierMixin, KernelEstimator):
@@ -35,13 +34,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
             to the scores again. Then scores sum to 1, and far from all training examples, where the kernel vanishes,
             they are the frequencies. ``arora``: 0.9 for the true class and -0.1 for the others, as in Arora et al.
             2019; the scores are the outputs themselves.
-        input_shape: Shape of one input, if rows of X are flattened and the kernel's network is a module.
-        solver: ``auto``, ``cholesky`` or ``cg``.
-        tol: Relative residual at which ``cg`` stops.
-        max_iter: Largest number of iterations of ``cg``.
-        rank: Rank of the preconditioner of ``cg``.
-        memory: Memory budget in bytes.
-        random_state: Seed of the preconditioner.
+        input_shape, solver, tol, max_iter, rank, memory, random_state: As in `KernelRegressor`.
 
     Attributes:
         classes_: The classes in order.
@@ -55,7 +48,6 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         >>> classifier = KernelClassifier(ridge=0.1).fit(X, ["cat", "cat", "dog", "dog"])
         >>> classifier.predict([[0.1, 0.9], [2.0, 0.3]])
         array(['cat', 'dog'], dtype='<U3')
-
     """
 
     def __init__(
@@ -72,26 +64,12 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         memory: int | None = None,
         random_state: int = 0,
     ) -> None:
-        super().__init__(
-            kernel,
-            ridge,
-            input_shape=input_shape,
-            solver=solver,
-            tol=tol,
-            max_iter=max_iter,
-            rank=rank,
-            memory=memory,
-            random_state=random_state,
-        )
+        iterations: Any = {"tol": tol, "max_iter": max_iter, "rank": rank, "random_state": random_state}
+        super().__init__(kernel, ridge, input_shape=input_shape, solver=solver, memory=memory, **iterations)
         self.targets = targets
 
     def fit(self, X: Any, y: Any) -> "KernelClassifier":
-        """Fit to training examples.
-
-        Args:
-            X: Examples, or their kernel if the kernel is precomputed.
-            y: Classes, numbers or strings; at least two different ones.
-        """
+        """Fit to training examples X, or their kernel if it is precomputed; y has at least two different classes."""
         kernel, labels = self._training_data(X, y)
         self.classes_, numbers = class_numbers(labels)
         self.targets_, self.offset_ = _class_targets(numbers, len(self.classes_), self.targets)
@@ -114,11 +92,7 @@ class KernelClassifier(ClassifierMixin, KernelEstimator):
         return decisions(outputs), std
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of the largest score.
-
-        Args:
-            X: Examples, or their kernel with the training examples if the kernel is precomputed.
-        """
+        """The class of the largest score for each row of X, as for ``decision_function``."""
         scores = self._outputs(X)  # first, since it refuses an estimator that is not fitted
         return self.classes_[scores.argmax(1)]
 
@@ -129,9 +103,7 @@ def class_numbers(y: Any) -> tuple[np.ndarray, Int[np.ndarray, " n"]]:
     check_classification_targets(labels)
     classes, numbers = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
-        raise ValueError(
-            f"`y` has only one class, {classes.tolist()[0]!r}: a classifier needs examples of at least two classes."
-        )
+        raise ValueError(f"`y` has only one class, {classes.tolist()[0]!r}: a classifier needs at least two.")
     return classes, numbers
 
 
@@ -140,9 +112,7 @@ def decisions(scores: Float64[np.ndarray, "n k"]) -> Float64[np.ndarray, "n *k"]
     return scores[:, 1] - scores[:, 0] if scores.shape[1] == 2 else scores
 
 
-def _class_targets(
-    numbers: Int[np.ndarray, " n"], n_classes: int, targets: str
-) -> tuple[Float64[np.ndarray, "n k"], Float64[np.ndarray, " k"]]:
+def _class_targets(numbers: Int[np.ndarray, " n"], n_classes: int, targets: str) -> TargetsAndOffset:
     """A column for each class, and the offset that is subtracted before fitting and added to the scores."""
     if targets not in TARGETS:
         raise ValueError(f"`targets` must be one of {', '.join(map(repr, TARGETS))}, got {targets!r}.")

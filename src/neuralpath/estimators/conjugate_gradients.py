@@ -14,10 +14,11 @@ from torch import Tensor
 from neuralpath.estimators.cholesky import SingularKernel
 from neuralpath.estimators.tiles import KernelMatrix, check_asymmetry, kernel_times
 
-STAGNATION = 0.5
-"""The iteration restarts only if the previous run reduced the true residual below this share."""
+STAGNATION = 0.5  # the iteration restarts only if the previous run reduced the true residual below this share
 
 _log = logging.getLogger("neuralpath")
+Columns = Float64[Tensor, "n k"]
+Goals = Float64[Tensor, " k"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,7 +34,7 @@ class Nystrom:
     eigenvalues: Float64[Tensor, " rank"]  # largest first
     eigenvectors: Float64[Tensor, "n rank"]
 
-    def precondition(self, residual: Float64[Tensor, "n k"], ridge: float) -> Float64[Tensor, "n k"]:
+    def precondition(self, residual: Columns, ridge: float) -> Columns:
         """The preconditioner times k columns. Cost: 4 n k rank."""
         if not len(self.eigenvalues):
             return residual
@@ -48,7 +49,6 @@ def nystrom(kernel: KernelMatrix, rank: int, seed: int) -> Nystrom:
     .. math:: K \approx (K \Omega) (\Omega^\top K \Omega)^{+} (K \Omega)^\top
 
     Cost: one pass over the kernel, n^2 rank multiplications, and O(n rank^2); memory of 3 n rank numbers.
-    Raises: ValueError if the kernel is not finite or not symmetric, which shows in :math:`\Omega^\top K \Omega`.
     """
     n = kernel.shape[0]
     omega = torch.randn(n, rank, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
@@ -67,24 +67,15 @@ def nystrom(kernel: KernelMatrix, rank: int, seed: int) -> Nystrom:
 
 
 def conjugate_gradients(
-    kernel: KernelMatrix,
-    targets: Float64[Tensor, "n k"],
-    ridge: float,
-    preconditioner: Nystrom,
-    *,
-    tol: float,
-    max_iter: int,
-) -> tuple[Float64[Tensor, "n k"], Float64[Tensor, " k"], int, int]:
+    kernel: KernelMatrix, targets: Columns, ridge: float, preconditioner: Nystrom, *, tol: float, max_iter: int
+) -> tuple[Columns, Float64[Tensor, " k"], int, int]:
     r"""Solve (K + ridge I) a = y for all columns at once; each column has its own step sizes, all share the passes.
 
     Returns the coefficients, their true residuals relative to the targets, and the numbers of iterations and of passes.
 
     A column is done when its residual is below ``tol`` times the norm of its target. The recursively updated residual
     drifts by rounding, so a pass at the end computes the true one; if it is still too large, the iteration restarts
-    from there as long as restarts reduce it.
-
-    Cost: a pass over the kernel for each iteration, n^2 k multiplications; memory of 6 n k numbers.
-    Raises: SingularKernel if the matrix turns out not to be positive definite.
+    from there as long as restarts reduce it. Each iteration needs a pass over the kernel; memory of 6 n k numbers.
     """
     norms = torch.linalg.vector_norm(targets, dim=0)
     coefficients, residual = torch.zeros_like(targets), targets.clone()
@@ -92,7 +83,8 @@ def conjugate_gradients(
     relative = torch.where(norms > 0, 1.0, 0.0).double()
     while bool((relative > tol).any()) and iterations < max_iter:
         before = relative.max()
-        iterations = _descend(kernel, ridge, preconditioner, coefficients, residual, tol * norms, iterations, max_iter)
+        steps = range(iterations, max_iter)
+        iterations = _descend((kernel, ridge, preconditioner), coefficients, residual, tol * norms, steps)
         residual = targets - kernel_times(kernel, coefficients) - ridge * coefficients
         relative = torch.linalg.vector_norm(residual, dim=0) / torch.where(norms > 0, norms, 1.0)
         passes += 1
@@ -102,16 +94,10 @@ def conjugate_gradients(
 
 
 def _descend(
-    kernel: KernelMatrix,
-    ridge: float,
-    preconditioner: Nystrom,
-    coefficients: Float64[Tensor, "n k"],
-    residual: Float64[Tensor, "n k"],
-    goals: Float64[Tensor, " k"],
-    iterations: int,
-    max_iter: int,
+    system: tuple[KernelMatrix, float, Nystrom], coefficients: Columns, residual: Columns, goals: Goals, steps: range
 ) -> int:
-    """Iterate until the residual of every column is below its goal; ``coefficients`` is changed in place."""
+    """Iterate until each residual is below its goal; changes ``coefficients`` and returns the number of all steps."""
+    (kernel, ridge, preconditioner), iterations, max_iter = system, steps.start, steps.stop
     start = time.perf_counter()
     active = torch.nonzero(torch.linalg.vector_norm(residual, dim=0) > goals)[:, 0]
     rest = residual[:, active]
@@ -122,25 +108,17 @@ def _descend(
         curvature = (direction * image).sum(0)
         if bool((curvature <= 0).any()):
             lowest_energy = float((curvature / direction.square().sum(0)).min())  # d (K + ridge I) d / d d
-            raise SingularKernel(
-                f"the kernel with `ridge`={ridge:g} is not positive definite: a direction has the energy "
-                f"{lowest_energy:.2g}. Give a `ridge` above {ridge - lowest_energy:.3g}; remove duplicate inputs; or "
-                "compute the kernel in float64."
-            )
+            problem = f"`ridge`={ridge:g} is not positive definite: a direction has the energy {lowest_energy:.2g}"
+            raise SingularKernel(f"the kernel with {problem}. Give one above {ridge - lowest_energy:.3g}; or float64.")
         step = energy / curvature
         coefficients[:, active] += step * direction
         rest = rest - step * image
         iterations += 1
         lengths = torch.linalg.vector_norm(rest, dim=0)
         unfinished = lengths > goals[active]
-        _log.info(
-            "conjugate gradients: iteration %d, %.1f s, %d of %d columns left, largest residual %.1e of its goal",
-            iterations,
-            time.perf_counter() - start,
-            int(unfinished.sum()),
-            len(goals),
-            float((lengths / goals[active]).max()),
-        )
+        left, largest = f"{int(unfinished.sum())} of {len(goals)}", float((lengths / goals[active]).max())
+        text = "conjugate gradients: iteration %d, %.1f s, %s columns left, largest residual %.1e of its goal"
+        _log.info(text, iterations, time.perf_counter() - start, left, largest)
         active, rest = active[unfinished], rest[:, unfinished]
         direction, energy = direction[:, unfinished], energy[unfinished]
         preconditioned = preconditioner.precondition(rest, ridge)

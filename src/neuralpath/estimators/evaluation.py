@@ -17,14 +17,11 @@ from neuralpath.estimators.tiles import check_symmetric
 from neuralpath.graph import PathGraph, common_dtype
 from neuralpath.kernels import BudgetTooSmall, Cost, Kernel, LimitKernel, Tile, TiledKernel, make_plan
 
-PRECOMPUTED = "precomputed"
-
 KernelFunction = Callable[[Any, Any], Any]
-
+Rows = Float[np.ndarray, "_ _"]
+# Of the budget that the whole matrix leaves, tiles get one part in this many; their copies in float64 and the vectors
+# of the solver need the rest.
 TILES_SHARE = 5
-"""Of the budget that the whole matrix leaves, tiles get one part in this many; their copies in float64 and the vectors
-of the solver need the rest."""
-
 _CALLED_PAIRS = 2**24  # largest number of pairs in one call of a kernel function
 
 
@@ -45,10 +42,8 @@ class FunctionKernel(Kernel):
             result = self.function(rows[tile.rows], columns[tile.columns])
             values = np.asarray(as_numpy(result))
             if values.shape != tile.shape or values.dtype.kind not in "fiu":
-                raise ValueError(
-                    f"`kernel` must return a real matrix with a row and a column for each row of its arguments, "
-                    f"{tile.shape}; it returned {describe(result)} of shape {values.shape} and dtype {values.dtype}."
-                )
+                got = f"shape {values.shape} and dtype {values.dtype}"
+                raise ValueError(f"`kernel` must return a real matrix of shape {tile.shape} for these rows, got {got}.")
             if x2 is None and tile.rows == tile.columns:
                 check_symmetric(values.astype(np.float64), values.itemsize if values.dtype.kind == "f" else 8)
             return torch.from_numpy(values.astype(np.float64))
@@ -66,10 +61,7 @@ def as_kernel(kernel: object) -> Kernel:
         return FunctionKernel(kernel)
     error = ValueError if isinstance(kernel, str) else TypeError
     got = repr(kernel) if isinstance(kernel, str | type) else describe(kernel)
-    raise error(
-        "`kernel` must be a kernel such as `PathKernel(model)`, a function of two arrays of rows, or 'precomputed'; "
-        f"got {got}."
-    )
+    raise error(f"`kernel` must be a kernel such as `PathKernel(model)`, a function, or 'precomputed'; got {got}.")
 
 
 def network_of(kernel: Kernel) -> nn.Module | PathGraph | None:
@@ -83,32 +75,19 @@ def kernel_weights(kernel: Kernel) -> dict[str, str]:
     return {} if isinstance(kernel, LimitKernel) else model_weights(network_of(kernel))
 
 
-def kernel_tiles(
-    kernel: Kernel,
-    x1: Float[np.ndarray, "_rows1 d"],
-    x2: Float[np.ndarray, "_rows2 d"] | None,
-    shape: tuple[int, ...] | None,
-    budget: int,
-) -> TiledKernel:
-    """The kernel between two batches of rows, or of one with itself, as tiles under a budget in bytes.
-
-    Raises: as the kernel; ValueError if a row is not a flattened input, or the kernel has several rows per example.
-    """
+def kernel_tiles(kernel: Kernel, x1: Rows, x2: Rows | None, shape: tuple[int, ...] | None, budget: int) -> TiledKernel:
+    """The kernel between two batches of rows, or of one with itself, as tiles under a budget in bytes."""
     # A function gets rows, even if it is a module itself.
     network, shape = (None, None) if isinstance(kernel, FunctionKernel) else (network_of(kernel), shape)
     second = None if x2 is None else model_inputs(x2, network, shape)
     tiles = kernel.tiles(model_inputs(x1, network, shape), second, memory=budget)
     if tiles.plan.n1 != len(x1) or tiles.kernels:
-        raise ValueError(
-            f"`kernel` must have one row for each example, but it has {tiles.plan.n1} rows for {len(x1)} examples; "
-            "give a kernel with `outputs='mean'` or one output."
-        )
+        problem = f"`kernel` has {tiles.plan.n1} rows for {len(x1)} examples"
+        raise ValueError(f"{problem}, it needs one for each: give a kernel with `outputs='mean'` or one output.")
     return tiles
 
 
-def training_tiles(
-    kernel: Kernel, x: Float[np.ndarray, "n d"], shape: tuple[int, ...] | None, budget: int
-) -> TiledKernel:
+def training_tiles(kernel: Kernel, x: Rows, shape: tuple[int, ...] | None, budget: int) -> TiledKernel:
     """The kernel of the training rows, under the budget that the whole matrix leaves, if it leaves enough."""
     rest = budget - 8 * len(x) ** 2
     try:
@@ -117,19 +96,15 @@ def training_tiles(
         return kernel_tiles(kernel, x, None, shape, budget)
 
 
-def model_inputs(
-    x: Float[np.ndarray, "n d"], model: nn.Module | PathGraph | None, shape: tuple[int, ...] | None
-) -> Float[Tensor, "n ..."]:
+def model_inputs(x: Rows, model: nn.Module | PathGraph | None, shape: tuple[int, ...] | None) -> Float[Tensor, "_ ..."]:
     """Rows as inputs of a model: of its shape (a graph knows it), its dtype, and on its device."""
     if shape is None and isinstance(model, PathGraph):
         shape = model.input_shape
     rows = torch.from_numpy(x if x.flags.writeable else x.copy())  # torch warns about read-only memory
     if shape is not None:
         if prod(shape) != rows.shape[1]:
-            raise ValueError(
-                f"a row of X must be a flattened input of shape {tuple(shape)}, {prod(shape)} numbers; it has "
-                f"{rows.shape[1]}."
-            )
+            expected = f"a flattened input of shape {tuple(shape)}, {prod(shape)} numbers"
+            raise ValueError(f"a row of X must be {expected}; it has {rows.shape[1]}.")
         rows = rows.reshape(len(rows), *shape)
     if model is None:
         return rows

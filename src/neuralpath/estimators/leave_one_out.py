@@ -11,6 +11,7 @@ mean :math:`c_{-i} = (n \bar y - y_i) / (n - 1)` of the others; its prediction i
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float64
@@ -18,6 +19,8 @@ from scipy.linalg import eigh
 
 from neuralpath._resources import format_memory
 from neuralpath.estimators.cholesky import SingularKernel
+
+Columns = Float64[np.ndarray, "n k"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,18 +66,15 @@ class RidgePath:
         return float(self.ridges[best].max())
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Inverse:
+class Inverse(NamedTuple):
     """G y, G 1 and the diagonal of G, for G = (K + ridge I)^-1."""
 
-    targets: Float64[np.ndarray, "n k"]
+    targets: Columns
     ones: Float64[np.ndarray, " n"]
     diagonal: Float64[np.ndarray, " n"]
 
 
-def left_out_predictions(
-    inverse: Inverse, targets: Float64[np.ndarray, "n k"], *, centered: bool
-) -> Float64[np.ndarray, "n k"]:
+def left_out_predictions(inverse: Inverse, targets: Columns, *, centered: bool) -> Columns:
     """The leave-one-out predictions, by the formulas at the top of this module."""
     n = len(targets)
     if n < 2:
@@ -86,35 +86,25 @@ def left_out_predictions(
     return predictions
 
 
-def check_path_memory(n: int, n_columns: int, n_ridges: int, budget: int) -> None:
+def check_path_memory(shape: tuple[int, ...], n_ridges: int, budget: int) -> None:
     """Refuse a path whose matrices (kernel, eigenvectors, their squares) and results exceed the budget."""
+    n, n_columns = shape
     needed = 8 * n * (3 * n + 3 * n_ridges * n_columns)
     if needed > budget:
-        raise MemoryError(
-            f"the ridge path needs {format_memory(needed)} for {n:,} examples, more than the memory budget of "
-            f"{format_memory(budget)}: give memory={needed} or more, or use fewer examples."
-        )
+        problem = f"the ridge path needs {format_memory(needed)} for {n:,} examples"
+        raise MemoryError(f"{problem}, the budget is {format_memory(budget)}: give memory={needed} or more.")
 
 
-def inverses_for_ridges(
-    kernel: Float64[np.ndarray, "n n"], targets: Float64[np.ndarray, "n k"], ridges: Float64[np.ndarray, " ridge"]
-) -> list[Inverse]:
-    """The inverse for each ridge; the kernel's array is overwritten.
-
-    Cost: one eigendecomposition, about 9 n^3, then n^2 (k + 2) for each ridge; memory of three matrices.
-    Raises: SingularKernel if K + ridge I is singular to working precision for one of the ridges.
-    """
+def inverses_for_ridges(kernel: Float64[np.ndarray, "n n"], targets: Columns, ridges: np.ndarray) -> list[Inverse]:
+    """The inverse for each ridge; the kernel's array is overwritten."""
     values, vectors = eigh(kernel, overwrite_a=True, check_finite=False, driver="evr")
     n = len(values)
     floor = n * np.finfo(np.float64).eps * max(abs(values[0]), abs(values[-1]))
     smallest = float(ridges.min())
     if values[0] + smallest < floor:
-        # One percent more than needed, so that the printed digits do not round below it.
-        raise SingularKernel(
-            f"`ridges`: the kernel with a ridge of {smallest:g} is not positive definite to working precision; its "
-            f"smallest eigenvalue is {values[0]:.2g} and its largest {values[-1]:.2g}. The smallest ridge that works "
-            f"is {1.01 * (floor - values[0]):.3g}."
-        )
+        enough = 1.01 * (floor - values[0])  # one percent more, so that the printed digits do not round below it
+        problem = f"`ridges`: with a ridge of {smallest:g} the kernel's smallest eigenvalue, {values[0]:.2g}"
+        raise SingularKernel(f"{problem}, is too small; the smallest ridge that works is {enough:.3g}.")
     rotated = vectors.T @ np.column_stack([targets, np.ones(n)])
     squares = np.square(vectors)
     results = []

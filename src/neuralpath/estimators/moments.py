@@ -28,7 +28,6 @@ class Moments:
         """The moments with another batch; the arrays of products, which may be large, are changed in place.
 
         Reference: Chan, Golub and LeVeque 1983, "Algorithms for computing the sample variance".
-        Cost: n m (m + k).
         """
         size, total = len(features), self.count + len(features)
         feature_mean, target_mean = features.mean(0), targets.mean(0)
@@ -39,9 +38,8 @@ class Moments:
         self.scatter[...] += weight * np.outer(shift, shift)
         self.cross[...] += features.T @ targets + weight * np.outer(shift, target_shift)
         share = size / total
-        return Moments(
-            total, self.feature_mean + share * shift, self.target_mean + share * target_shift, self.scatter, self.cross
-        )
+        means = self.feature_mean + share * shift, self.target_mean + share * target_shift
+        return Moments(total, *means, self.scatter, self.cross)
 
     def copy(self) -> "Moments":
         """A copy, to which batches can be added without changing this one."""
@@ -53,7 +51,6 @@ class Moments:
         .. math:: w = (S + \lambda I)^{-1} R, \qquad b = \bar y - w^\top \bar f
 
         with an intercept, which is not penalized. Without an intercept the products are not centered, and b = 0.
-        Cost: m^3 / 3. Raises: SingularKernel, with a ridge that is large enough.
         """
         scatter, cross = self.scatter.copy(), self.cross
         if not intercept:
@@ -65,7 +62,6 @@ class Moments:
         return weights, self.target_mean - self.feature_mean @ weights
 
 
-def empty_moments(n_features: int, n_targets: int) -> Moments:
-    """The moments before the first batch."""
-    m, k = n_features, n_targets
+def empty_moments(m: int, k: int) -> Moments:
+    """The moments of m features and k targets before the first batch."""
     return Moments(0, np.zeros(m), np.zeros(k), np.zeros((m, m)), np.zeros((m, k)))

@@ -63,16 +63,10 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
         >>> kernel = npath.PathKernel(npath.nets.FC(2, width=8, depth=3), normalize=True)
         >>> KernelRegressor(kernel, ridge=0.1).fit(X, [1.0, 3.0, 5.0]).predict(X).shape
         (3,)
-
     """
 
     def fit(self, X: Any, y: Any) -> "KernelRegressor":
-        """Fit to training examples.
-
-        Args:
-            X: Examples, or their kernel if the kernel is precomputed.
-            y: Targets, a vector or a matrix with a column for each output.
-        """
+        """Fit to training examples X, or their kernel if it is precomputed; y may have a column for each output."""
         kernel, labels = self._training_data(X, y)
         targets = check_array(labels, ensure_2d=False, dtype=np.float64, input_name="y")
         self.targets_ = targets.reshape(len(targets), -1)
@@ -96,7 +90,6 @@ class KernelRegressor(RegressorMixin, MultiOutputMixin, KernelEstimator):
             X: Examples, or their kernel with the training examples if the kernel is precomputed.
             return_std: Whether to return a pair, predictions and standard deviations.
             diagonal: k(x, x) of each row, needed with ``return_std`` and a precomputed kernel.
-
         """
         if not return_std:
             return self._shaped(self._outputs(X))

@@ -13,14 +13,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 from torch import nn
 
 from neuralpath._checks import check_integer, check_number
-from neuralpath.estimators.checks import (
-    check_unchanged,
-    checked_labels,
-    checked_rows,
-    checked_seed,
-    model_weights,
-    shape_of_inputs,
-)
+from neuralpath.estimators import checks
 from neuralpath.estimators.cholesky import SingularKernel
 from neuralpath.estimators.classifier import class_numbers, decisions
 from neuralpath.estimators.evaluation import model_inputs
@@ -63,8 +56,8 @@ class SketchEstimator(BaseEstimator):
         """The sketch of the rows; the rows themselves without a model."""
         if self.graph_ is None:
             return rows.astype(np.float64)
-        generator = torch.Generator().manual_seed(checked_seed(self.random_state))
-        inputs = model_inputs(rows, self.graph_, shape_of_inputs(self))
+        generator = torch.Generator().manual_seed(checks.checked_seed(self.random_state))
+        inputs = model_inputs(rows, self.graph_, checks.shape_of_inputs(self))
         features = path_sketch(self.graph_, inputs, self.n_features, generator=generator, normalize=self.normalize)
         return features.cpu().numpy().astype(np.float64)
 
@@ -76,29 +69,27 @@ class SketchEstimator(BaseEstimator):
         """The moments with another batch, whose arrays are changed; the first batch determines the graph."""
         check_number("ridge", self.ridge, or_zero=True)
         first = moments is None
-        rows = checked_rows(self, X, reset=first)
-        labels = checked_labels(self, y, len(rows))
+        rows = checks.checked_rows(self, X, reset=first)
+        labels = checks.checked_labels(self, y, len(rows))
         if first:
             graph = self.model
             if isinstance(graph, nn.Module):  # a graph follows its model's weights
-                graph = trace(graph, model_inputs(rows[:1], graph, shape_of_inputs(self)))
-            self.graph_, self.weights_ = graph, model_weights(graph)
-        check_unchanged(self.weights_, model_weights(self.graph_))
+                graph = trace(graph, model_inputs(rows[:1], graph, checks.shape_of_inputs(self)))
+            self.graph_, self.weights_ = graph, checks.model_weights(graph)
+        checks.check_unchanged(self.weights_, checks.model_weights(self.graph_))
         targets = self._targets_of(labels)
         for part in self._parts(rows):
             features = self._features(rows[part])
             if moments is None:
                 moments = empty_moments(features.shape[1], targets.shape[1])
             if moments.cross.shape != (features.shape[1], targets.shape[1]):
-                raise ValueError(
-                    f"the earlier batches had {moments.cross.shape[0]} features and {moments.cross.shape[1]} columns "
-                    f"of targets, this one has {features.shape[1]} and {targets.shape[1]}; `fit` starts again."
-                )
+                earlier = f"{moments.cross.shape[0]} features and {moments.cross.shape[1]} columns of targets"
+                raise ValueError(f"earlier batches had {earlier}, this one {features.shape[1]} and {targets.shape[1]}.")
             moments = moments.add(features, targets[part])
         assert moments is not None
         return moments
 
-    def _learn(self, batches: Iterable[tuple[Any, Any]], moments: Moments | None = None) -> None:
+    def _learn(self, batches: Iterable[tuple[Any, Any]], moments: Moments | None = None) -> Any:
         """Add batches of rows and labels to the moments of earlier ones, and solve; None forgets everything before."""
         if moments is None:
             for name in ("moments_", "coef_", "intercept_"):
@@ -109,13 +100,11 @@ class SketchEstimator(BaseEstimator):
             raise ValueError("there are no batches to fit: give at least one pair of examples and labels.")
         self.coef_, self.intercept_ = moments.solve(float(self.ridge), intercept=self.fit_intercept)
         self.moments_ = moments
+        return self
 
     @contextmanager
     def _copied_moments(self) -> Iterator[Moments | None]:
-        """The moments of earlier batches to add to; an error restores the estimator, so a refused batch has no effect.
-
-        ``add`` changes arrays in place, hence the copy.
-        """
+        """A copy of the moments of earlier batches, to add to in place; an error restores the estimator."""
         before = dict(self.__dict__)
         moments: Moments | None = before.get("moments_")
         try:
@@ -130,8 +119,8 @@ class SketchEstimator(BaseEstimator):
 
     def _outputs(self, X: Any) -> Float64[np.ndarray, "n k"]:
         check_is_fitted(self)
-        rows = checked_rows(self, X, reset=False)
-        check_unchanged(self.weights_, model_weights(self.graph_))
+        rows = checks.checked_rows(self, X, reset=False)
+        checks.check_unchanged(self.weights_, checks.model_weights(self.graph_))
         return np.concatenate([self._features(rows[part]) @ self.coef_ + self.intercept_ for part in self._parts(rows)])
 
     @abstractmethod
@@ -178,45 +167,23 @@ class SketchRegressor(RegressorMixin, MultiOutputMixin, SketchEstimator):
         >>> batches = ((X[i : i + 2], 3 * X[i : i + 2, 0] + 1) for i in (0, 2, 4))
         >>> SketchRegressor(ridge=1e-9).fit_batches(batches).predict([[10.0]]).round(6)
         array([31.])
-
     """
 
     def fit(self, X: Any, y: Any) -> "SketchRegressor":
-        """Fit to training examples, in batches of ``batch_size``.
-
-        Args:
-            X: Examples.
-            y: Targets, a vector or a matrix with a column for each output.
-        """
-        self._learn([(X, y)])
-        return self
+        """Fit to the rows of X, in batches of ``batch_size``; y may have several columns, one for each output."""
+        return self._learn([(X, y)])
 
     def partial_fit(self, X: Any, y: Any) -> "SketchRegressor":
-        """Add a batch to the earlier ones, and solve; if that fails, the batch has no effect.
-
-        Args:
-            X: Examples.
-            y: Targets, a vector or a matrix with a column for each output.
-        """
+        """Add a batch, X and y as in ``fit``, to the earlier ones, and solve; if that fails, it has no effect."""
         with self._copied_moments() as moments:
-            self._learn([(X, y)], moments)
-        return self
+            return self._learn([(X, y)], moments)
 
     def fit_batches(self, batches: Iterable[tuple[Any, Any]]) -> "SketchRegressor":
-        """Fit in one pass over batches; forgets everything learned before.
-
-        Args:
-            batches: Pairs of examples and targets.
-        """
-        self._learn(batches)
-        return self
+        """Fit in one pass over pairs of examples and targets; forgets everything learned before."""
+        return self._learn(batches)
 
     def predict(self, X: Any) -> Float64[np.ndarray, "n *columns"]:
-        """Values at the rows of X.
-
-        Args:
-            X: Examples.
-        """
+        """Values at the rows of X."""
         outputs = self._outputs(X)
         return outputs[:, 0] if self.n_columns_ is None else outputs
 
@@ -234,14 +201,8 @@ class SketchClassifier(ClassifierMixin, SketchEstimator):
     ``KernelClassifier``), so there is no ``predict_proba``. Cost and errors are those of ``SketchRegressor``.
 
     Args:
-        model: A module or its ``PathGraph``; with None the rows of X are the features.
-        n_features: Number of random features.
-        ridge: Penalty of the squared weights.
-        fit_intercept: Whether to fit an intercept, which is not penalized.
-        input_shape: Shape of one input, if rows of X are flattened and the model is a module.
-        normalize: As for ``path_sketch``.
-        batch_size: Number of rows that are sketched at a time.
-        random_state: Seed of the sketch's random signs.
+        model, n_features, ridge, fit_intercept, input_shape: As in `SketchRegressor`.
+        normalize, batch_size, random_state: As in `SketchRegressor`.
 
     Attributes:
         classes_: The classes in order; other attributes are those of ``SketchRegressor``.
@@ -255,56 +216,32 @@ class SketchClassifier(ClassifierMixin, SketchEstimator):
     """
 
     def fit(self, X: Any, y: Any) -> "SketchClassifier":
-        """Fit to training examples, in batches of ``batch_size``.
-
-        Args:
-            X: Examples.
-            y: Classes, numbers or strings; at least two different ones.
-        """
-        rows = checked_rows(self, X, reset=True)
-        labels = checked_labels(self, y, len(rows))
+        """Fit to the rows of X, in batches of ``batch_size``; y has numbers or strings, at least two different ones."""
+        rows = checks.checked_rows(self, X, reset=True)
+        labels = checks.checked_labels(self, y, len(rows))
         self.classes_, _ = class_numbers(labels)
-        self._learn([(X, labels)])
-        return self
+        return self._learn([(X, labels)])
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> "SketchClassifier":
-        """Add a batch to the earlier ones, and solve; if that fails, the batch has no effect.
+        """Add a batch to the earlier ones, and solve; if that fails, it has no effect.
 
-        Args:
-            X: Examples.
-            y: Classes.
-            classes: All classes of all batches; needed in the first call.
+        The first call needs ``classes``, all classes of all batches; X and y are as in ``fit``.
         """
         with self._copied_moments() as moments:
             self._set_classes(classes, first=moments is None)
-            self._learn([(X, y)], moments)
-        return self
+            return self._learn([(X, y)], moments)
 
     def fit_batches(self, batches: Iterable[tuple[Any, Any]], classes: Any) -> "SketchClassifier":
-        """Fit in one pass over batches; forgets everything learned before.
-
-        Args:
-            batches: Pairs of examples and classes.
-            classes: All classes of all batches.
-        """
+        """Fit in one pass over pairs of examples and classes; ``classes`` are all of them. Forgets earlier batches."""
         self._set_classes(classes, first=True)
-        self._learn(batches)
-        return self
+        return self._learn(batches)
 
     def decision_function(self, X: Any) -> Float64[np.ndarray, "n *classes"]:
-        """Scores of the classes; for two classes, the score of the second minus that of the first.
-
-        Args:
-            X: Examples.
-        """
+        """Scores of the classes for the rows of X; for two classes, the score of the second minus that of the first."""
         return decisions(self._outputs(X))
 
     def predict(self, X: Any) -> np.ndarray:
-        """The class of the largest score.
-
-        Args:
-            X: Examples.
-        """
+        """The class of the largest score for each row of X."""
         outputs = self._outputs(X)
         return self.classes_[outputs.argmax(1)]
 

@@ -17,9 +17,7 @@ from neuralpath.estimators.tiles import KernelMatrix, cached, check_symmetric, d
 
 SOLVERS = ("auto", "cholesky", "cg")
 
-DEFAULT_RANK = 256
-"""Largest default rank of the preconditioner: its pass costs as much as about ten iterations with ten classes."""
-
+DEFAULT_RANK = 256  # largest one of the preconditioner: its pass costs as much as ten iterations with ten classes
 _CG_COLUMNS = 6  # n-vectors for each right-hand side: coefficients, residual, direction, image and temporaries
 _NYSTROM_COLUMNS = 3  # n-vectors for each unit of rank
 
@@ -82,34 +80,28 @@ class SolveReport:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Solved:
-    """Coefficients, and the Cholesky factor if the solver was exact."""
-
-    coefficients: Float64[np.ndarray, "n k"]
-    factor: Factor | None
-    report: SolveReport
+Targets = Float64[np.ndarray, "n k"]
+Solved = tuple[Targets, Factor | None, SolveReport]
+"""Coefficients, the Cholesky factor if the solver was exact, and the report."""
 
 
-def solve(kernel: KernelMatrix, targets: Float64[np.ndarray, "n k"], ridge: float, options: SolverOptions) -> Solved:
+def solve(kernel: KernelMatrix, targets: Targets, ridge: float, options: SolverOptions) -> Solved:
     """Solve (K + ridge I) a = y, by Cholesky if the matrix fits the budget, else by conjugate gradients."""
     n, k = targets.shape
     needed, budget = 8 * n * n + kernel.working_bytes + 32 * n * k, options.budget
     fits = needed <= budget
     if options.solver == "cholesky" and not fits:
-        raise MemoryError(
-            f"the exact solver needs {format_memory(needed)} for {n:,} examples, more than the memory budget of "
-            f"{format_memory(budget)}: give memory={needed} or more, or use solver='cg' or a sketch."
-        )
-    reason = f"the matrix takes {format_memory(needed)} of a budget of {format_memory(budget)}"
-    if options.solver != "auto":
-        reason = "as requested"
+        problem = f"the exact solver needs {format_memory(needed)} for {n:,} examples"
+        advice = f"give memory={needed} or more, or use solver='cg' or a sketch"
+        raise MemoryError(f"{problem}, the budget is {format_memory(budget)}: {advice}.")
+    memory = f"the matrix takes {format_memory(needed)} of a budget of {format_memory(budget)}"
+    reason = memory if options.solver == "auto" else "as requested"
     if options.solver == "cholesky" or (options.solver == "auto" and fits):
         return _solve_exactly(kernel, targets, ridge, reason)
-    return _solve_iteratively(kernel, targets, ridge, options, reason)
+    return _iterate(kernel, targets, ridge, options, reason)
 
 
-def _solve_exactly(kernel: KernelMatrix, targets: Float64[np.ndarray, "n k"], ridge: float, reason: str) -> Solved:
+def _solve_exactly(kernel: KernelMatrix, targets: Targets, ridge: float, reason: str) -> Solved:
     start = time.perf_counter()
     matrix = dense_kernel(kernel)
     if not kernel.symmetric:
@@ -121,22 +113,18 @@ def _solve_exactly(kernel: KernelMatrix, targets: Float64[np.ndarray, "n k"], ri
     norms = np.linalg.norm(targets, axis=0)
     relative = np.linalg.norm(residual, axis=0) / np.where(norms > 0, norms, 1.0)
     seconds = time.perf_counter() - start
-    return Solved(coefficients, factor, SolveReport("cholesky", True, relative, seconds, "whole in memory", reason))
+    return coefficients, factor, SolveReport("cholesky", True, relative, seconds, "whole in memory", reason)
 
 
-def _solve_iteratively(
-    kernel: KernelMatrix, targets: Float64[np.ndarray, "n k"], ridge: float, options: SolverOptions, reason: str
-) -> Solved:
+def _iterate(kernel: KernelMatrix, targets: Targets, ridge: float, options: SolverOptions, reason: str) -> Solved:
     start = time.perf_counter()
     n, k = targets.shape
     rank = min(n // 8, DEFAULT_RANK) if options.rank is None else min(options.rank, n)
     needed = 8 * n * (_CG_COLUMNS * k + _NYSTROM_COLUMNS * rank) + kernel.working_bytes
     if needed > options.budget:
-        raise MemoryError(
-            f"conjugate gradients need {format_memory(needed)} for {n:,} examples, {k} columns and a preconditioner of "
-            f"rank {rank}, more than the memory budget of {format_memory(options.budget)}: give memory={needed} or "
-            "more, or a smaller `rank`, or use a sketch."
-        )
+        problem = f"conjugate gradients need {format_memory(needed)} for {n:,} examples, {k} columns and rank {rank}"
+        advice = f"give memory={needed} or more, or a smaller `rank`, or use a sketch"
+        raise MemoryError(f"{problem}, the budget is {format_memory(options.budget)}: {advice}.")
     if kernel.cacheable and needed + kernel.cached_bytes <= options.budget:
         kernel = cached(kernel)
     # At least two columns are computed: they reveal a kernel that is not symmetric or not finite.
@@ -144,20 +132,16 @@ def _solve_iteratively(
     preconditioner = approximation if rank else Nystrom(torch.zeros(0).double(), torch.zeros(n, 0).double())
     largest = float(approximation.eigenvalues.max()) if len(approximation.eigenvalues) else 0.0
     if largest + ridge <= 0:
-        raise SingularKernel(
-            "the kernel with `ridge`=0 is not positive definite: no direction that was tried has a positive energy. "
-            "Are all inputs 0?"
-        )
+        raise SingularKernel("the kernel with `ridge`=0 is not positive definite. Are all inputs 0?")
     coefficients, relative, iterations, passes = conjugate_gradients(
         kernel, torch.from_numpy(targets), ridge, preconditioner, tol=options.tol, max_iter=options.max_iter
     )
     converged, seconds = bool((relative <= options.tol).all()), time.perf_counter() - start
-    report = SolveReport(
-        "cg", converged, relative.numpy(), seconds, kernel.origin, reason, passes + 1, iterations, options.tol, rank
-    )
+    counts = passes + 1, iterations, options.tol, rank
+    report = SolveReport("cg", converged, relative.numpy(), seconds, kernel.origin, reason, *counts)
     if not report.converged:
         _warn(report, ridge, largest, options)
-    return Solved(coefficients.numpy(), None, report)
+    return coefficients.numpy(), None, report
 
 
 def _warn(report: SolveReport, ridge: float, largest: float, options: SolverOptions) -> None:
@@ -168,10 +152,7 @@ def _warn(report: SolveReport, ridge: float, largest: float, options: SolverOpti
         advice = f"The residual no longer falls: raise `ridge` (now {ridge:g}) to {enough:.2g}, or raise `tol`"
     else:
         advice = f"Raise `max_iter` (now {options.max_iter}), `rank` (now {report.rank}) or `ridge` (now {ridge:g})"
-    warnings.warn(
-        f"conjugate gradients stopped after {report.iterations} iterations with {above} of {len(report.residuals)} "
-        f"columns above the tolerance: the largest relative residual is {report.residuals.max():.1e}, `tol` is "
-        f"{options.tol:.0e}. {advice}.",
-        ConvergenceWarning,
-        stacklevel=5,
-    )
+    problem = f"{report.iterations} iterations left {above} of {len(report.residuals)} columns above the tolerance"
+    largest_residual = f"the largest relative residual is {report.residuals.max():.1e}, `tol` is {options.tol:.0e}"
+    text = f"conjugate gradients: {problem}; {largest_residual}. {advice}."
+    warnings.warn(text, ConvergenceWarning, stacklevel=5)

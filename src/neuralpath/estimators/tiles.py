@@ -13,6 +13,8 @@ A symmetric kernel in tiles yields only the tiles on and above the diagonal:
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,9 +25,7 @@ from neuralpath.kernels import ROUNDING, StoredKernel, Tile, TiledKernel
 
 TileValues = tuple[Tile, Float[Tensor, "_rows _columns"]]
 
-ARRAY_TILE = 2**22
-"""Entries per tile of an array: large enough for matrix products, small compared with the array."""
-
+ARRAY_TILE = 2**22  # entries per tile of an array: large enough for products, small compared with the array
 _CHECKED_ROWS = 1024  # rows of a matrix that are checked together
 _CACHED_ENTRIES = 2**20  # entries that stay in the CPU caches while they are used twice
 
@@ -34,10 +34,7 @@ _NOT_FINITE_HINT = "Check the inputs, or compute the kernel in float64 or normal
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelMatrix:
-    """A kernel matrix that can be read tile by tile, any number of times.
-
-    ``tiles()`` starts a pass. Of a ``symmetric`` matrix only tiles on and above the diagonal are read.
-    """
+    """A kernel matrix that can be read tile by tile, any number of times; ``tiles()`` starts a pass."""
 
     shape: tuple[int, int]
     symmetric: bool
@@ -59,25 +56,14 @@ def as_kernel_matrix(
 ) -> KernelMatrix:
     """A computed kernel, a stored kernel or an array, as a matrix to read tile by tile."""
     if isinstance(kernel, np.ndarray):
-        return KernelMatrix(
-            shape=(kernel.shape[0], kernel.shape[1]),
-            symmetric=False,
-            tiles=lambda: _array_tiles(kernel, array_tile),
-            origin="an array in memory",
-            itemsize=kernel.itemsize,
-            working_bytes=8 * array_tile,
-            cacheable=False,
-        )
+        tiles = partial(_array_tiles, kernel, array_tile)
+        memory: Any = {"itemsize": kernel.itemsize, "working_bytes": 8 * array_tile, "cacheable": False}
+        return KernelMatrix((kernel.shape[0], kernel.shape[1]), False, tiles, "an array in memory", **memory)
     plan, itemsize = kernel.plan, kernel.dtype.itemsize
     tile_bytes = plan.block1 * plan.block2 * (itemsize if itemsize == 8 else itemsize + 8)  # plus a float64 copy
-    return KernelMatrix(
-        shape=(plan.n1, plan.n2),
-        symmetric=plan.symmetric,
-        tiles=lambda: kernel,
-        origin="read from the store in each pass" if isinstance(kernel, StoredKernel) else "computed in each pass",
-        itemsize=itemsize,
-        working_bytes=plan.working_bytes + tile_bytes,
-    )
+    origin = "read from the store in each pass" if isinstance(kernel, StoredKernel) else "computed in each pass"
+    working_bytes = plan.working_bytes + tile_bytes
+    return KernelMatrix((plan.n1, plan.n2), plan.symmetric, lambda: kernel, origin, itemsize, working_bytes)
 
 
 def cached(kernel: KernelMatrix) -> KernelMatrix:
@@ -112,11 +98,7 @@ def _array_tiles(array: Float[np.ndarray, "rows columns"], size: int) -> Iterato
 def kernel_times(
     kernel: KernelMatrix, vectors: Float64[np.ndarray, "_columns k"] | Float64[Tensor, "_columns k"]
 ) -> Float64[Tensor, "_rows k"]:
-    """The kernel times k vectors, in one pass over its tiles; all sums are in float64.
-
-    Cost: rows * columns * k multiplications; memory for the result and for a part of a tile in float64.
-    Raises: ValueError if the kernel has NaN or infinity.
-    """
+    """The kernel times k vectors, in one pass over its tiles; all sums are in float64."""
     # Everything is transposed: k rows times a block take a quarter of the time of the block times k columns.
     vectors_t = torch.as_tensor(vectors).T.contiguous()
     product_t = torch.zeros(len(vectors_t), kernel.shape[0], dtype=torch.float64)
@@ -125,7 +107,11 @@ def kernel_times(
         mirrored = kernel.symmetric and tile.rows != tile.columns
         start = tile.rows.start
         for part in torch.as_tensor(values).detach().split(max(1, _CACHED_ENTRIES // values.shape[1])):
-            block, buffer = _in_float64(part, buffer)
+            block = part
+            if part.dtype != torch.float64 or part.device.type != "cpu":
+                if buffer.numel() < part.numel():  # reused, because fresh pages cost more than copying
+                    buffer = torch.empty(part.numel(), dtype=torch.float64)
+                block = buffer[: part.numel()].view(part.shape).copy_(part)
             rows = slice(start, start + len(part))
             product_t[:, rows].addmm_(vectors_t[:, tile.columns], block.T)
             if mirrored:
@@ -136,22 +122,10 @@ def kernel_times(
     if not bool(torch.isfinite(product.sum())):
         finite = torch.isfinite(product).all(1)
         if not bool(finite.all()):
-            raise ValueError(
-                f"the kernel has NaN or infinity: {int((~finite).sum())} of its {len(finite)} rows are affected, the "
-                f"first is {int(torch.nonzero(~finite)[0, 0])}. {_NOT_FINITE_HINT}"
-            )
+            count, first = int((~finite).sum()), int(torch.nonzero(~finite)[0, 0])
+            where = f"{count} of its {len(finite)} rows are affected, the first is {first}"
+            raise ValueError(f"the kernel has NaN or infinity: {where}. {_NOT_FINITE_HINT}")
     return product
-
-
-def _in_float64(
-    values: Float[Tensor, "_rows _columns"], buffer: Float64[Tensor, " _size"]
-) -> tuple[Float64[Tensor, "_rows _columns"], Float64[Tensor, " _larger"]]:
-    """A block in float64, and the buffer that holds it, to be reused: fresh pages cost more than copying."""
-    if values.dtype == torch.float64 and values.device.type == "cpu":
-        return values, buffer
-    if buffer.numel() < values.numel():
-        buffer = torch.empty(values.numel(), dtype=torch.float64)
-    return buffer[: values.numel()].view(values.shape).copy_(values), buffer
 
 
 def dense_kernel(kernel: KernelMatrix) -> Float64[np.ndarray, "_rows _columns"]:
@@ -166,17 +140,13 @@ def dense_kernel(kernel: KernelMatrix) -> Float64[np.ndarray, "_rows _columns"]:
         part = matrix[start : start + _CHECKED_ROWS]
         if not np.isfinite(part).all():
             row, column = np.argwhere(~np.isfinite(part))[0]
-            raise ValueError(
-                f"the kernel has NaN or infinity, first at row {start + row}, column {column}. {_NOT_FINITE_HINT}"
-            )
+            where = f"row {start + row}, column {column}"
+            raise ValueError(f"the kernel has NaN or infinity, first at {where}. {_NOT_FINITE_HINT}")
     return matrix
 
 
 def check_symmetric(matrix: Float[np.ndarray, "n n"], itemsize: int) -> None:
-    """Refuse a matrix that differs from its transpose by more than the rounding of its entries; NaN passes.
-
-    ``itemsize`` is the size in bytes of the numbers that the matrix was computed in. Raises: ValueError.
-    """
+    """Refuse a matrix that differs from its transpose by more than the rounding of its entries; NaN passes."""
     largest = gap = 0.0
     for start in range(0, len(matrix), _CHECKED_ROWS):
         rows = slice(start, start + _CHECKED_ROWS)
@@ -187,13 +157,11 @@ def check_symmetric(matrix: Float[np.ndarray, "n n"], itemsize: int) -> None:
 
 
 def check_asymmetry(gap: float, largest: float, itemsize: int) -> None:
-    """Refuse a largest difference from the transpose beyond the rounding of the largest entry. Raises: ValueError."""
+    """Refuse a largest difference from the transpose beyond the rounding of numbers of this size in bytes."""
     tolerance = ROUNDING[torch.float32 if itemsize <= 4 else torch.float64]
     if gap > tolerance * largest:
-        raise ValueError(
-            f"the kernel is not symmetric: it differs from its transpose by up to {gap / largest:.1e} of its largest "
-            f"entry, more than {tolerance:.0e}. Training needs the kernel of one batch with itself."
-        )
+        difference = f"{gap / largest:.1e} of its largest entry, more than {tolerance:.0e}"
+        raise ValueError(f"the kernel is not symmetric: it differs from its transpose by up to {difference}.")
 
 
 def make_symmetric(matrix: Float64[np.ndarray, "n n"]) -> None:
