@@ -87,10 +87,8 @@ def _download(download: Download, mirrors: tuple[str, ...], folder: Path, retrie
         except ValueError:  # pooch's only other one: the checksum differs
             failures.append(f"{url}: the {download.checksum.algorithm.upper()} of the download is wrong")
         except OSError as error:
-            raise DataError(
-                f"{download.name} cannot be written to {folder}: {error.strerror or error}. "
-                "Free some space, or choose another folder with --data-dir."
-            ) from error
+            problem = f"{download.name} cannot be written to {folder}: {error.strerror or error}"
+            raise DataError(f"{problem}. Free some space, or choose another folder with --data-dir.") from error
     raise DataError(
         f"{download.name} could not be downloaded: {'; '.join(failures)}. "
         f"Run the same command again, or put the file into {folder} yourself."
@@ -105,9 +103,7 @@ class _PoochBar:
     """The progress bar interface that pooch expects; it also stops downloads that do not end."""
 
     def __init__(self, size: int, report: Step) -> None:
-        self._size = size
-        self._report = report
-        self._done = 0
+        self._size, self._report, self._done = size, report, 0
 
     @property
     def total(self) -> int:

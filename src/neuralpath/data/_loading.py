@@ -54,16 +54,17 @@ def load(name: str, *, data_dir: Folder = None, sources: Mapping[str, Source] = 
     source = sources[name]
     arrays = read_verified(source, path)
     # `pop` frees the bytes of each file once its array has been copied into the images.
+    splits = []
     if isinstance(source, IdxSource):
-        train, test = (
-            _make_split([arrays.pop(images.name)[:, None]], [arrays.pop(labels.name)])
-            for images, labels in (source.files[:2], source.files[2:])
-        )
+        for images, labels in (source.files[:2], source.files[2:]):
+            splits.append(_make_split([arrays.pop(images.name)[:, None]], [arrays.pop(labels.name)]))
     else:
-        train, test = (
-            _cifar_split(source, [arrays.pop(file.name) for file in files]) for files in (source.train, source.test)
-        )
-    return Dataset(name=name, train=train, test=test, class_names=source.class_names)
+        start, side = source.n_label_bytes, source.side
+        for files in (source.train, source.test):
+            records = [arrays.pop(file.name) for file in files]
+            pixels = [part[:, start:].reshape(-1, 3, side, side) for part in records]
+            splits.append(_make_split(pixels, [part[:, start - 1] for part in records]))
+    return Dataset(name, splits[0], splits[1], source.class_names)
 
 
 def _load_digits() -> Dataset:
@@ -78,15 +79,7 @@ def _load_digits() -> Dataset:
     return Dataset(EMBEDDED, train, test, tuple("0123456789"))
 
 
-def _cifar_split(source: CifarSource, records: Sequence[UInt8[np.ndarray, "_ byte"]]) -> Split:
-    start = source.n_label_bytes
-    images = [part[:, start:].reshape(-1, 3, source.side, source.side) for part in records]
-    return _make_split(images, [part[:, start - 1] for part in records])
-
-
-def _make_split(
-    images: Sequence[UInt8[np.ndarray, "_ channels height width"]], labels: Sequence[UInt8[np.ndarray, "_"]]
-) -> Split:
+def _make_split(images: Sequence[UInt8[np.ndarray, "_ _ _ _"]], labels: Sequence[UInt8[np.ndarray, "_"]]) -> Split:
     values = np.empty((sum(map(len, images)), *images[0].shape[1:]), np.float32)
     np.concatenate(images, out=values)
     numbers = np.concatenate(labels).astype(np.int64)
@@ -179,10 +172,8 @@ def find(name: str, data_dir: Folder = None, *, sources: Mapping[str, Source] = 
     if pickled:
         raise DataError(source.pickled_refusal(str(pickled[0]), command))
     searched = ", ".join(f"{root}{'' if os.path.isdir(root) else ' (does not exist)'}" for root in roots)
-    raise DataError(
-        f"{name} was not found in {searched}, nor in the folders {', '.join(source.folders)} below; "
-        f"download it with {command}, or give its folder with --data-dir or ${ENVIRONMENT_VARIABLE}."
-    )
+    advice = f"download it with {command}, or give its folder with --data-dir or ${ENVIRONMENT_VARIABLE}"
+    raise DataError(f"{name} was not found in {searched}, nor in {', '.join(source.folders)} below; {advice}.")
 
 
 def folders_to_search(data_dir: Folder) -> list[Path]:

@@ -30,21 +30,13 @@ _OTHER_MEMBERS = 16 << 20  # bytes allowed for readme, class names and padding o
 def read_verified(source: Source, path: Path) -> dict[str, UInt8[np.ndarray, "..."]]:
     """The array of every file of a data set, by file name, each with its published checksum.
 
-    The checksum of an archive itself is not compared: it may have been packed again.
-
-    Args:
-        source: Description of the data set.
-        path: The folder of its files, or its archive.
-
-    Raises:
-        DataError: With one line that names the file, the problem, and the command that downloads the data set.
+    ``path`` is the folder of the files, or the archive, whose own checksum is not compared: it may be packed again.
     """
     arrays = {}
     try:
+        files = _read_folder(source, path)
         if isinstance(source, CifarSource) and not os.path.isdir(path):
             files = _read_archive(source, path)
-        else:
-            files = _read_folder(source, path)
         parse = parse_idx if isinstance(source, IdxSource) else _parse_records
         for file, name, contents in files:
             arrays[file.name] = parse(name, contents, file.shape)  # more precise in messages than a wrong checksum
@@ -69,42 +61,28 @@ def file_path(source: Source, folder: Path, file: DataFile) -> Path | None:
 
 def read_file(source: Source, path: Path, file: DataFile) -> bytes:
     """The uncompressed contents of a file, or one byte more than it should have if it is longer."""
-    header = _header_size(len(file.shape)) if isinstance(source, IdxSource) else 0
+    header = 4 + 4 * len(file.shape) if isinstance(source, IdxSource) else 0
     with _unpacked(path) as stream:
         return stream.read(header + file.n_values + 1)
 
 
 def parse_idx(name: str, contents: bytes, shape: Sequence[int]) -> UInt8[np.ndarray, "..."]:
-    """The array of an uncompressed idx file.
+    """The array of an uncompressed idx file, which must have this shape; messages call it ``name``.
 
     The layout is: four bytes of magic number (0, 0, type of the values, number of axes), four bytes for the size of
     each axis, most significant byte first, then one byte for each value.
-
-    Args:
-        name: Name of the file, for messages.
-        contents: All bytes of the file.
-        shape: The expected shape, number of examples first.
-
-    Raises:
-        DamagedFile: If the magic number, the sizes or the length differ from what the shape requires.
     """
-    shape, start = tuple(shape), _header_size(len(shape))
+    shape, start = tuple(shape), 4 + 4 * len(shape)
     expected, magic = _UNSIGNED_BYTE << 8 | len(shape), int.from_bytes(contents[:4], "big")
     if len(contents) < 4 or magic != expected:
         actual = f"{magic}" if len(contents) >= 4 else f"only {len(contents)} bytes"
-        raise DamagedFile(
-            f"{name} is not an idx file with {len(shape)} axes: "
-            f"expected the magic number {expected}, found {actual}{_pickle_hint(contents)}."
-        )
+        numbers = f"expected the magic number {expected}, found {actual}{_pickle_hint(contents)}"
+        raise DamagedFile(f"{name} is not an idx file with {len(shape)} axes: {numbers}.")
     header = tuple(int.from_bytes(contents[at : at + 4], "big") for at in range(4, start, 4))
     if header != shape and len(contents) >= start:
         stated, required = ("x".join(map(str, sizes)) for sizes in (header, shape))
         raise DamagedFile(f"{name} has {stated} values by its header, expected {required}.")
     return _parse_records(name, contents, shape, start)
-
-
-def _header_size(n_axes: int) -> int:
-    return 4 + 4 * n_axes
 
 
 def _parse_records(name: str, contents: bytes, shape: Sequence[int], start: int = 0) -> UInt8[np.ndarray, "..."]:
@@ -171,9 +149,7 @@ class _Bounded:
     """A stream that yields at most ``limit`` bytes: a small archive can unpack to any size."""
 
     def __init__(self, stream: io.BufferedIOBase, path: Path, limit: int) -> None:
-        self._stream = stream
-        self._path = path
-        self._left = limit
+        self._stream, self._path, self._left = stream, path, limit
 
     def read(self, size: int = -1, /) -> bytes:
         """Read up to ``size`` bytes."""

@@ -40,11 +40,7 @@ class Checksum:
     digest: str
 
     def matches(self, contents: bytes) -> bool:
-        """Whether contents have this checksum.
-
-        Args:
-            contents: All bytes.
-        """
+        """Whether these are the bytes of the file."""
         return hashlib.new(self.algorithm, contents, usedforsecurity=False).hexdigest() == self.digest
 
 
@@ -107,10 +103,8 @@ class _Source:
 
     def pickled_refusal(self, path: str, command: str) -> str:
         """The message that refuses the pickled version and names the one that can be read."""
-        return (
-            f"{self.name}: {path} is the pickled Python version, which is refused because unpickling can run "
-            f"code; get {self.downloads[0].name} with {command} or from {self.mirrors[0]}."
-        )
+        problem = f"{path} is the pickled Python version, which is refused because unpickling can run code"
+        return f"{self.name}: {problem}; get {self.downloads[0].name} with {command} or from {self.mirrors[0]}."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,8 +171,7 @@ def _read_source(name: str, entry: Mapping[str, Any]) -> Source:
 
 
 def _read_file(row: Sequence[Any]) -> DataFile:
-    name, shape, checksum = row
-    return DataFile(name, tuple(shape), _read_checksum(checksum))
+    return DataFile(row[0], tuple(row[1]), _read_checksum(row[2]))
 
 
 def _read_checksum(text: str) -> Checksum:
@@ -186,12 +179,8 @@ def _read_checksum(text: str) -> Checksum:
     return Checksum("md5" if algorithm == "md5" else "sha256", digest)
 
 
-SOURCES: Mapping[str, Source] = MappingProxyType(
-    {
-        name: _read_source(name, entry)
-        for name, entry in tomllib.loads(Path(__file__).with_name("sources.toml").read_text("utf-8")).items()
-    }
-)
+_TABLE = tomllib.loads(Path(__file__).with_name("sources.toml").read_text("utf-8"))
+SOURCES: Mapping[str, Source] = MappingProxyType({name: _read_source(name, entry) for name, entry in _TABLE.items()})
 
 
 def names(sources: Mapping[str, Source] = SOURCES) -> tuple[str, ...]:
@@ -207,10 +196,7 @@ def names(sources: Mapping[str, Source] = SOURCES) -> tuple[str, ...]:
 
 
 def lookup(name: str, sources: Mapping[str, Source]) -> Source:
-    """The description of a data set. The embedded digits have none.
-
-    Raises: DataError for an unknown name, with the known ones.
-    """
+    """The description of a data set. The embedded digits have none."""
     if name == EMBEDDED:
         raise DataError(f"{EMBEDDED} comes with scikit-learn and has no file of its own: load it directly.")
     if name not in sources:

@@ -13,7 +13,9 @@ from jaxtyping import Float, Int64, Shaped
 from torch import Tensor
 
 Images = Float[Tensor, "batch channels height width"]
+AnyImages = Shaped[Tensor, "batch channels height width"]  # of any dtype
 ClassNumbers = Int64[Tensor, "batch"]
+Batches = Iterator[tuple[Images, Shaped[Tensor, "batch"]]]
 
 # Images that are shuffled at once. A fixed number, so that a seed gives the same result on every machine.
 _SHUFFLED_AT_ONCE = 1024
@@ -36,8 +38,7 @@ class Split:
 
     def __post_init__(self) -> None:
         if len(self.images) != len(self.labels):
-            lengths = f"{len(self.images)} and {len(self.labels)}"
-            raise ValueError(f"`images` and `labels` must have the same length, got {lengths}.")
+            raise ValueError(f"`images` and `labels` differ in length, got {len(self.images)} and {len(self.labels)}.")
 
     def __len__(self) -> int:
         return self.images.shape[0]
@@ -157,9 +158,7 @@ def random_labels(labels: ClassNumbers, n_classes: int, generator: torch.Generat
     return values.to(labels.device)
 
 
-def random_pixels(
-    images: Shaped[Tensor, "batch channels height width"], generator: torch.Generator
-) -> Shaped[Tensor, "batch channels height width"]:
+def random_pixels(images: AnyImages, generator: torch.Generator) -> AnyImages:
     """Images with shuffled pixels, each image by its own permutation of all channels together.
 
     Reference: Zhang et al. 2016, arXiv:1611.03530, section 2.
@@ -217,7 +216,7 @@ def balanced_subset(split: Split, n_per_class: int, generator: torch.Generator) 
 
 def shifted_copies(
     split: Split, n_examples: int, *, max_shift: int = 2, batch_size: int = 8192, seed: int = 0
-) -> Iterator[tuple[Images, Shaped[Tensor, "batch"]]]:
+) -> Batches:
     """Batches of images and labels: first the split itself, then randomly shifted copies of it.
 
     Each image is shifted along both axes by a number of pixels that is uniform from ``-max_shift`` to ``max_shift``;
@@ -242,16 +241,14 @@ def shifted_copies(
     """
     if not len(split):
         raise ValueError("`split` has no images to copy.")
-    _require_at_least("n_examples", n_examples, 1)
-    _require_at_least("max_shift", max_shift, 0)
-    _require_at_least("batch_size", batch_size, 1)
-    _require_at_least("seed", seed, 0)
+    for name, number in (("n_examples", n_examples), ("batch_size", batch_size)):
+        _require_at_least(name, number, 1)
+    for name, number in (("max_shift", max_shift), ("seed", seed)):
+        _require_at_least(name, number, 0)
     return _shifted_batches(split, n_examples, max_shift, batch_size, seed)
 
 
-def _shifted_batches(
-    split: Split, n_examples: int, max_shift: int, batch_size: int, seed: int
-) -> Iterator[tuple[Tensor, Tensor]]:
+def _shifted_batches(split: Split, n_examples: int, max_shift: int, batch_size: int, seed: int) -> Batches:
     n, device = len(split), split.images.device
     for number, done in enumerate(range(0, n_examples, n)):
         # Mixed into 32 bits, because torch's generator on the CPU uses no more of a seed.
@@ -282,8 +279,7 @@ def shifted(images: Images, shifts: Int64[Tensor, "batch 2"]) -> Images:
 def _require_generator(generator: object) -> None:
     # Torch takes None for its global generator, whose state depends on everything that ran before.
     if not isinstance(generator, torch.Generator):
-        hint = "make one with torch.Generator().manual_seed(0)"
-        raise TypeError(f"`generator` must be a torch.Generator, got {type(generator).__name__}; {hint}.")
+        raise TypeError(f"`generator` must be a torch.Generator, got {type(generator).__name__}; make one with a seed.")
 
 
 def _require_at_least(name: str, number: int, least: int) -> None:
@@ -293,5 +289,4 @@ def _require_at_least(name: str, number: int, least: int) -> None:
 
 def _require_classes(name: str, labels: Shaped[Tensor, "batch"], n_classes: int) -> None:
     if len(labels) and not 0 <= int(labels.min()) <= int(labels.max()) < n_classes:
-        limits = f"between 0 and {n_classes - 1}, because there are {n_classes} classes"
-        raise ValueError(f"{name} must lie {limits}, got {int(labels.min())} to {int(labels.max())}.")
+        raise ValueError(f"{name} must lie between 0 and {n_classes - 1}, got {labels.min()} to {labels.max()}.")

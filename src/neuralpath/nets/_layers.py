@@ -15,6 +15,7 @@ from torch import nn
 
 from neuralpath._checks import check_integer
 
+Sizes = int | Sequence[int]
 LayerT = TypeVar("LayerT", bound=nn.Module)
 
 
@@ -27,7 +28,7 @@ def check_sizes(name: str, values: Sequence[int]) -> tuple[int, ...]:
     return tuple(values)
 
 
-def expand_sizes(name: str, value: int | Sequence[int], count: int, hint: str = "") -> tuple[int, ...]:
+def expand_sizes(name: str, value: Sizes, count: int, hint: str = "") -> tuple[int, ...]:
     """One size per layer: an integer is repeated, a sequence must have `count` entries."""
     if not isinstance(value, Sequence):
         return (check_integer(name, value),) * count
@@ -36,9 +37,7 @@ def expand_sizes(name: str, value: int | Sequence[int], count: int, hint: str = 
     return check_sizes(name, value)
 
 
-def layer_widths(
-    width: int | Sequence[int], n_layers: int | None, counted_by: str, *, extra: int = 0
-) -> tuple[int, ...]:
+def layer_widths(width: Sizes, n_layers: int | None, counted_by: str, *, extra: int = 0) -> tuple[int, ...]:
     """Widths of the layers, from one width and a number of layers or from one width per layer.
 
     `counted_by` is the name of the argument `n_layers`, which counts `extra` layers more than have a width. It may be
@@ -52,7 +51,7 @@ def layer_widths(
     return expand_sizes("width", width, count, f" With a sequence, `{counted_by}`={n_layers} may be omitted.")
 
 
-def count_inputs(input_shape: int | Sequence[int]) -> int:
+def count_inputs(input_shape: Sizes) -> int:
     """The number of entries of one example."""
     return math.prod(check_sizes("input_shape", (input_shape,) if isinstance(input_shape, int) else input_shape))
 

@@ -127,8 +127,6 @@ class ResidualFC(nn.Module):
 
 def _factors(name: str, value: float | int | Sequence[float | int], count: int) -> tuple[float, ...]:
     factors = (float(value),) * count if isinstance(value, float | int) else tuple(map(float, value))
-    if len(factors) != count:
-        raise ValueError(f"`{name}` must be one number or {count} of them, one per skip; got {factors!r}.")
-    if not all(math.isfinite(factor) for factor in factors):
-        raise ValueError(f"`{name}` must be finite, got {factors!r}.")
+    if len(factors) != count or not all(map(math.isfinite, factors)):
+        raise ValueError(f"`{name}` must be one number or {count} of them, one per skip, all finite; got {factors!r}.")
     return factors

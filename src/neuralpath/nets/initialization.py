@@ -218,10 +218,8 @@ def _check_resettable(module: nn.Module) -> None:
         if not is_known:
             stuck.append(f"{label} with {', '.join(owned) or 'no weight of its own'}")
     if stuck:
-        raise ValueError(
-            f"`module` has parts whose parameters cannot be initialized: {'; '.join(stuck)}. "
-            "Give them a method `reset_parameters()`, or initialize the other parts one by one."
-        )
+        problem = f"parts whose parameters cannot be initialized: {'; '.join(stuck)}"
+        raise ValueError(f"`module` has {problem}. Give them a method `reset_parameters()`.")
 
 
 def _reset_other(part: Any, generator: torch.Generator | None) -> None:
@@ -237,10 +235,7 @@ def _reset_other(part: Any, generator: torch.Generator | None) -> None:
 
 
 def look_up(table: Mapping[str, T], name: str, what: str) -> T:
-    """The entry of a table of lower-case names.
-
-    Raises: ValueError for an unknown name, with the closest known one.
-    """
+    """The entry of a table of lower-case names; an unknown name is refused with the closest known one."""
     key = name.lower().replace("_", "-")
     if key in table:
         return table[key]
