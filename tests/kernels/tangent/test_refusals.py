@@ -6,8 +6,7 @@ from torch import nn
 from kernels.tangent.models import Net
 from neuralpath.kernels.tangent.parts import tangent_parts
 from neuralpath.kernels.tangent.probe import _last_different
-from neuralpath.kernels.tangent.tangent_kernel import TangentKernel, tangent_kernel
-from neuralpath.kernels.tangent.tangent_tiles import Limits
+from neuralpath.kernels.tangent.tangent_kernel import Limits, TangentKernel, tangent_kernel
 
 X = torch.arange(12.0).reshape(4, 3) / 5 - 1
 

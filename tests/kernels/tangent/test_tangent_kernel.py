@@ -15,9 +15,8 @@ from neuralpath.graph.tracing import trace
 from neuralpath.kernels.tangent import rules
 from neuralpath.kernels.tangent.contraction import add_inner_products, cheaper_by_position
 from neuralpath.kernels.tangent.features import assemble, layer_gradients, one_hot
-from neuralpath.kernels.tangent.recording import ModuleNetwork, record_run
-from neuralpath.kernels.tangent.tangent_kernel import TangentKernel, tangent_kernel
-from neuralpath.kernels.tangent.tangent_tiles import Limits
+from neuralpath.kernels.tangent.recording import module_network, record_run
+from neuralpath.kernels.tangent.tangent_kernel import Limits, TangentKernel, tangent_kernel
 
 F64 = torch.float64
 
@@ -96,8 +95,9 @@ def test_embedding_of_integers():
 
 
 def _terms(model, x, outputs=None):
-    run = record_run(ModuleNetwork(model), x, [name for name, _ in model.named_parameters()])
-    return layer_gradients(run, [torch.ones_like(run.outputs)] if outputs is None else one_hot(run.outputs, outputs))
+    run = record_run(module_network(model), x, [name for name, _ in model.named_parameters()])
+    rows = torch.ones_like(run.outputs[:1]) if outputs is None else one_hot(outputs, run.outputs)
+    return layer_gradients(run, rows)
 
 
 @pytest.mark.parametrize("positions", [2, 64])

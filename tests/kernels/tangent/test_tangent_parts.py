@@ -13,8 +13,7 @@ from neuralpath import nets
 from neuralpath.gating.regimes import decouple
 from neuralpath.graph.tracing import trace
 from neuralpath.kernels.tangent.parts import part_tiles, tangent_parts
-from neuralpath.kernels.tangent.tangent_kernel import tangent_kernel
-from neuralpath.kernels.tangent.tangent_tiles import Limits
+from neuralpath.kernels.tangent.tangent_kernel import Limits, tangent_kernel
 
 F64 = torch.float64
 

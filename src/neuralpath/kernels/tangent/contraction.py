@@ -14,13 +14,21 @@ then summed over blocks of T x T entries::
     example 1    [                     ]|[            ]|       -> K[1, 0], K[1, 1], ...
 
 *By row* is the left side: some rows of all gradients are written out as vectors, and one matrix product of these
-vectors is added to the kernel. With few positions the first is cheaper, with many the second.
+vectors is added to the kernel::
+
+                   entries of rows r, r+1, ... of the weight            (summed over positions already)
+    example 0    | dw[r, 0]  dw[r, 1] ...  dw[r+1, 0] ... |             K += vectors @ vectors'.T
+    example 1    |                                        |             then the next rows, in the same memory
+
+With few positions the first is cheaper, with many the second.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from functools import reduce
 from math import isqrt
+from typing import NamedTuple
 
+import torch
 from jaxtyping import Float
 from torch import Tensor
 
@@ -67,7 +75,7 @@ def _gram(
 def _add_by_position(
     kernel: Matrix, left: FactoredGradient, right: FactoredGradient, joint: bool, scratch: int
 ) -> None:
-    out = kernel.unflatten(0, (left.n_examples, -1)).unflatten(2, (right.n_examples, -1))
+    out = kernel.unflatten(0, (len(left.delta), -1)).unflatten(2, (len(right.delta), -1))
     if left.n_positions == right.n_positions == 1:  # T = 1: nothing is summed, and the product goes into the kernel
         deltas = _gram(left.delta[:, :, 0], right.delta[:, :, 0], joint)
         out.addcmul_(deltas.view(out.shape), _signal_products(left, right)[:, None, :, None])
@@ -75,8 +83,8 @@ def _add_by_position(
     # Squares of examples, so that both Gram matrices of a square fit into the scratch memory.
     pair_bytes = 2 * left.n_positions * right.n_positions * kernel.element_size()
     side = max(1, isqrt(scratch // pair_bytes))
-    for rows in _slices(left.n_examples, side):
-        for columns in _slices(right.n_examples, side):
+    for rows in _slices(len(left.delta), side):
+        for columns in _slices(len(right.delta), side):
             out[rows, :, columns] += _sums_over_positions(left.examples(rows), right.examples(columns), joint)
 
 
@@ -111,8 +119,8 @@ def _products_by_row(
     counts = {use.n_rows for use in left if not isinstance(use, ExplicitGradient)}
     n_rows = counts.pop() if len(counts) == 1 else 1  # uses that cut the parameter into different rows: all at once
     first = left[0]
-    n_examples = first.n_examples + (0 if left is right else right[0].n_examples)
-    row_bytes = n_examples * first.n_outputs * first.n_entries // n_rows * first.delta.element_size()
+    n_examples = len(first.delta) + (0 if left is right else len(right[0].delta))
+    row_bytes = n_examples * first.delta.shape[1] * first.n_entries // n_rows * first.delta.element_size()
     for rows in _slices(n_rows, max(1, scratch // max(row_bytes, 1))):
         vectors = _written_rows(left, rows, n_rows)
         yield _gram(vectors, vectors if left is right else _written_rows(right, rows, n_rows), joint)
@@ -122,13 +130,9 @@ def _written_rows(uses: Sequence[LayerGradient], rows: slice, n_rows: int) -> Fl
     """Some of the ``n_rows`` rows of the gradient, written out: the sum over all uses of the parameter."""
     if len(uses) == 1 and isinstance(uses[0], ConvolutionGradient) and uses[0].uses_winograd:
         return uses[0].winograd_rows(rows.start, rows.stop)
-    total = None
-    for use in uses:
-        step = use.n_rows // n_rows
-        term = use.rows(rows.start * step, rows.stop * step)
-        total = term if total is None else total + term
-    assert total is not None
-    return total
+    steps = [use.n_rows // n_rows for use in uses]
+    terms = (use.rows(rows.start * step, rows.stop * step) for use, step in zip(uses, steps, strict=True))
+    return reduce(torch.add, terms)
 
 
 def _slices(count: int, step: int) -> Iterator[slice]:
@@ -136,8 +140,7 @@ def _slices(count: int, step: int) -> Iterator[slice]:
         yield slice(start, min(start + step, count))
 
 
-@dataclass(frozen=True, slots=True)
-class _MatrixShape:
+class _MatrixShape(NamedTuple):
     """A parameter as blocks of a matrix, and the positions that it is applied at."""
 
     positions: int
@@ -163,9 +166,9 @@ def _matrix_shape(uses: Sequence[LayerGradient]) -> _MatrixShape | None:
     if len(shapes) != 1:
         return None
     ((_, blocks, n_rows, n_columns),) = shapes
-    only = uses[0] if len(uses) == 1 else None
-    plain = positions * blocks * n_rows * n_columns
-    cost = only.writing_cost if isinstance(only, ConvolutionGradient) else plain
+    cost: float = positions * blocks * n_rows * n_columns
+    if len(uses) == 1 and isinstance(uses[0], ConvolutionGradient):
+        cost = uses[0].writing_cost
     return _MatrixShape(positions, blocks, n_rows, n_columns, cost)
 
 

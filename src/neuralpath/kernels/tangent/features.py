@@ -7,7 +7,11 @@ is stored in one of three places, by the algorithm that computes its inner produ
         signal   batch x position x d_in             inputs of the layer, one row for each position
         delta    batch x output x position x d_out   gradients of the outputs by the layer's result
         If the layer has a bias that is used nowhere else, the bias is a further column, with the signal 1.
-        A parameter with several uses has the positions of all of them on one axis.
+        A parameter with several uses has the positions of all of them on one axis:
+
+            position     0 ... T1-1    T1 ... T1+T2-1      sum over positions = sum over uses, so the inner products
+            signal    |  use 1       |  use 2         |    of two examples also have the pairs of different uses
+            delta     |  use 1       |  use 2         |
 
     by_row["conv.weight"]      one LayerGradient for each use; the gradient of the parameter is their sum
         signal   batch x channels x height x width
@@ -22,22 +26,18 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
 from neuralpath.kernels.tangent.gradients import ConvolutionGradient, ExplicitGradient, FactoredGradient, LayerGradient
-from neuralpath.kernels.tangent.recording import LayerCall, Network, RecordedRun, flat_outputs, record_run
+from neuralpath.kernels.tangent.recording import LayerCall, Network, RecordedRun, flat_outputs
 from neuralpath.kernels.tangent.rules import AffineForm, FilterForm, MatrixForm
 
 _log = logging.getLogger("neuralpath")
-
-
-class ChangedForwardPass(RuntimeError):
-    """A network reads a parameter by different operations in different batches."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,77 +67,82 @@ class Features:
         """Features whose entries are functions of the corresponding entries here and in others."""
 
         def each(*same: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-            return {
-                name: tuple(gradient(*uses) for uses in zip(*(gradients[name] for gradients in same), strict=True))
-                for name in same[0]
-            }
+            return {name: tuple(map(gradient, *(gradients[name] for gradients in same))) for name in same[0]}
 
-        every = (self, *others)
-        tensors = [features.explicit for features in every if features.explicit is not None]
+        batches = (self, *others)
+        tensors = [features.explicit for features in batches if features.explicit is not None]
         return Features(
-            each(*(features.by_position for features in every)),
-            each(*(features.by_row for features in every)),
+            each(*(features.by_position for features in batches)),
+            each(*(features.by_row for features in batches)),
             explicit(*tensors) if tensors else None,
         )
 
 
-def batch_features(
-    network: Network,
-    x: Tensor,
-    outputs: Sequence[int],
-    by_layer: Sequence[str],
-    by_position: frozenset[str],
-    general: Sequence[str],
-) -> Features:
-    """The gradients of some outputs by the parameters ``by_layer`` and ``general`` (by layer, or on the general path).
+FeatureSets = tuple[Features, ...]
+"""Features of one batch for one or several functions: a network, or the two parts of its gradient."""
 
-    Cost: a forward pass and, for each output, a backward pass that stops at the layers' results.
 
-    Raises:
-        ChangedForwardPass: A parameter is read by an operation that the probe of the network did not see.
+@dataclass(eq=False)
+class FeatureCache:
+    """Features of the examples of two batches; computed once for all of them if ``is_kept``, else when asked for."""
+
+    x1: Tensor
+    x2: Tensor | None
+    compute: Callable[[Tensor], FeatureSets]
+    run_size: int  # examples in a run of the network
+    is_kept: bool
+    first: FeatureSets | None = None  # of all of `x1`
+    second: FeatureSets | None = None  # of all of `x2`
+    _last_rows: tuple[slice, FeatureSets] | None = field(default=None, init=False)
+
+    def rows(self, rows: slice) -> FeatureSets:
+        """Features of some examples of the first batch."""
+        if self.is_kept:
+            self.first = self.first or self._computed(self.x1)
+            return tuple(features[rows] for features in self.first)
+        if self._last_rows is None or self._last_rows[0] != rows:  # tiles come row by row
+            self._last_rows = rows, self._computed(self.x1[rows])
+        return self._last_rows[1]
+
+    def columns(self, columns: slice) -> FeatureSets:
+        """Features of some examples of the second batch, or of the only one."""
+        x2 = self.x1 if self.x2 is None else self.x2
+        if not self.is_kept:
+            return self._computed(x2[columns])
+        if self.x2 is None:
+            return self.rows(columns)
+        self.second = self.second or self._computed(x2)
+        return tuple(features[columns] for features in self.second)
+
+    def _computed(self, x: Tensor) -> FeatureSets:
+        with torch.inference_mode(False), torch.enable_grad():
+            first, *rest = [self.compute(part) for part in x.split(self.run_size)]
+        return tuple(features.joined([part[i] for part in rest]) for i, features in enumerate(first))
+
+
+def one_hot(outputs: Sequence[int], y: Float[Tensor, "batch output"]) -> Float[Tensor, "row output"]:
+    """Rows that select one output each."""
+    return F.one_hot(torch.tensor(outputs, device=y.device), y.shape[1]).to(y.dtype)
+
+
+def layer_gradients(run: RecordedRun, rows: Float[Tensor, "row output"]) -> dict[str, list[LayerGradient]]:
+    """For each parameter the gradients of its uses, for each linear combination of the outputs in ``rows``.
+
+    Cost: for each row a backward pass that stops at the layers' results.
     """
-    features = Features()
-    if by_layer:
-        run = record_run(network, x, by_layer)
-        if run.unread:
-            raise ChangedForwardPass(
-                f"`model` reads {', '.join(map(repr, sorted(run.unread)))} by different operations in this batch of "
-                f"{len(x)} than in the first examples, so its gradients by layer are not known; make its forward pass "
-                "the same for all inputs."
-            )
-        terms = layer_gradients(run, one_hot(run.outputs, outputs))
-        features = assemble(terms, by_position, bias_columns(run.calls, by_position))
-    if general:
-        gradients = general_gradients(network, x, general, outputs)
-        explicit = gradients if features.explicit is None else torch.cat([features.explicit, gradients], 2)
-        features = replace(features, explicit=explicit)
-    return features
-
-
-def one_hot(y: Float[Tensor, "batch output"], outputs: Sequence[int]) -> list[Tensor]:
-    """Cotangents that select one output each."""
-    cotangents = [torch.zeros_like(y) for _ in outputs]
-    for cotangent, output in zip(cotangents, outputs, strict=True):
-        cotangent[:, output] = 1
-    return cotangents
-
-
-def layer_gradients(run: RecordedRun, cotangents: Sequence[Tensor]) -> dict[str, list[LayerGradient]]:
-    """For each parameter the gradients of its uses, for the outputs combined by each cotangent."""
     y, calls = run.outputs, run.calls
     deltas: list[list[Tensor]] = [[] for _ in calls]
-    for index, cotangent in enumerate(cotangents):
+    for index, row in enumerate(rows):
         gradients: Sequence[Tensor | None] = [None] * len(calls)
         if calls and y.requires_grad:
-            edges = [call.edge for call in calls]
-            is_last = index + 1 == len(cotangents)
-            gradients = torch.autograd.grad(y, edges, cotangent, retain_graph=not is_last, allow_unused=True)
-        for rows, call, gradient in zip(deltas, calls, gradients, strict=True):
+            edges, is_last = [call.edge for call in calls], index + 1 == len(rows)
+            gradients = torch.autograd.grad(y, edges, row.expand_as(y), retain_graph=not is_last, allow_unused=True)
+        for parts, call, gradient in zip(deltas, calls, gradients, strict=True):
             # An operation that the output does not depend on has no gradient.
-            rows.append(torch.zeros_like(call.result) if gradient is None else gradient.detach())
+            parts.append(torch.zeros_like(call.result) if gradient is None else gradient.detach())
     terms: dict[str, list[LayerGradient]] = {}
-    for call, rows in zip(calls, deltas, strict=True):
-        delta = rows[0][:, None] if len(rows) == 1 else torch.stack(rows, 1)
+    for call, parts in zip(calls, deltas, strict=True):
+        delta = parts[0][:, None] if len(parts) == 1 else torch.stack(parts, 1)
         for name, form in call.forms:
             signal = delta if call.signal is None else call.signal  # a form that needs no signal ignores it
             terms.setdefault(name, []).append(form.gradient(signal, delta))
@@ -145,16 +150,14 @@ def layer_gradients(run: RecordedRun, cotangents: Sequence[Tensor]) -> dict[str,
 
 
 def assemble(
-    terms: Mapping[str, Sequence[LayerGradient]],
-    by_position: frozenset[str],
-    biases: Mapping[str, str] = MappingProxyType({}),
+    terms: Mapping[str, Sequence[LayerGradient]], by_position: frozenset[str], calls: Sequence[LayerCall] = ()
 ) -> Features:
-    """Features from the gradients of each parameter's uses; ``biases`` maps a weight to the bias that is its column."""
-    columns = set(biases.values())
+    """Features from the gradients of each parameter's uses; ``calls`` tell which biases are columns of weights."""
+    biases = _bias_columns(calls, by_position)
     features = Features()
     explicit: list[Tensor] = []
     for name, uses in terms.items():
-        if name in columns:
+        if name in biases.values():
             continue
         if name in by_position:
             features.by_position[name] = _blocks(uses, name in biases)
@@ -166,7 +169,7 @@ def assemble(
     return replace(features, explicit=torch.cat(explicit, 2) if explicit else None)
 
 
-def bias_columns(calls: Sequence[LayerCall], by_position: frozenset[str]) -> dict[str, str]:
+def _bias_columns(calls: Sequence[LayerCall], by_position: frozenset[str]) -> dict[str, str]:
     """From a weight to the bias of the same layer, where neither has another use."""
     counts = Counter(name for call in calls for name, _ in call.forms)
     biases = {}
@@ -180,14 +183,13 @@ def bias_columns(calls: Sequence[LayerCall], by_position: frozenset[str]) -> dic
 
 def _blocks(uses: Sequence[LayerGradient], bias: bool) -> tuple[FactoredGradient, ...]:
     """The blocks of a matrix; each has the positions of all uses on one axis."""
-    matrices = [use.as_matrices() if isinstance(use, ConvolutionGradient) else [use] for use in uses]
-    blocks = []
-    for same_block in zip(*matrices, strict=True):
-        factors = [matrix for matrix in same_block if isinstance(matrix, FactoredGradient)]
-        first = factors[0]
-        delta = first.delta if len(factors) == 1 else torch.cat([f.delta for f in factors], 2)
-        signal = first.signal if len(factors) == 1 else torch.cat([f.signal for f in factors], 1)
-        blocks.append(FactoredGradient(delta, signal, first.transposed, bias))
+    by_use: list[list[Any]] = [use.as_matrices() if isinstance(use, ConvolutionGradient) else [use] for use in uses]
+    blocks: list[FactoredGradient] = []
+    for block, *others in zip(*by_use, strict=True):
+        if others:
+            delta = torch.cat([block.delta, *(other.delta for other in others)], 2)
+            block = replace(block, delta=delta, signal=torch.cat([block.signal, *(o.signal for o in others)], 1))
+        blocks.append(replace(block, bias=bias))
     return tuple(blocks)
 
 

@@ -14,6 +14,8 @@ gradient that are written out at a time, whichever is cheaper (``contraction.py`
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 from typing import TypeVar
 
 import torch
@@ -51,16 +53,6 @@ class LayerGradient(ABC):
     signal: Tensor | None
 
     @property
-    def n_examples(self) -> int:
-        """Number of examples."""
-        return self.delta.shape[0]
-
-    @property
-    def n_outputs(self) -> int:
-        """Number of differentiated outputs."""
-        return self.delta.shape[1]
-
-    @property
     @abstractmethod
     def n_entries(self) -> int:
         """Entries of the parameter."""
@@ -88,8 +80,6 @@ class LayerGradient(ABC):
 
     def joined(self: SameForm, others: Sequence[SameForm]) -> SameForm:
         """The gradients of this batch and of further batches as those of one batch."""
-        if not others:
-            return self
         signals = [part.signal for part in (self, *others) if part.signal is not None]
         delta = torch.cat([self.delta, *(part.delta for part in others)])
         return replace(self, delta=delta, signal=torch.cat(signals) if signals else None)
@@ -143,15 +133,13 @@ class ConvolutionGradient(LayerGradient):
 
     @property
     def n_positions(self) -> int:
-        """Positions of the window."""
         return self.delta.shape[3:].numel()
 
     @property
     def group_shape(self) -> tuple[int, int]:
         """Rows and columns of one group's weight as a matrix."""
         groups = self.geometry.groups
-        window = torch.Size(self.geometry.window).numel()
-        return self.delta.shape[2] // groups, self.signal.shape[1] // groups * window
+        return self.delta.shape[2] // groups, self.signal.shape[1] // groups * prod(self.geometry.window)
 
     @property
     def n_entries(self) -> int:
@@ -175,26 +163,25 @@ class ConvolutionGradient(LayerGradient):
         A first layer has few input channels. Its windows take no more memory than the deltas, and the rows are one
         product with them. Otherwise torch computes the weight gradient, one example at a time.
         """
-        if self.geometry.groups == 1 and self.group_shape[1] <= self.group_shape[0]:
+        g, groups = self.geometry, self.geometry.groups
+        d_out, d_in = self.group_shape
+        if groups == 1 and d_in <= d_out:
             (matrix,) = self.as_matrices()
             return matrix.rows(first, last)
-        g, groups = self.geometry, self.geometry.groups
-        n, n_outputs, d_out = self.delta.shape[:3]
-        if groups > 1:
-            out, into = d_out // groups, self.signal.shape[1] // groups
-            delta, signal = self.delta[:, :, first * out : last * out], self.signal[:, first * into : last * into]
-            groups = last - first
-        else:
-            delta, signal = self.delta[:, :, first:last], self.signal
-        weight = signal.new_empty(delta.shape[2], signal.shape[1] // groups, *g.window)
-        rows = signal.new_empty(n, n_outputs, weight.numel())
+        delta, signal = self.delta, self.signal
+        if groups > 1:  # whole groups: a row of `n_rows` is a group with all of its channels
+            channels = signal.shape[1] // groups
+            signal = signal[:, first * channels : last * channels]
+            first, last, groups = first * d_out, last * d_out, last - first
+        delta = delta[:, :, first:last]
+        weight = signal.new_empty(last - first, signal.shape[1] // groups, *g.window)
+        rows = signal.new_empty(*delta.shape[:2], weight.numel())
         settings = None, g.stride, g.padding, g.dilation, False, [0] * len(g.window), groups
-        for i in range(n):
-            for o in range(n_outputs):
-                _, gradient, _ = torch.ops.aten.convolution_backward(
-                    delta[i, o][None], signal[i : i + 1], weight, *settings, [False, True, False]
-                )
-                rows[i, o] = gradient.flatten()
+        for i, o in product(*map(range, delta.shape[:2])):
+            _, gradient, _ = torch.ops.aten.convolution_backward(
+                delta[i, o][None], signal[i : i + 1], weight, *settings, [False, True, False]
+            )
+            rows[i, o] = gradient.flatten()
         return rows
 
     def winograd_rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:

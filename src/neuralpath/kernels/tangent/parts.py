@@ -12,14 +12,15 @@ from neuralpath.gates import HardGate, LeakyGate, LinearGate
 from neuralpath.graph import Forward, PathGraph, nodes as n, own_names, parameters_of, trace, walk
 from neuralpath.kernels.tangent.features import Features
 from neuralpath.kernels.tangent.probe import Probe, probe_network
+from neuralpath.kernels.tangent.recording import Network, Parameters, checked_parameters
 from neuralpath.kernels.tangent.tangent_kernel import (
-    Parameters,
+    Limits,
     TangentKernel,
+    TangentTiles,
     check_batches,
-    checked_parameters,
+    make_tiles,
     tangent_kernel,
 )
-from neuralpath.kernels.tangent.tangent_tiles import Limits, TangentTiles, make_tiles
 
 VALUE, FEATURE = 0, 1  # the gradient with constant gates, and the rest of it
 PARTS = {"value": ((VALUE, VALUE),), "feature": ((FEATURE, FEATURE),), "cross": ((VALUE, FEATURE), (FEATURE, VALUE))}
@@ -116,8 +117,7 @@ def tangent_parts(
 
 def _is_gated(model: nn.Module) -> bool:
     """Whether a model has the structure of a gated network, whose value network gets a feature network's gates."""
-    children = dict(model.named_children())
-    return {"feature", "value"} <= set(children) and callable(getattr(model, "value_output", None))
+    return {"feature", "value"} <= dict(model.named_children()).keys() and hasattr(model, "value_output")
 
 
 def _gated_parts(
@@ -136,11 +136,8 @@ def _gated_parts(
             f"`model` has the parameter {others[0]!r}, which belongs neither to `value` nor to `feature`; leave it out "
             "with `params=`, or freeze it."
         )
-    kernels = {}
-    for part in ("value", "feature"):
-        chosen = [name for name in names if name.startswith(f"{part}.")]
-        if chosen:
-            kernels[part] = whole_kernel(chosen)
+    by_part = {part: [name for name in names if name.startswith(f"{part}.")] for part in ("value", "feature")}
+    kernels = {part: whole_kernel(chosen) for part, chosen in by_part.items() if chosen}
     zero = torch.zeros_like(next(iter(kernels.values())))
     return TangentParts(kernels.get("value", zero), kernels.get("feature", zero), zero)
 
@@ -159,7 +156,7 @@ def _refuse_stopped_gradients(model: nn.Module, graph: PathGraph, x: Tensor, nam
     with torch.inference_mode(False), torch.enable_grad():
         x = x.detach().clone()
         gradients = []
-        for output in (model(x), GraphNetwork(graph, constant_gates=False).run(x)):
+        for output in (model(x), _graph_network(graph).run(x)):
             flat = output.flatten()
             combination = flat @ torch.linspace(1.0, 2.0, len(flat)).to(flat)
             parameters = [graph.params[name] for name in names]
@@ -180,39 +177,27 @@ class _ConstantGates(Forward):
         return super()._gate_values(node, compute).detach()
 
 
-@dataclass(frozen=True, eq=False)
-class GraphNetwork:
+def _graph_network(graph: PathGraph, reading: type[Forward] = Forward) -> Network:
     """The function of a path graph, with gates that depend on the parameters or are constant."""
+    state = graph.state
 
-    graph: PathGraph
-    constant_gates: bool
-
-    @property
-    def parameters(self) -> Mapping[str, Tensor]:
-        """The parameters by name, each once."""
-        return self.graph.params
-
-    @property
-    def buffers(self) -> Mapping[str, Tensor]:
-        """The buffers by name."""
-        return self.graph.buffers
-
-    def run(self, x: Tensor, tensors: Mapping[str, Tensor] | None = None) -> Float[Tensor, "batch ..."]:
-        """The output for a batch, with some parameters or buffers replaced by ``tensors``."""
-        reading = _ConstantGates if self.constant_gates else Forward
+    def function(x: Tensor, tensors: Mapping[str, Tensor]) -> Float[Tensor, "batch ..."]:
         # A copy, since torch saves no tensor of inference mode for a backward pass.
-        return walk(self.graph, reading(x.clone(), {**self.graph.state, **(tensors or {})}))
+        return walk(graph, reading(x.clone(), {**state, **tensors}))
+
+    return Network(graph.params, graph.buffers, function)
 
 
 def _gates_are_hard(graph: PathGraph) -> bool:
     """Whether every gate is constant almost everywhere, so that no gradient flows through it."""
-    for node in graph.gate_nodes:
-        if isinstance(node, n.MaxPoolNode):
-            continue
-        has_trained_slope = node.slope is not None and bool(parameters_of(node.slope))
-        if has_trained_slope or not isinstance(node.gate, HardGate | LeakyGate | LinearGate):
-            return False
-    return True
+    return all(
+        isinstance(node, n.MaxPoolNode)
+        or (
+            isinstance(node.gate, HardGate | LeakyGate | LinearGate)
+            and (node.slope is None or not parameters_of(node.slope))
+        )
+        for node in graph.gate_nodes
+    )
 
 
 def part_tiles(
@@ -225,29 +210,18 @@ def part_tiles(
     limits: Limits = Limits(),  # noqa: B008  (frozen)
 ) -> dict[str, TangentTiles]:
     """The three parts as tiles, of features that are computed once for all of them if they fit the budget."""
-    live, constant = GraphNetwork(graph, constant_gates=False), GraphNetwork(graph, constant_gates=True)
+    live, constant = _graph_network(graph), _graph_network(graph, _ConstantGates)
     x1, x2 = x1.detach(), None if x2 is None else x2.detach()
     with torch.inference_mode(False), torch.enable_grad():
-        probes = [probe_network(network, x1, x2, names, outputs) for network in (live, constant)]
+        live_probe, constant_probe = (probe_network(network, x1, x2, names, outputs) for network in (live, constant))
+    # A parameter goes the general path in both networks if it does so in one of them.
+    probe = live_probe.with_general(constant_probe.general, live)
+    probe = replace(probe, run_bytes=live_probe.run_bytes + constant_probe.run_bytes)
 
     def both_parts(probe: Probe, x: Tensor) -> tuple[Features, ...]:
         value = probe.features_of(constant, x)
         return value, probe.features_of(live, x) - value
 
     kernels = {f"{part} part of the tangent kernel": pairs for part, pairs in PARTS.items()}
-    tiles = make_tiles(kernels, _common(graph, *probes), (x1, x2), both_parts, budget, limits)
+    tiles = make_tiles(kernels, probe, (x1, x2), both_parts, budget, limits)
     return dict(zip(PARTS, tiles.values(), strict=True))
-
-
-def _common(graph: PathGraph, live: Probe, constant: Probe) -> Probe:
-    """What holds for both networks: a parameter goes the general path if it does so in one of them."""
-    general = tuple(name for name in live.by_layer + live.general if name in live.general + constant.general)
-    return replace(
-        live,
-        by_layer=tuple(name for name in live.by_layer if name not in general),
-        general=general,
-        general_entries=sum(graph.params[name].numel() for name in general),
-        by_position=live.by_position.difference(general),
-        terms={name: uses for name, uses in live.terms.items() if name not in general},
-        run_bytes=live.run_bytes + constant.run_bytes,
-    )

@@ -6,8 +6,8 @@ are compared with those of autograd's own gradients. A parameter for which they 
 """
 
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 import torch
@@ -16,14 +16,7 @@ from torch import Tensor
 
 from neuralpath._checks import describe
 from neuralpath.kernels.tangent.contraction import Terms, add_inner_products, cheaper_by_position
-from neuralpath.kernels.tangent.features import (
-    Features,
-    assemble,
-    batch_features,
-    bias_columns,
-    layer_gradients,
-    one_hot,
-)
+from neuralpath.kernels.tangent.features import Features, assemble, general_gradients, layer_gradients, one_hot
 from neuralpath.kernels.tangent.recording import (
     Network,
     RecordedRun,
@@ -39,13 +32,16 @@ COMPARED_ENTRIES = 2**20
 """Entries of examples that are compared with another example at once, so that no copy of a batch is made."""
 
 
+class ChangedForwardPass(RuntimeError):
+    """A network reads a parameter by different operations in different batches."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Probe:
     """What two examples show of a network, for one kernel."""
 
     by_layer: tuple[str, ...]  # parameters whose gradients the layers give
-    general: tuple[str, ...]  # parameters on the general path
-    general_entries: int  # of these parameters
+    general: Mapping[str, int]  # parameters on the general path, with their numbers of entries
     by_position: frozenset[str]  # parameters whose inner products are cheaper by position than by row
     terms: Terms  # gradients of the parameters in `by_layer`; later steps read their shapes
     outputs: tuple[int, ...]  # the outputs that are differentiated
@@ -54,9 +50,40 @@ class Probe:
     run_bytes: int  # of an example's intermediate values in a forward pass
     features: Features | None = None  # of the whole first batch, if it ran as a whole
 
+    def with_general(self, names: Collection[str], network: Network) -> "Probe":
+        """The same with further parameters on the general path."""
+        general = [name for name in network.parameters if name in self.general or name in names]
+        return replace(
+            self,
+            by_layer=tuple(name for name in self.by_layer if name not in general),
+            general={name: network.parameters[name].numel() for name in general},
+            by_position=self.by_position.difference(general),
+            terms={name: uses for name, uses in self.terms.items() if name not in general},
+            features=None if general else self.features,
+        )
+
     def features_of(self, network: Network, x: Tensor) -> Features:
-        """Features of a batch, with each parameter on its path."""
-        return batch_features(network, x, self.outputs, self.by_layer, self.by_position, self.general)
+        """Features of a batch, with each parameter on its path.
+
+        Raises:
+            ChangedForwardPass: A parameter is read by an operation that the probe of the network did not see.
+        """
+        features = Features()
+        if self.by_layer:
+            run = record_run(network, x, self.by_layer)
+            if run.unread:
+                raise ChangedForwardPass(
+                    f"`model` reads {', '.join(map(repr, sorted(run.unread)))} by different operations in this batch "
+                    f"of {len(x)} than in the first examples, so its gradients by layer are not known; make its "
+                    "forward pass the same for all inputs."
+                )
+            terms = layer_gradients(run, one_hot(self.outputs, run.outputs))
+            features = assemble(terms, self.by_position, run.calls)
+        if self.general:
+            gradients = general_gradients(network, x, tuple(self.general), self.outputs)
+            explicit = gradients if features.explicit is None else torch.cat([features.explicit, gradients], 2)
+            features = replace(features, explicit=explicit)
+        return features
 
 
 def probe_network(
@@ -89,39 +116,25 @@ def probe_network(
         raise ValueError("`model` gives NaN or infinity for finite inputs, so it has no gradient there.")
     alone = [_output_alone(network, x, together, len(run.outputs)) for x in examples]
     _check_independence(network, torch.cat(examples), together, alone)
-    chosen, joint = _chosen_outputs(outputs, together.shape[1]), outputs == "full"
-    factors = _combination(together, outputs)
-    by_layer = [name for name in names if name not in run.unread]
+    chosen, factors = _chosen_outputs(outputs, together)
+    terms: Terms = layer_gradients(run, one_hot(chosen, run.outputs) if is_whole else factors[None])
+    in_pair = {name: [use.examples(pair) for use in uses] for name, uses in terms.items()}
     if is_whole:
-        terms: Terms = layer_gradients(run, one_hot(run.outputs, chosen))
-        in_pair: Terms = {
-            name: [use.examples(pair).combined(factors[list(chosen)]) for use in uses] for name, uses in terms.items()
-        }
-    else:
-        terms = layer_gradients(run, [factors.expand_as(run.outputs)])
-        in_pair = {name: [use.examples(pair) for use in uses] for name, uses in terms.items()}
+        in_pair = {name: [use.combined(factors[list(chosen)]) for use in uses] for name, uses in in_pair.items()}
+    by_layer = tuple(name for name in names if name not in run.unread)
     terms = {name: uses for name, uses in terms.items() if name in by_layer}
+    joint = outputs == "full"
     by_position = cheaper_by_position(terms, len(x1), len(last), len(chosen), joint=joint)
-    own = network.parameters
-    wrong = _wrong_gradients({name: own[name] for name in by_layer}, in_pair, by_position, alone, factors)
+    wrong = _wrong_gradients(
+        {name: network.parameters[name] for name in by_layer}, in_pair, by_position, alone, factors
+    )
     for name in wrong:
         _log.warning("gradients of %r by layer differ from autograd's; they are computed on the general path", name)
-    general = tuple(name for name in names if name in run.unread or name in wrong)
-    features = None
-    if is_whole and not general:
-        features = assemble(terms, by_position, bias_columns(run.calls, by_position))
-    return Probe(
-        by_layer=tuple(name for name in by_layer if name not in wrong),
-        general=general,
-        general_entries=sum(own[name].numel() for name in general),
-        by_position=by_position.difference(wrong),
-        terms={name: uses for name, uses in terms.items() if name not in wrong},
-        outputs=chosen,
-        joint=joint,
-        dtype=run.outputs.dtype,
-        run_bytes=run.bytes_per_example,
-        features=features,
-    )
+    general = run.unread.union(wrong)
+    features = assemble(terms, by_position, run.calls) if is_whole and not general else None
+    dtype, run_bytes = run.outputs.dtype, run.bytes_per_example
+    probe = Probe(by_layer, {}, by_position, terms, chosen, joint, dtype, run_bytes, features)
+    return probe.with_general(general, network)
 
 
 def _last_different(x1: Tensor, last: Tensor, compared_entries: int = COMPARED_ENTRIES) -> tuple[Tensor, int]:
@@ -142,12 +155,17 @@ def _last_different(x1: Tensor, last: Tensor, compared_entries: int = COMPARED_E
     return last, len(last) - 1
 
 
-def _chosen_outputs(outputs: str | int, n_outputs: int) -> tuple[int, ...]:
+def _chosen_outputs(
+    outputs: str | int, y: Float[Tensor, "pair output"]
+) -> tuple[tuple[int, ...], Float[Tensor, " output"]]:
+    """The outputs to differentiate, and the combination of them that is compared: with random factors, if several."""
+    n_outputs = y.shape[1]
     if not isinstance(outputs, int):
-        return tuple(range(n_outputs))
+        generator = torch.Generator().manual_seed(0)
+        return tuple(range(n_outputs)), torch.randn(n_outputs, generator=generator, dtype=torch.float64).to(y)
     if not 0 <= outputs < n_outputs:
         raise ValueError(f"`outputs` must be 'mean', 'full' or an index from 0 to {n_outputs - 1}, got {outputs}.")
-    return (outputs,)
+    return (outputs,), one_hot([outputs], y)[0]
 
 
 def _whole_run(network: Network, x: Tensor, names: Sequence[str], max_bytes: int) -> RecordedRun | None:
@@ -210,7 +228,10 @@ def _check_independence(network: Network, x: Tensor, together: Tensor, alone: Se
         flat_outputs(network.run(more), len(more), more)
         first, second = (flat_outputs(network.run(x), len(x), x) for _ in range(2))
     if not _close(first, second):
-        _refuse_randomness()
+        raise ValueError(
+            "`model` gives two different outputs for the same batch, so it is stochastic or changes its own state; a "
+            "tangent kernel needs a function of the input: call `model.eval()`, or remove dropout and noise."
+        )
     try:
         # Large terms may cancel: rounding then looks like mixing, but not in double precision.
         exact, parts = outputs_in_double(network, x), [outputs_in_double(network, x[i : i + 1]) for i in range(2)]
@@ -227,29 +248,12 @@ def _close(a: Tensor, b: Tensor) -> bool:
     return bool((a - b).abs().max() <= tolerance * torch.maximum(a.abs().max(), b.abs().max()))
 
 
-def _refuse_randomness() -> NoReturn:
-    raise ValueError(
-        "`model` gives two different outputs for the same batch, so it is stochastic or changes its own state; a "
-        "tangent kernel needs a function of the input: call `model.eval()`, or remove dropout and noise."
-    )
-
-
 def _refuse_mixing() -> NoReturn:
     raise ValueError(
         "`model` mixes the examples of a batch: its output for an example changes with the other examples, so no "
         "example has a gradient of its own. Usual causes: batch norm that uses the batch's statistics (call "
         "`model.eval()`), or an operation along the first axis."
     )
-
-
-def _combination(y: Tensor, outputs: str | int) -> Float[Tensor, " output"]:
-    """The combination of outputs that is compared: the one in question, or all with random factors."""
-    row = torch.zeros(y.shape[1], dtype=torch.float64)
-    if isinstance(outputs, int):
-        row[outputs] = 1
-    else:
-        row = torch.randn(row.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    return row.to(y)
 
 
 def _wrong_gradients(
@@ -267,33 +271,24 @@ def _wrong_gradients(
         else [None] * len(tensors)
         for y in alone
     ]
-    grams = {}
-    for name, first, second in zip(parameters, *gradients, strict=True):
-        exact = factors.new_zeros(2, 2)
+    # Gram matrices of the two examples, for each parameter.
+    exact = factors.new_zeros(len(tensors), 2, 2)
+    by_layer = torch.zeros_like(exact)
+    for k, (name, first, second) in enumerate(zip(parameters, *gradients, strict=True)):
         if first is not None and second is not None:
             a, b = first.flatten(), second.flatten()
             product = a @ b
-            exact = torch.stack([a @ a, product, product, b @ b]).view(2, 2).to(factors)
+            exact[k] = torch.stack([a @ a, product, product, b @ b]).view(2, 2)
         elif first is not None or second is not None:
-            exact = exact.fill_(torch.nan)  # read for one example only: no gradient by layer equals it
-        by_layer = factors.new_zeros(2, 2)
+            exact[k] = torch.nan  # read for one example only: no gradient by layer equals it
         if name in terms:
             features = assemble({name: terms[name]}, by_position)
-            add_inner_products(by_layer, features, features, joint=False)
-        grams[name] = exact, by_layer
-    return _unequal(grams)
-
-
-def _unequal(grams: Mapping[str, tuple[Tensor, Tensor]]) -> list[str]:
-    """The names of pairs of Gram matrices that differ by more than rounding."""
-    if not grams:
-        return []
-    exact = torch.stack([pair[0] for pair in grams.values()])
-    error = (exact - torch.stack([pair[1] for pair in grams.values()])).abs()
-    norms = exact.diagonal(dim1=1, dim2=2).sqrt()
-    scale = norms[:, :, None] * norms[:, None, :]
+            add_inner_products(by_layer[k], features, features, joint=False)
+    error, norms = (exact - by_layer).abs(), exact.diagonal(dim1=1, dim2=2).sqrt()
     total = norms.square().nan_to_num().sum(0).sqrt()
     eps = torch.finfo(exact.dtype).eps
     # Relative to the parameter's own share. A share within the rounding of the whole cannot be judged and is accepted.
-    wrong = ~((error <= 2**14 * eps * scale) | (error <= 64 * eps * total[:, None] * total))
-    return [name for name, is_wrong in zip(grams, wrong.flatten(1).any(1).tolist(), strict=True) if is_wrong]
+    is_equal = (error <= 2**14 * eps * norms[:, :, None] * norms[:, None, :]) | (
+        error <= 64 * eps * total[:, None] * total
+    )
+    return [name for name, equal in zip(parameters, is_equal.flatten(1).all(1).tolist(), strict=True) if not equal]

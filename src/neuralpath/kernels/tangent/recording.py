@@ -5,11 +5,11 @@ rule (``rules.py``), gets a detached *stand-in* for the parameter. Autograd's gr
 parameter itself only where an operation without a rule reads it. These parameters go the general path.
 """
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import cached_property
-from typing import Any, Protocol, runtime_checkable
+from difflib import get_close_matches
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -29,70 +29,105 @@ from neuralpath.kernels.tangent.rules import (
     read_call,
 )
 
+Parameters = Collection[str] | Callable[[str], bool]
+"""Which parameters: a collection of their names, or a function that is true for the names to use."""
 
-@runtime_checkable
-class Network(Protocol):
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Network:
     """A function of a batch, and the tensors that it reads."""
 
-    @property
-    def parameters(self) -> Mapping[str, Tensor]:
-        """The parameters by name, each once."""
-        ...
-
-    @property
-    def buffers(self) -> Mapping[str, Tensor]:
-        """The buffers by name, each once."""
-        ...
+    parameters: Mapping[str, Tensor]  # each once
+    buffers: Mapping[str, Tensor]  # each once
+    function: Callable[[Tensor, Mapping[str, Tensor]], Any]  # of a batch, and of tensors that replace some of these
 
     def run(self, x: Tensor, tensors: Mapping[str, Tensor] | None = None) -> Any:
         """The output for a batch, with some parameters or buffers replaced by ``tensors``."""
-        ...
+        return self.function(x, tensors or {})
 
 
-@dataclass(frozen=True, eq=False)
-class ModuleNetwork:
-    """A module as the user wrote it."""
+def module_network(model: nn.Module) -> Network:
+    """A module as the user wrote it.
 
-    model: nn.Module
+    It gets copies of its input and of its buffers, so that a module that changes them leaves both alone.
+    """
+    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
+    names = {id(tensor): name for name, tensor in {**buffers, **parameters}.items()}
+    # From the name of each tensor to all attributes of modules that are this tensor: several if it is tied.
+    attributes: dict[str, list[str]] = {name: [] for name in names.values()}
+    for path, module in model.named_modules():  # a shared module appears once
+        for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
+            attributes[names[id(tensor)]].append(f"{path}.{name}" if path else name)
+    is_compiled = any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
 
-    @property
-    def parameters(self) -> Mapping[str, Tensor]:
-        """The parameters by name, each once."""
-        return dict(self.model.named_parameters())
-
-    @property
-    def buffers(self) -> Mapping[str, Tensor]:
-        """The buffers by name, each once."""
-        return dict(self.model.named_buffers())
-
-    @cached_property
-    def _attributes(self) -> dict[str, list[str]]:
-        """From the name of each tensor to all attributes of modules that are this tensor: several if it is tied."""
-        names = {id(tensor): name for name, tensor in {**self.buffers, **self.parameters}.items()}
-        attributes: dict[str, list[str]] = {name: [] for name in names.values()}
-        for path, module in self.model.named_modules():  # a shared module appears once
-            for named in (module.named_parameters(recurse=False), module.named_buffers(recurse=False)):
-                for name, tensor in named:
-                    attributes[names[id(tensor)]].append(f"{path}.{name}" if path else name)
-        return attributes
-
-    @cached_property
-    def _is_compiled(self) -> bool:
-        return any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in self.model.modules())
-
-    def run(self, x: Tensor, tensors: Mapping[str, Tensor] | None = None) -> Any:
-        """The output for a batch, with some parameters or buffers replaced by ``tensors``.
-
-        The model gets copies of its input and of its buffers, so that a model that changes them leaves both alone.
-        """
-        tensors = {**{name: buffer.clone() for name, buffer in self.buffers.items()}, **(tensors or {})}
-        replaced = {attribute: tensor for name, tensor in tensors.items() for attribute in self._attributes[name]}
+    def function(x: Tensor, tensors: Mapping[str, Tensor]) -> Any:
+        tensors = {**{name: buffer.clone() for name, buffer in buffers.items()}, **tensors}
+        replaced = {attribute: tensor for name, tensor in tensors.items() for attribute in attributes[name]}
         # Compiled code runs as it was written: its operations are recorded one by one.
-        with torch.compiler.set_stance("force_eager") if self._is_compiled else nullcontext():
+        with torch.compiler.set_stance("force_eager") if is_compiled else nullcontext():
             if not replaced:
-                return self.model(x.clone())
+                return model(x.clone())
             # Ties are in `replaced` already; torch's own handling leaves a module with two names without tensors.
-            return torch.func.functional_call(self.model, replaced, (x.clone(),), tie_weights=False)
+            return torch.func.functional_call(model, replaced, (x.clone(),), tie_weights=False)
+
+    return Network(parameters, buffers, function)
+
+
+def checked_parameters(model: nn.Module, params: Parameters | None) -> tuple[str, ...]:
+    """Names of the parameters that a kernel sums over; refuses a model that is in training mode.
+
+    Raises:
+        ValueError: The model depends on the batch or is stochastic; it does not have the parameters, some of them need
+            no gradient, or there are none at all.
+    """
+    _refuse_training_mode(model)
+    own = dict(model.named_parameters())
+    trained = [name for name, parameter in own.items() if parameter.requires_grad]
+    if params is None or callable(params):
+        chosen = [name for name in trained if params is None or params(name)]
+    else:
+        first_names = {id(parameter): name for name, parameter in own.items()}
+        names = {name: first_names[id(p)] for name, p in model.named_parameters(remove_duplicate=False)}
+        for name in params:
+            if name not in names:
+                near = get_close_matches(str(name), names, n=1, cutoff=0.0)
+                hint = f"; the nearest is {near[0]!r}." if near else ", which has none."
+                raise ValueError(f"`params` has {name!r}, which is no parameter of `model`{hint}")
+        requested = {names[name] for name in params}
+        if frozen := sorted(requested.difference(trained)):
+            raise ValueError(
+                f"`params` has {_listed(frozen)}, which needs no gradient: call `requires_grad_()` on it first."
+            )
+        chosen = [name for name in trained if name in requested]
+    if not chosen:
+        reason = "has no parameters that need gradients" if params is None else "has none of the parameters in `params`"
+        raise ValueError(f"`model` {reason}, so it has no tangent kernel.")
+    if lazy := [name for name in chosen if isinstance(own[name], nn.parameter.UninitializedParameter)]:
+        raise ValueError(f"`model` has no values yet for {_listed(lazy)}: run it once on a batch first.")
+    if complex_valued := [name for name in chosen if own[name].is_complex()]:
+        raise ValueError(f"`model` has complex numbers in {_listed(complex_valued)}: leave it out with `params=`.")
+    return tuple(chosen)
+
+
+def _refuse_training_mode(model: nn.Module) -> None:
+    norms, random = [], []
+    for name, module in model.named_modules():
+        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
+            norms.append(name)
+        is_dropout = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
+        if module.training and (is_dropout or isinstance(module, nn.RReLU)):
+            random.append(name)
+    if norms:
+        raise ValueError(
+            f"`model` mixes the examples of a batch: batch norm at {_listed(norms)} uses the batch's own statistics, "
+            "so no example has a gradient of its own; call `model.eval()`, with `track_running_stats` on."
+        )
+    if random:
+        raise ValueError(f"`model` is in training mode, where {_listed(random)} is random: call `model.eval()` first.")
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} others" if len(names) > 3 else "")
 
 
 def flat_outputs(y: Any, n_examples: int, x: Tensor) -> Tensor:
@@ -107,13 +142,12 @@ def flat_outputs(y: Any, n_examples: int, x: Tensor) -> Tensor:
             f"`model` must return one floating-point tensor, but it returned {describe(y)}; wrap it in a module that "
             "returns the tensor of interest, for example its logits."
         )
-    if y.ndim == 0 or y.shape[0] != n_examples:
-        squeezed = n_examples == 1 and y.ndim < 2  # such a model drops the batch axis of a single example
-        if not squeezed:
-            raise ValueError(
-                f"`model` must return one row for each example, the batch first, but for {describe(x)} it returned "
-                f"{describe(y)}; move the batch to the front in a wrapping module."
-            )
+    is_squeezed = n_examples == 1 and y.ndim < 2  # such a model drops the batch axis of a single example
+    if not is_squeezed and (y.ndim == 0 or y.shape[0] != n_examples):
+        raise ValueError(
+            f"`model` must return one row for each example, the batch first, but for {describe(x)} it returned "
+            f"{describe(y)}; move the batch to the front in a wrapping module."
+        )
     return y.reshape(n_examples, -1)
 
 
@@ -141,11 +175,6 @@ class LayerCall:
     edge: GradientEdge  # of the layer's result, where its gradient is taken
     result: Tensor  # like the layer's result, without its values
     forms: tuple[tuple[str, Form], ...]  # by the names of the parameters
-
-    @property
-    def signal_was_overwritten(self) -> bool:
-        """Whether the signal was changed in place after the operation read it."""
-        return self.signal is not None and self.signal._version != self.signal_version
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -268,8 +297,7 @@ def record_run(network: Network, x: Tensor, names: Iterable[str], max_bytes: int
     Raises:
         RunTooLarge: The intermediate values take more than ``max_bytes`` bytes.
     """
-    all_parameters = network.parameters
-    parameters = {name: all_parameters[name] for name in names}
+    parameters = {name: network.parameters[name] for name in names}
     recorder = _Recorder(parameters, len(x), max_bytes)
     with recorder:
         y = network.run(x)
@@ -277,7 +305,7 @@ def record_run(network: Network, x: Tensor, names: Iterable[str], max_bytes: int
     leaves = _leaves(outputs)
     unread = {name for name, tensor in parameters.items() if id(tensor) in leaves or recorder.differentiates}
     for call in recorder.calls:
-        if call.signal_was_overwritten:
+        if call.signal is not None and call.signal._version != call.signal_version:  # changed in place since the call
             unread.update(name for name, _ in call.forms)
     return RecordedRun(outputs, tuple(recorder.calls), frozenset(unread), recorder.bytes // len(x))
 
@@ -287,14 +315,10 @@ def _leaves(y: Tensor) -> set[int]:
     if y.grad_fn is None:
         return {id(y)} if y.requires_grad else set()
     seen: set[Node] = set()
-    stack: list[Node] = [y.grad_fn]
-    leaves: set[int] = set()
+    stack: list[Node | None] = [y.grad_fn]
     while stack:
         node = stack.pop()
-        if node in seen:
-            continue
-        seen.add(node)
-        if (leaf := getattr(node, "variable", None)) is not None:
-            leaves.add(id(leaf))
-        stack.extend(edge[0] for edge in node.next_functions if edge[0] is not None)
-    return leaves
+        if node is not None and node not in seen:
+            seen.add(node)
+            stack.extend(edge[0] for edge in node.next_functions)
+    return {id(getattr(node, "variable", None)) for node in seen}  # nodes that accumulate have a variable

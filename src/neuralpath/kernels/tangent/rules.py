@@ -34,7 +34,7 @@ class MatrixForm:
     needs_signal = True
 
     def gradient(self, signal: Tensor, delta: Float[Tensor, "batch output ..."]) -> LayerGradient:
-        """The gradients for the signal and the gradient by the layer's result."""
+        """The gradients for the signal and the gradient by the layer's result, as for the other forms."""
         n, n_outputs = delta.shape[:2]
         rows = delta.reshape(n, n_outputs, -1, delta.shape[-1])
         return FactoredGradient(rows, signal.reshape(n, -1, signal.shape[-1]), self.transposed)
@@ -48,7 +48,6 @@ class FilterForm:
     needs_signal = True
 
     def gradient(self, signal: Tensor, delta: Float[Tensor, "batch output ..."]) -> LayerGradient:
-        """The gradients for the signal and the gradient by the layer's result."""
         return ConvolutionGradient(delta, signal, self.geometry)
 
 
@@ -61,11 +60,9 @@ class AffineForm:
 
     @property
     def needs_signal(self) -> bool:
-        """Whether the gradients depend on the signal."""
         return self.factor is not None
 
     def gradient(self, signal: Tensor, delta: Float[Tensor, "batch output ..."]) -> LayerGradient:
-        """The gradients for the signal and the gradient by the layer's result."""
         values = delta if self.factor is None else delta * self.factor(signal)[:, None]
         shape = (1,) * (delta.ndim - 2 - len(self.shape)) + self.shape
         summed = [axis for axis, size in enumerate(shape, start=2) if size != values.shape[axis]]
@@ -88,12 +85,8 @@ Rule = Callable[..., ReadArguments | None]
 RULES: dict[Any, Rule] = {}
 
 
-def _rule_for(*functions: Any) -> Callable[[Rule], Rule]:
-    def register(rule: Rule) -> Rule:
-        RULES.update(dict.fromkeys(functions, rule))
-        return rule
-
-    return register
+def _rule_for(*functions: Any) -> Callable[[Rule], None]:
+    return lambda rule: RULES.update(dict.fromkeys(functions, rule))
 
 
 def _read(signal: Any, *forms: tuple[Any, Form]) -> ReadArguments:
@@ -165,7 +158,8 @@ def _batch_norm(
     if training or running_mean is None or running_var is None or input.ndim < 2:
         return None
     normalize = partial(F.batch_norm, running_mean=running_mean, running_var=running_var, eps=eps)
-    return _normalization(input, _channels(input, input.shape[1]), weight, bias, normalize)
+    shape = _channels(input, input.shape[1])
+    return _read(input, (weight, AffineForm(shape, normalize)), (bias, AffineForm(shape)))
 
 
 @_rule_for(F.layer_norm)
@@ -175,26 +169,21 @@ def _layer_norm(
     shape = tuple(normalized_shape)
     if input.ndim <= len(shape):
         return None
-    return _normalization(input, shape, weight, bias, partial(F.layer_norm, normalized_shape=shape, eps=eps))
+    normalize = partial(F.layer_norm, normalized_shape=shape, eps=eps)
+    return _read(input, (weight, AffineForm(shape, normalize)), (bias, AffineForm(shape)))
 
 
 @_rule_for(F.group_norm)
 def _group_norm(
     input: Tensor, num_groups: int, weight: Any = None, bias: Any = None, eps: float = 1e-5
 ) -> ReadArguments | None:
-    normalize = partial(F.group_norm, num_groups=num_groups, eps=eps)
-    return _normalization(input, _channels(input, input.shape[1]), weight, bias, normalize)
+    normalize, shape = partial(F.group_norm, num_groups=num_groups, eps=eps), _channels(input, input.shape[1])
+    return _read(input, (weight, AffineForm(shape, normalize)), (bias, AffineForm(shape)))
 
 
 def _channels(input: Tensor, count: int) -> Sizes:
     """The shape of one number for each channel, broadcast over the spatial axes."""
     return (count, *(1,) * (input.ndim - 2))
-
-
-def _normalization(
-    input: Tensor, shape: Sizes, weight: Any, bias: Any, normalize: Callable[[Tensor], Tensor]
-) -> ReadArguments:
-    return _read(input, (weight, AffineForm(shape, normalize)), (bias, AffineForm(shape)))
 
 
 @_rule_for(F.prelu, torch.prelu)

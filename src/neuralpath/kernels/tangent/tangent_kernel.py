@@ -1,26 +1,76 @@
-"""The empirical neural tangent kernel (NTK) of any module."""
+r"""The empirical neural tangent kernel (NTK) of any module: the kernel, its plan, and the values of a tile.
+
+::
+
+    forward and backward passes,           features of all examples,            a tile: inner products of
+    `run_size` examples at a time    ->    cached if they fit the budget,   ->  the features of its rows
+                                           else computed for each tile          and of its columns
+"""
 
 import logging
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from jaxtyping import Float, Shaped
 from torch import Tensor, nn
 
 from neuralpath._checks import check_finite, describe
-from neuralpath._resources import memory_budget, without_autocast
+from neuralpath._resources import format_memory, memory_budget, without_autocast
 from neuralpath.graph import PathGraph
 from neuralpath.kernels.kernel import Kernel
-from neuralpath.kernels.tangent.probe import probe_network
-from neuralpath.kernels.tangent.recording import ModuleNetwork
-from neuralpath.kernels.tangent.tangent_tiles import Limits, TangentTiles, make_tiles
+from neuralpath.kernels.tangent.contraction import SCRATCH_BYTES, add_inner_products, feature_bytes
+from neuralpath.kernels.tangent.features import FeatureCache, FeatureSets
+from neuralpath.kernels.tangent.gradients import ExplicitGradient
+from neuralpath.kernels.tangent.probe import Probe, probe_network
+from neuralpath.kernels.tangent.recording import Parameters, checked_parameters, module_network
+from neuralpath.kernels.tiling import BudgetTooSmall, Cost, Tile, TiledKernel, make_plan
 
-Parameters = Collection[str] | Callable[[str], bool]
-"""Which parameters: a collection of their names, or a function that is true for the names to use."""
+RUN_COPIES = 4
+"""Copies of an example's intermediate values in a run: forward, backward, and those of batched transforms."""
 
 _log = logging.getLogger("neuralpath")
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much memory a tangent kernel uses at most, within the budget, and how large its tiles are."""
+
+    run_bytes: int = 2**29
+    """Intermediate values while the network runs on a part of a batch."""
+    cached_general_bytes: int = 2**28
+    """Gradients of the general path that may be cached; beyond, they are computed for each tile."""
+    scratch_bytes: int = SCRATCH_BYTES
+    """Intermediate products of inner products."""
+    small_tile: int = 256
+    """Side of a tile where features are cached: small tiles save half of a symmetric kernel."""
+    large_tile: int = 4096
+    """Side of a tile where gradients are computed or written out for each tile: large tiles do this less often."""
+
+    def whole_run_bytes(self, budget: int) -> int:
+        """Bytes of intermediate values up to which a batch may run as a whole."""
+        return min(self.run_bytes, budget // 4) // RUN_COPIES
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class TangentTiles(TiledKernel):
+    """A tangent kernel that is computed tile by tile; iterate to get each tile and its values."""
+
+    probe: Probe
+    cache: FeatureCache
+
+    @property
+    def general(self) -> tuple[str, ...]:
+        """Parameters on the general, slower path, because operations without a rule read them."""
+        return tuple(self.probe.general)
+
+    def by_outputs(self, progress: bool | None = None) -> Float[Tensor, "batch1 batch2 *out"]:
+        """The whole kernel in memory; if it has all pairs of outputs, they are two axes of their own."""
+        kernel, n_outputs = self.filled(progress), len(self.probe.outputs)
+        if not self.probe.joint:
+            return kernel
+        return kernel.unflatten(0, (-1, n_outputs)).unflatten(2, (-1, n_outputs)).transpose(1, 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,7 +178,7 @@ class TangentKernel(Kernel):
         """The tiles; if all of them will be computed, a small batch is probed as a whole."""
         check_batches(x1, x2)
         names = checked_parameters(self.module, self.params)
-        network = ModuleNetwork(self.module)
+        network = module_network(self.module)
         x1, x2 = x1.detach(), None if x2 is None else x2.detach()
         max_bytes = limits.whole_run_bytes(budget) if may_run_whole else 0
         with torch.inference_mode(False), torch.enable_grad():
@@ -173,8 +223,10 @@ def tangent_kernel(
 
 def check_batches(x1: object, x2: object | None) -> None:
     """Refuse arguments that are no batches of finite examples, or not alike."""
-    tensors = []
-    for name, x in {"x1": x1, **({} if x2 is None else {"x2": x2})}.items():
+    batches = []
+    for name, x in (("x1", x1), ("x2", x2)):
+        if name == "x2" and x is None:
+            continue
         if not isinstance(x, Tensor):
             raise TypeError(f"`{name}` must be a tensor with the batch as its first axis, got {describe(x)}.")
         if x.ndim == 0 or len(x) == 0:
@@ -182,69 +234,92 @@ def check_batches(x1: object, x2: object | None) -> None:
         # A sum is cheap, and finite only if its terms are; otherwise a closer look is needed.
         if not x.is_floating_point() or not bool(torch.isfinite(x.sum())):
             check_finite(name, x)
-        tensors.append(x)
-    first, last = tensors[0], tensors[-1]
-    if first.shape[1:] != last.shape[1:] or first.dtype != last.dtype or first.device != last.device:
+        batches.append(x)
+    first, last = batches[0], batches[-1]
+    if (first.shape[1:], first.dtype, first.device) != (last.shape[1:], last.dtype, last.device):
         raise ValueError(
             f"`x1` and `x2` must have examples of one shape, dtype and device, got {describe(first)} on "
             f"{first.device} and {describe(last)} on {last.device}."
         )
 
 
-def checked_parameters(model: nn.Module, params: Parameters | None) -> tuple[str, ...]:
-    """Names of the parameters that the kernel sums over; refuses a model that is in training mode.
+def make_tiles(
+    parts: Mapping[str, Sequence[tuple[int, int]]],
+    probe: Probe,
+    batches: tuple[Tensor, Tensor | None],
+    compute: Callable[[Probe, Tensor], FeatureSets],
+    budget: int,
+    limits: Limits,
+) -> dict[str, TangentTiles]:
+    """Plan one or several kernels of the same features; these are cached if they take less than half of the budget.
+
+    ``parts`` has, for each kernel by its name, the pairs of feature sets whose inner products it sums. ``compute`` maps
+    the probe and a batch to the feature sets of the batch.
 
     Raises:
-        ValueError: The model depends on the batch or is stochastic; it does not have the parameters, some of them need
-            no gradient, or there are none at all.
+        BudgetTooSmall: One pair of examples does not fit.
     """
-    _refuse_training_mode(model)
-    own = dict(model.named_parameters())
-    trained = [name for name, parameter in own.items() if parameter.requires_grad]
-    if params is None:
-        chosen = trained
-    elif callable(params):
-        chosen = [name for name in trained if params(name)]
-    else:
-        first_names = {id(parameter): name for name, parameter in own.items()}
-        names = {name: first_names[id(p)] for name, p in model.named_parameters(remove_duplicate=False)}
-        for name in params:
-            if name not in names:
-                near = get_close_matches(str(name), names, n=1, cutoff=0.0)
-                hint = f"; the nearest is {near[0]!r}." if near else ", which has none."
-                raise ValueError(f"`params` has {name!r}, which is no parameter of `model`{hint}")
-        requested = {names[name] for name in params}
-        if frozen := sorted(requested - set(trained)):
-            raise ValueError(
-                f"`params` has {_listed(frozen)}, which needs no gradient: call `requires_grad_()` on it first."
-            )
-        chosen = [name for name in trained if name in requested]
-    if not chosen:
-        reason = "has no parameters that need gradients" if params is None else "has none of the parameters in `params`"
-        raise ValueError(f"`model` {reason}, so it has no tangent kernel.")
-    if lazy := [name for name in chosen if isinstance(own[name], nn.parameter.UninitializedParameter)]:
-        raise ValueError(f"`model` has no values yet for {_listed(lazy)}: run it once on a batch first.")
-    if complex_valued := [name for name in chosen if own[name].is_complex()]:
-        raise ValueError(f"`model` has complex numbers in {_listed(complex_valued)}: leave it out with `params=`.")
-    return tuple(chosen)
-
-
-def _refuse_training_mode(model: nn.Module) -> None:
-    norms, random = [], []
-    for name, module in model.named_modules():
-        if isinstance(module, nn.modules.batchnorm._BatchNorm) and (module.training or module.running_mean is None):
-            norms.append(name)
-        is_dropout = isinstance(module, nn.modules.dropout._DropoutNd) and module.p > 0
-        if module.training and (is_dropout or isinstance(module, nn.RReLU)):
-            random.append(name)
-    if norms:
-        raise ValueError(
-            f"`model` mixes the examples of a batch: batch norm at {_listed(norms)} uses the batch's own statistics, "
-            "so no example has a gradient of its own; call `model.eval()`, with `track_running_stats` on."
+    x1, x2 = batches
+    n1, n2, n_outputs = len(x1), len(x1 if x2 is None else x2), len(probe.outputs)
+    n_examples = n1 + (0 if x2 is None else n2)
+    n_sets = 1 + max(index for pairs in parts.values() for pair in pairs for index in pair)
+    itemsize = probe.dtype.itemsize
+    # Bytes of an example: while the network runs, and of its features.
+    run_bytes = RUN_COPIES * probe.run_bytes
+    layer_bytes = feature_bytes(probe.terms, probe.by_position, n_outputs)
+    general_bytes = sum(probe.general.values()) * n_outputs * itemsize
+    example = n_sets * (layer_bytes + general_bytes)
+    run_size = max(1, min(limits.run_bytes, budget // 4) // max(run_bytes + layer_bytes, 1))
+    scratch = min(limits.scratch_bytes, budget // 8)
+    held = scratch + run_size * run_bytes
+    fits = example * n_examples <= (budget - held) // 2
+    is_kept = fits and general_bytes * n_examples <= limits.cached_general_bytes
+    held += example * n_examples if is_kept else 0
+    writes_rows = any(
+        name not in probe.by_position and not all(isinstance(use, ExplicitGradient) for use in uses)
+        for name, uses in probe.terms.items()
+    )
+    side = limits.small_tile if is_kept and not writes_rows else limits.large_tile
+    per_example = n_outputs if probe.joint else 1  # rows of the kernel
+    cost = Cost(3 * itemsize * per_example**2, 0 if is_kept else 2 * example, side**2)
+    if budget - held < cost.smallest:
+        least = max(8 * (run_bytes + cost.smallest) // 7, 8 * cost.smallest // 5) + 8
+        raise BudgetTooSmall(
+            f"one pair of examples with all of its gradients needs {format_memory(least)}, but the memory budget is "
+            f"{format_memory(budget)}: give at least memory={least}, or fewer parameters with `params=`."
         )
-    if random:
-        raise ValueError(f"`model` is in training mode, where {_listed(random)} is random: call `model.eval()` first.")
+    plan = make_plan(n1, n2, cost, budget, symmetric=x2 is None, kept_bytes=held)
+    sizes = {size: per_example * getattr(plan, size) for size in ("n1", "n2", "block1", "block2")}
+    plan = replace(plan, **sizes)  # from examples to rows and columns of the kernel
+    first = (probe.features,) if is_kept and probe.features is not None else None
+    probe = replace(probe, terms={}, features=None)  # the tiles need no more of them, and they take memory
+    cache = FeatureCache(x1, x2, partial(compute, probe), run_size, is_kept, first)
+    settings = probe.dtype, x1.device, probe, cache
+    hint = "give the model and the inputs in float64"
+    return {
+        name: TangentTiles(
+            name, plan, partial(_tile_values, cache, probe, pairs, scratch), *settings, overflow_hint=hint
+        )
+        for name, pairs in parts.items()
+    }
 
 
-def _listed(names: list[str]) -> str:
-    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} others" if len(names) > 3 else "")
+def _tile_values(
+    cache: FeatureCache, probe: Probe, pairs: Sequence[tuple[int, int]], scratch: int, tile: Tile
+) -> Float[Tensor, "rows columns"]:
+    """A part of the kernel: the mean over outputs or, for all pairs of outputs, a row for each example and output."""
+    n_outputs = len(probe.outputs)
+    per_example = n_outputs if probe.joint else 1
+    # The examples that the rows and columns belong to; a tile may begin and end inside an example.
+    rows, columns = (slice(s.start // per_example, -(-s.stop // per_example)) for s in (tile.rows, tile.columns))
+    left = cache.rows(rows)
+    right = left if cache.x2 is None and rows == columns else cache.columns(columns)
+    shape = (rows.stop - rows.start) * per_example, (columns.stop - columns.start) * per_example
+    with torch.inference_mode(False), torch.no_grad():
+        kernel = torch.zeros(shape, dtype=probe.dtype, device=cache.x1.device)
+        for i, j in pairs:
+            add_inner_products(kernel, left[i], right[j], joint=probe.joint, scratch=scratch)
+        if not probe.joint:
+            return kernel if n_outputs == 1 else kernel.div_(n_outputs)
+        skipped1, skipped2 = tile.rows.start - rows.start * n_outputs, tile.columns.start - columns.start * n_outputs
+        return kernel[skipped1:, skipped2:][: tile.shape[0], : tile.shape[1]]
