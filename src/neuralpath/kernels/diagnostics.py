@@ -135,7 +135,7 @@ def spectrum(kernel: KernelValues) -> Float[Tensor, " n"]:
     """
     matrix, dtype = checked_kernel("kernel", kernel, zero_allowed=True)
     size = _size(matrix)
-    return (_eigenvalues(matrix / size) * size).to(dtype)
+    return (torch.linalg.eigvalsh(matrix / size).flip(0) * size).to(dtype)
 
 
 def condition_number(kernel: KernelValues) -> Float[Tensor, ""]:
@@ -157,7 +157,7 @@ def condition_number(kernel: KernelValues) -> Float[Tensor, ""]:
     tensor(3.)
     """
     matrix, dtype = checked_kernel("kernel", kernel)
-    values = _eigenvalues(matrix / _size(matrix))
+    values = torch.linalg.eigvalsh(matrix / _size(matrix)).flip(0)
     refuse_indefinite(values, dtype)
     floor = len(values) * torch.finfo(dtype).eps * values[0]
     ratio = values[0] / values[-1] if values[-1] >= floor else values.new_tensor(torch.inf)
@@ -309,11 +309,6 @@ def _centered(name: str, matrix: Float64[Tensor, "n n"], dtype: torch.dtype) -> 
             "`alignment` does not center."
         )
     return _unit(centered)
-
-
-def _eigenvalues(matrix: Float64[Tensor, "n n"]) -> Float64[Tensor, " n"]:
-    """Eigenvalues, largest first."""
-    return torch.linalg.eigvalsh(matrix).flip(0)
 
 
 def refuse_indefinite(values: Float64[Tensor, " n"], dtype: torch.dtype) -> None:

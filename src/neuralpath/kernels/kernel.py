@@ -255,13 +255,6 @@ class LinearKernel(Kernel):
         *,
         memory: int | None = None,
     ) -> TiledKernel:
-        """The kernel matrix as tiles that are computed on demand; see `Kernel.tiles`.
-
-        Args:
-            x1: Examples of the rows.
-            x2: Examples of the columns; None: the same batch.
-            memory: Budget in bytes for the computation; None: half of the free memory.
-        """
         shape = tuple(x1.shape[1:]) if isinstance(x1, Tensor) else ()
         check_batch("x1", x1, shape)
         if x2 is not None:
@@ -279,11 +272,7 @@ class LinearKernel(Kernel):
 
 
 def check_same_kind(x1: Shaped[Tensor, "batch1 ..."], x2: Shaped[Tensor, "batch2 ..."]) -> None:
-    """Refuse two batches of different dtypes or on different devices.
-
-    Raises:
-        ValueError: They differ.
-    """
+    """Refuse two batches of different dtypes or on different devices."""
     if x2.dtype != x1.dtype or x2.device != x1.device:
         raise ValueError(
             f"`x1` and `x2` must have one dtype and device, got {x1.dtype} on {x1.device} and {x2.dtype} on "

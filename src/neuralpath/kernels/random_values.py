@@ -28,13 +28,8 @@ from neuralpath.graph import (
 from neuralpath.kernels.path.path_kernel import FanVariance, Variance, weight_variances
 from neuralpath.kernels.tangent.contraction import add_inner_products, cheaper_by_position
 from neuralpath.kernels.tangent.features import assemble
-from neuralpath.kernels.tangent.gradients import (
-    ConvolutionGeometry,
-    ConvolutionGradient,
-    ExplicitGradient,
-    FactoredGradient,
-    LayerGradient,
-)
+from neuralpath.kernels.tangent.gradients import ConvolutionGeometry, LayerGradient
+from neuralpath.kernels.tangent.rules import AffineForm, FilterForm, MatrixForm
 
 Draw = Callable[[n.Shape, torch.Generator], Tensor]
 """From a shape and a generator to a tensor of uncorrelated entries of mean 0 and variance 1."""
@@ -198,39 +193,36 @@ def _gradients(
     check_input(f"x{which}", x, graph)
     if gates is not None:
         check_gates(f"gates{which}", gates, graph, len(x))
-    gates = graph.gates(x) if gates is None else gates
+    else:
+        gates = graph.gates(x)
     # The caller may have turned gradients off.
     with torch.inference_mode(False), torch.enable_grad():
         tape = _Tape(x.detach(), graph, gates, weights)
         outputs = walk(graph, tape).reshape(len(x), -1)
-        last = outputs.shape[1] - 1
+        probes = list(tape.probes.values())
         rows = [
-            torch.autograd.grad(
-                outputs[:, index].sum(), list(tape.probes.values()), retain_graph=index < last, materialize_grads=True
-            )
-            for index in range(outputs.shape[1])
+            torch.autograd.grad(output.sum(), probes, retain_graph=True, materialize_grads=True)
+            for output in outputs.unbind(1)
         ]
-    deltas = [torch.stack(parts, dim=1) for parts in zip(*rows, strict=True)]
-    nodes = [graph.by_name[name] for name in tape.probes]
+    deltas = zip(tape.probes, *rows, strict=True)
     return {
-        node.name: [_gradient(node, tape.inputs.get(node.name), delta)]
-        for node, delta in zip(nodes, deltas, strict=True)
+        name: [_gradient(graph.by_name[name], tape.inputs.get(name), torch.stack(parts, dim=1))]
+        for name, *parts in deltas
     }
 
 
 def _gradient(node: n.Node, signal: Tensor | None, delta: Float[Tensor, "batch output ..."]) -> LayerGradient:
     """The gradients by the weight of one node, from its input and the gradient by its result."""
-    if isinstance(node, n.BiasNode):  # summed where one weight is added to several units
-        shape = (1,) * (len(node.shape) - len(node.value_shape)) + node.value_shape
-        return ExplicitGradient(delta.sum_to_size(*delta.shape[:2], *shape).flatten(2))
+    if isinstance(node, n.BiasNode):
+        return AffineForm(node.value_shape).gradient(delta, delta)
     assert isinstance(node, n.LinearNode)
     assert signal is not None
     if not node.windows:
-        return FactoredGradient(delta.unsqueeze(2), signal.unsqueeze(1))
+        return MatrixForm(transposed=False).gradient(signal, delta)
     sides = [side for window in reversed(node.windows) for side in (window.before, window.after)]
     strides, gaps = (tuple(getattr(window, name) for window in node.windows) for name in ("stride", "dilation"))
     geometry = ConvolutionGeometry(node.weight_shape[2:], strides, (0,) * len(node.windows), gaps, node.groups)
-    return ConvolutionGradient(delta, F.pad(signal, sides), geometry)
+    return FilterForm(geometry).gradient(F.pad(signal, sides), delta)
 
 
 def _checked_weights(graph: PathGraph, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:

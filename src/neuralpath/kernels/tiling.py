@@ -112,8 +112,6 @@ def make_plan(n1: int, n2: int, cost: Cost, budget: int, *, symmetric: bool, kep
     side = int((math.sqrt(example**2 + pair * left) - example) / pair)
     side = max(1, min(side, math.isqrt(cost.best_pairs)))
     block1, block2 = min(side, n1), min(side, n2)
-    if symmetric:
-        block1 = block2 = min(side, n1)
     tile_bytes = block1 * block2 * pair + (block1 + block2) * example
     return Plan(n1, n2, block1, block2, symmetric, tile_bytes, kept_bytes)
 
@@ -230,14 +228,7 @@ def fill(
     compute: Callable[[Tile], Float[Tensor, "*kernels _rows _columns"]],
     step: Step = lambda n_pairs: None,
 ) -> None:
-    """Compute every tile of a plan into a tensor; the lower half of a symmetric kernel is an exact copy of the upper.
-
-    Args:
-        out: Tensor to write.
-        plan: The tiles.
-        compute: Computes one tile.
-        step: Called with the number of finished pairs after each tile.
-    """
+    """Compute every tile of a plan into a tensor; the lower half of a symmetric kernel is a copy of the upper half."""
     for tile in plan.tiles():
         values = compute(tile)
         if plan.symmetric and tile.rows != tile.columns:
@@ -247,24 +238,14 @@ def fill(
 
 
 def large_empty(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
-    """An uninitialized tensor; on the CPU allocated by numpy, which asks for huge pages, so that first writes are fast.
-
-    Args:
-        shape: Its shape.
-        dtype: Its dtype.
-        device: Its device.
-    """
+    """An uninitialized tensor; on the CPU allocated by numpy, whose huge pages make the first writes fast."""
     if device.type != "cpu":
         return torch.empty(shape, dtype=dtype, device=device)
     return torch.from_numpy(np.empty(math.prod(shape) * dtype.itemsize, np.uint8)).view(dtype).reshape(shape)
 
 
 def refuse_large_result(name: str, shape: tuple[int, ...], dtype: torch.dtype, device: torch.device, hint: str) -> None:
-    """Refuse a matrix in memory that exceeds the free memory.
-
-    Raises:
-        MemoryError: It does.
-    """
+    """Refuse a matrix in memory that exceeds the free memory."""
     size, free = math.prod(shape) * dtype.itemsize, available_memory()
     if device.type == "cpu" and size > free:
         raise MemoryError(
@@ -274,11 +255,7 @@ def refuse_large_result(name: str, shape: tuple[int, ...], dtype: torch.dtype, d
 
 
 def refuse_overflow(kernel: Float[Tensor, "*kernels batch1 batch2"], name: str, hint: str) -> None:
-    """Refuse a kernel with entries that are not finite.
-
-    Raises:
-        OverflowError: There is such an entry.
-    """
+    """Refuse a kernel with entries that are not finite."""
     # A sum is cheap, and finite only if its terms are; only an infinite sum needs a closer look.
     if not bool(torch.isfinite(kernel.sum())) and not bool(torch.isfinite(kernel).all()):
         dtype = str(kernel.dtype).removeprefix("torch.")

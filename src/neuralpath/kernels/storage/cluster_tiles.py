@@ -53,15 +53,7 @@ def cluster_tiles(
     *,
     patience: float = PATIENCE,
 ) -> Iterator[tuple[Tile, Tensor]]:
-    """Each tile with its values, in the order in which they are finished.
-
-    Args:
-        client: Dask client of the cluster.
-        make: Makes the tiles of the kernel; takes the budget as the keyword `memory`.
-        tiles: The tiles to compute.
-        memory: Budget in bytes of one tile.
-        threads: Threads for one tile.
-        patience: Seconds without any worker before giving up.
+    """Each tile with its values, in the order in which they are finished; gives up after `patience` without workers.
 
     Raises:
         ClusterError: The scheduler is lost, no worker comes back, a tile loses several workers in turn, or the workers

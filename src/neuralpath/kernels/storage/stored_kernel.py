@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +23,7 @@ else:
     ZarrArray = Any  # an extra, imported where it is used
 
 FORMAT = 2
-"""Number of the layout of a store; another layout is refused. The first edition wrote 1."""
+"""Number of the layout of a store; another layout is refused."""
 
 Parts = Mapping[str, str | Mapping[str, str]]
 """Everything that a kernel was computed from: text and digests by name; weights and buffers have names of their own."""
@@ -122,7 +123,7 @@ class StoredKernel:
             StoreError: A tile that it needs is missing or damaged.
         """
         out = torch.empty(tile.shape, dtype=self.dtype)
-        for rows, columns in self._grid(tile):
+        for rows, columns in product(_cut(tile.rows, self.plan.block1), _cut(tile.columns, self.plan.block2)):
             mirrored = self.symmetric and columns.start // self.plan.block2 < rows.start // self.plan.block1
             part = self._read(columns, rows).T if mirrored else self._read(rows, columns)
             out[_within(rows, tile.rows), _within(columns, tile.columns)] = part
@@ -143,11 +144,9 @@ class StoredKernel:
         numbers = _row_numbers(indices, self.plan.n1)
         out = torch.empty(len(numbers), self.plan.n2, dtype=self.dtype)
         strips = numbers // self.plan.block1
-        for strip in strips.unique().tolist():
-            rows = slice(strip * self.plan.block1, min((strip + 1) * self.plan.block1, self.plan.n1))
-            chosen = torch.nonzero(strips == strip)[:, 0]
-            for start in range(0, self.plan.n2, self.plan.block2):
-                columns = slice(start, min(start + self.plan.block2, self.plan.n2))
+        for rows in _cut(slice(0, self.plan.n1), self.plan.block1):
+            chosen = torch.nonzero(strips == rows.start // self.plan.block1)[:, 0]
+            for columns in _cut(slice(0, self.plan.n2), self.plan.block2) if len(chosen) else ():
                 out[chosen, columns] = self.values(Tile(rows, columns))[numbers[chosen] - rows.start]
         return out
 
@@ -177,19 +176,8 @@ class StoredKernel:
         return self.to_array().astype(dtype or self._array.dtype, copy=False)
 
     def write(self, tile: Tile, values: Float[Tensor, "_rows _columns"]) -> None:
-        """Write a tile of the plan; when this returns, it is on the disk.
-
-        Args:
-            tile: The tile.
-            values: Its values.
-        """
+        """Write a tile of the plan; when this returns, it is on the disk."""
         self._array[tile.rows, tile.columns] = values.numpy()
-
-    def _grid(self, tile: Tile) -> Iterator[tuple[slice, slice]]:
-        """A block cut at the borders of tiles."""
-        for rows in _cut(tile.rows, self.plan.block1):
-            for columns in _cut(tile.columns, self.plan.block2):
-                yield rows, columns
 
     def _read(self, rows: slice, columns: slice) -> Float[Tensor, "_rows _columns"]:
         """A part of one stored tile."""
@@ -232,15 +220,7 @@ def open_kernel(path: str | Path) -> StoredKernel:
 
 
 def find_kernel(folder: Path, *, read_only: bool) -> StoredKernel | None:
-    """The kernel in a folder, or None if there is none and one may be made there.
-
-    Args:
-        folder: The folder.
-        read_only: Whether tiles cannot be written.
-
-    Raises:
-        StoreError: The folder holds anything else.
-    """
+    """The kernel in a folder, or None if there is none and one may be made there; refuses any other folder."""
     zarr_array = _zarr_array()
     if not (folder / "zarr.json").is_file():
         if folder.is_dir() and any(not name.name.startswith("zarr.json") for name in folder.iterdir()):
@@ -254,8 +234,6 @@ def find_kernel(folder: Path, *, read_only: bool) -> StoredKernel | None:
         number = attributes["format"]
     except Exception as error:  # zarr raises errors of many kinds for damaged metadata
         raise StoreError(f"{folder} is not a kernel of neuralpath: its zarr.json is damaged, or another's.") from error
-    if number == 1:
-        raise StoreError(f"{folder} was written by the first edition of neuralpath: use another folder.")
     if number != FORMAT:
         raise StoreError(
             f"{folder} has format {number}, this version reads format {FORMAT}: use the version of neuralpath that "
@@ -285,14 +263,7 @@ def _check_description(description: Description) -> None:
 
 
 def create_kernel(folder: Path, plan: Plan, dtype: torch.dtype, description: Description) -> StoredKernel:
-    """A store without tiles.
-
-    Args:
-        folder: An empty folder.
-        plan: The tiles that it will have.
-        dtype: Dtype of the entries.
-        description: The attributes.
-    """
+    """A store without tiles, in an empty folder."""
     name = str(dtype).removeprefix("torch.")
     chunks = (plan.block1, plan.block2)
     array = _zarr_array().create_array(folder, (plan.n1, plan.n2), chunks, name, {_KEY: asdict(description)})
@@ -310,12 +281,10 @@ def _zarr_array() -> Any:
     return zarr_array
 
 
-def _cut(part: slice, block: int) -> Iterator[slice]:
-    start = part.start
-    while start < part.stop:
-        stop = min((start // block + 1) * block, part.stop)
-        yield slice(start, stop)
-        start = stop
+def _cut(part: slice, block: int) -> list[slice]:
+    """A range, cut at the multiples of a block size."""
+    first = part.start // block * block
+    return [slice(max(i, part.start), min(i + block, part.stop)) for i in range(first, part.stop, block)]
 
 
 def _within(inner: slice, outer: slice) -> slice:

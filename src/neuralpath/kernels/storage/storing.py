@@ -22,7 +22,7 @@ from neuralpath.kernels.storage.stored_kernel import (
     create_kernel,
     find_kernel,
 )
-from neuralpath.kernels.storage.verification import refuse_other_blocks, refuse_other_corners, refuse_other_kernel
+from neuralpath.kernels.storage.verification import refuse_other_kernel, refuse_other_values
 from neuralpath.kernels.tiling import Plan, Tile, TiledKernel
 
 STORED_SIDE = 256
@@ -53,16 +53,7 @@ def write_kernel(
     such as its code or a number in a plain attribute. Therefore a part of an existing store, also of a complete one, is
     computed again and compared.
 
-    Args:
-        folder: Folder of the store.
-        make: Makes the tiles; takes the budget as the keyword `memory`. It is pickled for a cluster.
-        fingerprint: Everything that the kernel depends on.
-        memory: Budget in bytes; None: the store's own, or half of the free memory.
-        threads: Threads of a tile; None: the store's own, or torch's number.
-        client: Dask client of the cluster that computes; None: this process.
-        side: Rows of a stored tile, at least.
-        progress: Whether to show a progress bar.
-        on_message: Called with notes for the user.
+    `make` makes the tiles from the budget, its keyword `memory`; it is pickled for a cluster.
     """
     if threads is not None:
         check_threads(threads)
@@ -77,20 +68,18 @@ def write_kernel(
             threads = torch.get_num_threads() if client is None else worker_threads(client)
         with pinned_threads(threads):  # values that all tiles share depend on it too
             kernel = make(memory=memory)
-            if stored is not None and stored.complete:
-                refuse_other_corners(stored, kernel)
-                on_message(f"{folder} is complete.")
-                return stored
             if stored is not None:
-                refuse_other_blocks(stored, kernel, on_message)
+                refuse_other_values(stored, kernel, on_message)
+                if stored.complete:
+                    on_message(f"{folder} is complete.")
+                    return stored
         if stored is None:
             block = (kernel.plan.block1, kernel.plan.block2)
             description = Description(kernel.name, kernel.plan.symmetric, block, memory, threads, fingerprint)
             with _explained(folder):
                 stored = create_kernel(folder, stored_plan(kernel.plan, side), kernel.dtype, description)
         missing = stored.missing()
-        _check_disk(stored, missing)
-        on_message(_summary(stored, missing))
+        on_message(_summary(stored, len(missing)))
         if client is None:
             computed = _tiles_here(kernel, missing, threads)
         else:
@@ -110,12 +99,7 @@ def _tiles_here(kernel: TiledKernel, tiles: list[Tile], threads: int) -> Iterato
 
 
 def stored_plan(plan: Plan, side: int = STORED_SIDE) -> Plan:
-    """The tiles of a store: whole blocks of the computation, so that their values do not depend on the tile size.
-
-    Args:
-        plan: The blocks of the computation.
-        side: Rows of a stored tile, at least, where they are not more than `MOST_BLOCKS` blocks.
-    """
+    """The tiles of a store: whole blocks of the computation, so that their values do not depend on the tile size."""
 
     def stored_size(block: int, n: int) -> int:
         return min(block * min(MOST_BLOCKS, max(1, -(-side // block))), n)
@@ -135,26 +119,20 @@ def _resumed_settings(stored: StoredKernel, memory: int | None, threads: int | N
     return own.memory, own.threads
 
 
-def _summary(stored: StoredKernel, missing: list[Tile]) -> str:
-    n_stored = stored.n_tiles - len(missing)
-    resumed = f"; {n_stored:,} of them are stored" if n_stored else ""
-    return (
-        f"{stored.plan.n_pairs:,} pairs in {stored.n_tiles:,} tiles of {stored.plan.block1} x {stored.plan.block2}"
-        f"{resumed}; {format_memory(_disk_bytes(stored, missing))} to write"
-    )
-
-
-def _disk_bytes(stored: StoredKernel, tiles: list[Tile]) -> int:
-    return len(tiles) * stored.plan.block1 * stored.plan.block2 * stored.dtype.itemsize
-
-
-def _check_disk(stored: StoredKernel, missing: list[Tile]) -> None:
-    free, needed = shutil.disk_usage(stored.folder).free, _disk_bytes(stored, missing)
+def _summary(stored: StoredKernel, n_missing: int) -> str:
+    """What is to be done, in words; refuses what the disk has no space for."""
+    plan, n_stored = stored.plan, stored.n_tiles - n_missing
+    free, needed = shutil.disk_usage(stored.folder).free, n_missing * plan.block1 * plan.block2 * stored.dtype.itemsize
     if needed > free:
         raise StoreError(
             f"{stored.folder} needs {format_memory(needed)} on the disk, but only {format_memory(free)} are free: free "
             "some space, or use another folder."
         )
+    resumed = f"; {n_stored:,} of them are stored" if n_stored else ""
+    return (
+        f"{plan.n_pairs:,} pairs in {stored.n_tiles:,} tiles of {plan.block1} x {plan.block2}{resumed}; "
+        f"{format_memory(needed)} to write"
+    )
 
 
 @contextmanager

@@ -49,11 +49,7 @@ def differences(before: Parts, now: Parts) -> list[str]:
 
 
 def refuse_other_kernel(stored: StoredKernel, fingerprint: Parts) -> None:
-    """Refuse a store that was computed from anything else, and say what differs.
-
-    Raises:
-        StoreError: It was.
-    """
+    """Refuse a store that was computed from anything else, and say what differs."""
     phrases = differences(stored.description.fingerprint, fingerprint)
     if phrases:
         raise StoreError(
@@ -62,30 +58,11 @@ def refuse_other_kernel(stored: StoredKernel, fingerprint: Parts) -> None:
         )
 
 
-def refuse_other_corners(stored: StoredKernel, kernel: TiledKernel, corner: int = CORNER) -> None:
-    """Compare entries of the first and of the last examples of a complete store with what is computed now.
-
-    Another method may compute few entries at a time, and then they may differ by more than rounding. In that case the
-    whole block decides, which is as large as those that the store was computed from.
-
-    Raises:
-        StoreError: The values differ.
-    """
-    (n1, n2), (block1, block2) = stored.shape, stored.description.block
-    first = Tile(_head(slice(0, n1), block1), _head(slice(0, n2), block2))
-    last = Tile(slice((n1 - 1) // block1 * block1, n1), slice((n2 - 1) // block2 * block2, n2))
-    for block, cut in ((first, _head), (last, _tail)):
-        part = Tile(cut(block.rows, corner), cut(block.columns, corner))
-        if relative_gap(stored.values(part), kernel.values(part).cpu()) > ROUNDING[stored.dtype]:
-            _refuse_other_values(stored, kernel, block)
-
-
-def refuse_other_blocks(stored: StoredKernel, kernel: TiledKernel, on_message: Callable[[str], None]) -> None:
-    """Compare the size of the blocks, and one block of a finished tile, with what is computed now.
-
-    Raises:
-        StoreError: They differ.
-    """
+def refuse_other_values(stored: StoredKernel, kernel: TiledKernel, on_message: Callable[[str], None]) -> None:
+    """Compare a part of a store with what is computed now: its corners if it is complete, else a finished block."""
+    if stored.complete:
+        refuse_other_corners(stored, kernel)
+        return
     finished = next((tile for tile in stored.plan.tiles() if stored.file_of(tile).is_file()), None)
     if finished is None:
         return
@@ -95,13 +72,28 @@ def refuse_other_blocks(stored: StoredKernel, kernel: TiledKernel, on_message: C
             f"{stored.folder} was computed in blocks of {block1} x {block2}, but now they would be "
             f"{kernel.plan.block1} x {kernel.plan.block2}: another version of the library wrote it. Use another folder."
         )
-    gap = _refuse_other_values(stored, kernel, Tile(_head(finished.rows, block1), _head(finished.columns, block2)))
+    gap = _checked_gap(stored, kernel, Tile(_head(finished.rows, block1), _head(finished.columns, block2)))
     if gap > 0:
         on_message(f"finished tiles differ by rounding ({gap:.1e}) from what is computed now: another processor.")
 
 
-def _refuse_other_values(stored: StoredKernel, kernel: TiledKernel, block: Tile) -> float:
-    """Compare a block of finished tiles with what is computed now; returns their difference, if it is rounding."""
+def refuse_other_corners(stored: StoredKernel, kernel: TiledKernel, corner: int = CORNER) -> None:
+    """Compare entries of the first and of the last examples of a complete store with what is computed now.
+
+    Another method may compute few entries at a time, and then they may differ by more than rounding. In that case the
+    whole block decides, which is as large as those that the store was computed from.
+    """
+    (n1, n2), (block1, block2) = stored.shape, stored.description.block
+    first = Tile(_head(slice(0, n1), block1), _head(slice(0, n2), block2))
+    last = Tile(slice((n1 - 1) // block1 * block1, n1), slice((n2 - 1) // block2 * block2, n2))
+    for block, cut in ((first, _head), (last, _tail)):
+        part = Tile(cut(block.rows, corner), cut(block.columns, corner))
+        if relative_gap(stored.values(part), kernel.values(part).cpu()) > ROUNDING[stored.dtype]:
+            _checked_gap(stored, kernel, block)
+
+
+def _checked_gap(stored: StoredKernel, kernel: TiledKernel, block: Tile) -> float:
+    """The difference between a stored block and what is computed now; refuses one beyond rounding."""
     gap = relative_gap(stored.values(block), kernel.values(block).cpu())
     if gap > ROUNDING[stored.dtype]:
         raise StoreError(
@@ -125,8 +117,7 @@ def relative_gap(stored: Float[Tensor, "rows columns"], computed: Float[Tensor, 
     """Largest difference relative to the largest entry; 0 only if all values are equal, infinity if one is NaN."""
     if torch.equal(stored, computed):
         return 0.0
-    gap, size = (stored.double() - computed.double()).abs().max(), computed.double().abs().max()
-    share = float(gap / size)
+    share = float((stored.double() - computed.double()).abs().max() / computed.double().abs().max())
     return share if math.isfinite(share) else math.inf  # a NaN would pass every bound
 
 
@@ -183,29 +174,29 @@ def verify(
     generator: torch.Generator | None = None,
     progress: bool | None = None,
 ) -> Verification:
-    """Read every stored tile, and compute a random sample of them again; see `Kernel.verify`.
-
-    Raises:
-        ValueError: `n_tiles` is negative.
-    """
+    """Read every stored tile, and compute a random sample of them again; see `Kernel.verify`."""
     if n_tiles < 0:
         raise ValueError(f"`n_tiles` must be 0 or more, got {n_tiles}.")
-    missing = {stored.file_of(tile) for tile in stored.missing()}
-    present = [tile for tile in stored.plan.tiles() if stored.file_of(tile) not in missing]
-    damaged = {stored.file_of(tile) for tile in present if not _is_readable(stored, tile)}
+    present = [tile for tile in stored.plan.tiles() if stored.file_of(tile).is_file()]
+    damaged = sorted(stored.file_of(tile) for tile in present if not _is_readable(stored, tile))
     sound = [tile for tile in present if stored.file_of(tile) not in damaged]
     sample = [sound[i] for i in torch.randperm(len(sound), generator=generator)[:n_tiles].tolist()]
-    wrong: dict[Path, float] = {}
-    rounded: dict[Path, float] = {}
-    computed = kernel() if sample else None
+    gaps: dict[Path, float] = {}
     with progress_bar(len(sample), "tiles computed again", progress) as step:
+        computed = kernel() if sample else None
         for tile in sample:
             assert computed is not None
-            gap = relative_gap(stored.values(tile), computed.assembled(tile).cpu())
-            if gap > 0:
-                (wrong if gap > ROUNDING[stored.dtype] else rounded)[stored.file_of(tile)] = gap
+            gaps[stored.file_of(tile)] = relative_gap(stored.values(tile), computed.assembled(tile).cpu())
             step(1)
-    return Verification(stored.n_tiles, len(missing), len(sample), tuple(sorted(damaged)), wrong, rounded)
+    bound = ROUNDING[stored.dtype]
+    return Verification(
+        n_tiles=stored.n_tiles,
+        n_missing=stored.n_tiles - len(present),
+        n_recomputed=len(sample),
+        damaged=tuple(damaged),
+        wrong={file: gap for file, gap in gaps.items() if gap > bound},
+        rounded={file: gap for file, gap in gaps.items() if 0 < gap <= bound},
+    )
 
 
 def _is_readable(stored: StoredKernel, tile: Tile) -> bool:

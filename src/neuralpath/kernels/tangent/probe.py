@@ -17,14 +17,7 @@ from torch import Tensor
 from neuralpath._checks import describe
 from neuralpath.kernels.tangent.contraction import Terms, add_inner_products, cheaper_by_position
 from neuralpath.kernels.tangent.features import Features, assemble, general_gradients, layer_gradients, one_hot
-from neuralpath.kernels.tangent.recording import (
-    Network,
-    RecordedRun,
-    RunTooLarge,
-    flat_outputs,
-    outputs_in_double,
-    record_run,
-)
+from neuralpath.kernels.tangent.recording import Network, RecordedRun, flat_outputs, outputs_in_double, record_run
 
 _log = logging.getLogger("neuralpath")
 
@@ -63,11 +56,7 @@ class Probe:
         )
 
     def features_of(self, network: Network, x: Tensor) -> Features:
-        """Features of a batch, with each parameter on its path.
-
-        Raises:
-            ChangedForwardPass: A parameter is read by an operation that the probe of the network did not see.
-        """
+        """Features of a batch, with each parameter on its path."""
         features = Features()
         if self.by_layer:
             run = record_run(network, x, self.by_layer)
@@ -94,11 +83,7 @@ def probe_network(
     For two equal examples, a network that mixes examples gives what each has alone, and the check would miss it.
 
     A single batch whose intermediate values take at most ``max_bytes`` runs as a whole, so that the checked gradients
-    are those that the kernel is made of.
-
-    Raises:
-        TypeError: The network does not return one real tensor.
-        ValueError: The network cannot run on the examples, mixes them or is stochastic; or ``outputs`` is no output.
+    are those that the kernel is made of. Refuses a network that cannot run, mixes examples or is stochastic.
     """
     last = x1 if x2 is None else x2
     batch, index = _last_different(x1, last)
@@ -174,10 +159,8 @@ def _whole_run(network: Network, x: Tensor, names: Sequence[str], max_bytes: int
         return None
     try:
         return record_run(network, x, names, max_bytes)
-    except RunTooLarge:
-        return None
-    except Exception as error:  # two examples will show it too, or a later part of the batch
-        _log.debug("the whole batch does not run: %s", error)
+    except Exception as error:  # too large; or two examples will show it too, or a later part of the batch
+        _log.debug("the whole batch does not run: %r", error)
         return None
 
 
@@ -199,9 +182,6 @@ def _output_alone(network: Network, x: Tensor, like: Tensor, n_together: int) ->
 
     The number of copies is not that of the examples that ran together. This reveals an output whose first axis is not
     the batch but had its size.
-
-    Raises:
-        ValueError: The batch is not the first axis of the output.
     """
     try:
         y = flat_outputs(network.run(x), 1, x)
@@ -214,11 +194,7 @@ def _output_alone(network: Network, x: Tensor, like: Tensor, n_together: int) ->
 
 
 def _check_independence(network: Network, x: Tensor, together: Tensor, alone: Sequence[Tensor]) -> None:
-    """Refuse a network whose output for an example depends on the other examples, or is stochastic.
-
-    Raises:
-        ValueError: It does, or the batch is not the first axis of the output.
-    """
+    """Refuse a network whose output for an example depends on the other examples, or is stochastic."""
     separate = torch.cat([y.detach() for y in alone])
     if _close(together.detach(), separate):
         return

@@ -74,12 +74,7 @@ def module_network(model: nn.Module) -> Network:
 
 
 def checked_parameters(model: nn.Module, params: Parameters | None) -> tuple[str, ...]:
-    """Names of the parameters that a kernel sums over; refuses a model that is in training mode.
-
-    Raises:
-        ValueError: The model depends on the batch or is stochastic; it does not have the parameters, some of them need
-            no gradient, or there are none at all.
-    """
+    """Names of the parameters that a kernel sums over; refuses a model that is in training mode."""
     _refuse_training_mode(model)
     own = dict(model.named_parameters())
     trained = [name for name, parameter in own.items() if parameter.requires_grad]
@@ -131,12 +126,7 @@ def _listed(names: list[str]) -> str:
 
 
 def flat_outputs(y: Any, n_examples: int, x: Tensor) -> Tensor:
-    """The outputs as a matrix, one row for each example.
-
-    Raises:
-        TypeError: The model returns anything but one real tensor.
-        ValueError: The batch is not the first axis of the output.
-    """
+    """The outputs as a matrix, one row for each example; refuses anything but one real tensor, the batch first."""
     if not isinstance(y, Tensor) or not y.is_floating_point():
         raise TypeError(
             f"`model` must return one floating-point tensor, but it returned {describe(y)}; wrap it in a module that "
@@ -292,11 +282,7 @@ def _is_plain(tensor: Tensor) -> bool:
 
 
 def record_run(network: Network, x: Tensor, names: Iterable[str], max_bytes: int | None = None) -> RecordedRun:
-    """Run a network on a batch and record the operations that read the named parameters.
-
-    Raises:
-        RunTooLarge: The intermediate values take more than ``max_bytes`` bytes.
-    """
+    """Run a network on a batch and record the operations that read the named parameters."""
     parameters = {name: network.parameters[name] for name in names}
     recorder = _Recorder(parameters, len(x), max_bytes)
     with recorder:

@@ -255,9 +255,6 @@ def make_tiles(
 
     ``parts`` has, for each kernel by its name, the pairs of feature sets whose inner products it sums. ``compute`` maps
     the probe and a batch to the feature sets of the batch.
-
-    Raises:
-        BudgetTooSmall: One pair of examples does not fit.
     """
     x1, x2 = batches
     n1, n2, n_outputs = len(x1), len(x1 if x2 is None else x2), len(probe.outputs)

@@ -25,8 +25,14 @@ Memory: the points of a block of examples are one array, and a product over chan
     +----+----+---  reads 6 x 6 signals     ...
     |tile|tile|     (they overlap by 2)     point 35:  V[k] (tiles x d_in)  @  U[k] (d_in x d_out)
 
-All 36 products are one ``torch.bmm``. Blocks of examples are small enough that the points stay in the cache between a
-transform and a product, and each thread uses its buffers again for its next block.
+All 36 products are one ``torch.bmm``. The gradient by the weight sums over the tiles of one example, so its products
+have an example as a further axis of the batch, and the points of both factors stay as they are::
+
+    convolution         (36, image and tile, d_in)   @   (36, d_in, d_out)            ->  (36, image and tile, d_out)
+    weight gradient     (36 * image, tile, d_out)^T  @   (36 * image, tile, d_in)     ->  (36 * image, d_out, d_in)
+
+Blocks of examples are small enough that the points stay in the cache between a transform and a product, and each thread
+uses its buffers again for its next block.
 """
 
 from dataclasses import dataclass
@@ -44,7 +50,6 @@ from neuralpath._loops import POINTS, STEP, from_points, one_thread, side_by_sid
 from neuralpath.kernels.tiling import large_empty
 
 WINDOW = 3
-DTYPES = (torch.float32, torch.float64)
 
 BLOCK_BYTES = 5 * 2**19
 """Bytes of the points that a thread works on at once: they stay in the cache between a transform and a product."""
@@ -56,6 +61,7 @@ SLOWER = 1.4
 """A multiplication in many small products takes this much longer than in torch's own convolution."""
 
 Padding = tuple[int, ...]
+Points = Float[Tensor, "point tile channel"]
 
 _NODES = (0.0, 0.625, -0.625, 1.5, -1.5)
 
@@ -108,32 +114,30 @@ class _TileGrid:
     def count(self) -> int:
         return self.down * self.across
 
-    def signal_points(self, images: Tensor, padding: Padding, buffer: "_Buffer") -> Float[Tensor, "point tile channel"]:
-        """V: the points of signals. A tile reads 6 x 6 of them, from ``padding`` outside the image on."""
-        return self._points(images, POINTS, padding, "B", buffer)
+    def cost(self, d_in: int, d_out: int) -> int:
+        """Multiplications for an example; the transforms count as the multiplications that take as long."""
+        return POINTS**2 * self.count * (d_in * d_out + TRANSFORM * (d_in + d_out))
 
-    def delta_points(self, images: Tensor, buffer: "_Buffer") -> Float[Tensor, "point tile channel"]:
-        """The points of deltas, 4 x 4 for each tile."""
-        return self._points(images, STEP, (0, 0), "A", buffer)
-
-    def _points(self, images: Tensor, reach: int, padding: Padding, name: str, buffer: "_Buffer") -> Tensor:
+    def points(self, images: Tensor, buffer: "_Buffer", padding: Padding | None = None) -> Points:
+        """The points of signals, 6 x 6 for each tile from ``padding`` outside of the image on, or of deltas, 4 x 4."""
+        reach, name = (STEP, "A") if padding is None else (POINTS, "B")
         out = _shaped(buffer.points, POINTS**2, len(images) * self.count, images.shape[1])
-        matrix = _sparse_rows(name, images.dtype)
-        image = buffer.image.numpy()
-        to_points(out.flatten(1).numpy(), images.numpy(), image, reach, *padding, self.down, self.across, *matrix)
+        to_points(
+            out.flatten(1).numpy(), images.numpy(), buffer.image.numpy(), reach, *(padding or (0, 0)),
+            self.down, self.across, *_sparse_rows(name, images.dtype),
+        )  # fmt: skip
         return out
 
-    def write_results(self, images: Tensor, points: Float[Tensor, "point tile channel"], buffer: "_Buffer") -> None:
+    def write_results(self, images: Tensor, points: Points, buffer: "_Buffer") -> None:
         """Write the results that belong to some points into images."""
         matrix = _sparse_rows("A.T", images.dtype)
         from_points(images.numpy(), points.flatten(1).numpy(), buffer.image.numpy(), self.down, self.across, *matrix)
 
     def buffer(self, n_examples: int, channels: int, like: Tensor) -> "_Buffer":
         """Memory for a transform of some examples."""
-        height, width = POINTS + STEP * (self.down - 1), STEP * (self.across + 1)
-        return _Buffer(
-            like.new_empty(POINTS**2 * n_examples * self.count * channels), like.new_zeros(height * width * channels)
-        )
+        pixels = (POINTS + STEP * (self.down - 1)) * STEP * (self.across + 1)
+        n_points = POINTS**2 * n_examples * self.count
+        return _Buffer(like.new_empty(n_points * channels), like.new_zeros(pixels * channels))
 
     def block_size(self, block_bytes: int, channels: int, dtype: torch.dtype, weights: int = 0) -> int:
         """Examples in a block, whose points have this many channels and products of channels in all."""
@@ -163,25 +167,19 @@ def is_faster(signal: Tensor, d_out: int, padding: Padding) -> bool:
 
     It takes single and double precision on the CPU, with numba on.
     """
-    if max(padding) >= WINDOW or signal.device.type != "cpu" or signal.dtype not in DTYPES:
+    if max(padding) >= WINDOW or signal.device.type != "cpu" or signal.dtype not in (torch.float32, torch.float64):
         return False
     grid = _result_grid(signal, padding)
     return min(grid.height, grid.width) >= 1 and _is_cheaper(grid, signal.shape[1], d_out) and use_bits()
 
 
 def _is_cheaper(grid: _TileGrid, d_in: int, d_out: int) -> bool:
-    direct = WINDOW**2 * grid.height * grid.width * d_in * d_out
-    return SLOWER * _cost(grid.count, d_in, d_out) < direct
-
-
-def _cost(n_tiles: int, d_in: int, d_out: int) -> int:
-    """Multiplications for an example; the transforms count as the multiplications that take as long."""
-    return POINTS**2 * n_tiles * (d_in * d_out + TRANSFORM * (d_in + d_out))
+    return SLOWER * grid.cost(d_in, d_out) < WINDOW**2 * grid.height * grid.width * d_in * d_out
 
 
 def weight_gradient_cost(signal: Tensor, d_out: int, padding: Padding) -> int:
     """Multiplications of ``weight_gradients`` for one example."""
-    return _cost(_result_grid(signal, padding).count, signal.shape[1], d_out)
+    return _result_grid(signal, padding).cost(signal.shape[1], d_out)
 
 
 class _Convolution(torch.autograd.Function):
@@ -230,7 +228,7 @@ def convolved(
         return tuple(grid.buffer(step, channels, images) for channels in (d_in, d_out))
 
     def run(block: slice, signals: _Buffer, results: _Buffer) -> None:
-        points = grid.signal_points(images[block], padding, signals)
+        points = grid.points(images[block], signals, padding)
         products = _shaped(results.points, POINTS**2, points.shape[1], d_out)
         torch.bmm(points, filters, out=products)
         grid.write_results(out[block], products, results)
@@ -272,11 +270,10 @@ def weight_gradients(
         return signals, deltas, images.new_empty(POINTS**2 * step * d_out * d_in)
 
     def run(block: slice, signals: _Buffer, deltas: _Buffer, memory: Tensor) -> None:
-        # A product for each point and example, (36 * example, d_out, d_in): a weight's gradient sums over tiles.
-        v = grid.signal_points(images[block], padding, signals).view(-1, grid.count, d_in)
+        v = grid.points(images[block], signals, padding).view(-1, grid.count, d_in)
         products = _shaped(memory, len(v), d_out, d_in)
         for o in range(n_outputs):
-            points = grid.delta_points(delta[block, o].contiguous(), deltas).view(-1, grid.count, d_out)
+            points = grid.points(delta[block, o].contiguous(), deltas).view(-1, grid.count, d_out)
             torch.bmm(points.mT, v, out=products)
             by_point = products.view(POINTS**2, -1, d_out * d_in)
             to_windows(out[o, block].numpy(), by_point.numpy(), *_sparse_rows("G.T", signal.dtype))
