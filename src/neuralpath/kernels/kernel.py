@@ -19,9 +19,12 @@ from neuralpath._hashing import repr_without_addresses, tensor_digest, text_dige
 from neuralpath._resources import memory_budget, pinned_threads
 from neuralpath.graph import PathGraph, as_graph
 from neuralpath.kernels.storage.stored_kernel import Parts, StoredKernel, open_kernel
-from neuralpath.kernels.storage.storing import STORED_SIDE, write_kernel
+from neuralpath.kernels.storage.storing import STORED_SIDE, Computation, write_kernel
 from neuralpath.kernels.storage.verification import Verification, refuse_other_kernel, verify
 from neuralpath.kernels.tiling import Cost, Tile, TiledKernel, make_plan
+
+Batch1 = Shaped[Tensor, "batch1 *shape"]
+Batch2 = Shaped[Tensor, "batch2 *shape"]
 
 LINEAR_SIDE = 1024
 """Rows of a tile of the linear kernel: large enough for matrix products at full speed."""
@@ -44,13 +47,7 @@ class Kernel(ABC):
     """
 
     @abstractmethod
-    def tiles(
-        self,
-        x1: Shaped[Tensor, "batch1 *shape"],
-        x2: Shaped[Tensor, "batch2 *shape"] | None = None,
-        *,
-        memory: int | None = None,
-    ) -> TiledKernel:
+    def tiles(self, x1: Batch1, x2: Batch2 | None = None, *, memory: int | None = None) -> TiledKernel:
         """The kernel matrix as tiles that are computed on demand, for kernels beyond memory.
 
         Args:
@@ -60,12 +57,7 @@ class Kernel(ABC):
         """
 
     def __call__(
-        self,
-        x1: Shaped[Tensor, "batch1 *shape"],
-        x2: Shaped[Tensor, "batch2 *shape"] | None = None,
-        *,
-        memory: int | None = None,
-        progress: bool | None = None,
+        self, x1: Batch1, x2: Batch2 | None = None, *, memory: int | None = None, progress: bool | None = None
     ) -> Shaped[Tensor, "..."]:
         """The kernel matrix of two batches, or of one batch with itself.
 
@@ -94,8 +86,8 @@ class Kernel(ABC):
     def store(
         self,
         path: str | Path,
-        x1: Shaped[Tensor, "batch1 *shape"],
-        x2: Shaped[Tensor, "batch2 *shape"] | None = None,
+        x1: Batch1,
+        x2: Batch2 | None = None,
         *,
         memory: int | None = None,
         threads: int | None = None,
@@ -135,24 +127,15 @@ class Kernel(ABC):
         (True, True)
         """
         make = partial(self.tiles, _own_copy(x1), None if x2 is None else _own_copy(x2))
+        how = Computation(memory, threads, tile_side, progress, on_message)
         with nullcontext() if cluster is None else connect(cluster) as client:
-            return write_kernel(
-                Path(path),
-                make,
-                self._fingerprint(x1, x2),
-                memory=memory,
-                threads=threads,
-                client=client,
-                side=tile_side,
-                progress=progress,
-                on_message=on_message,
-            )
+            return write_kernel(Path(path), make, self._fingerprint(x1, x2), how, client)
 
     def verify(
         self,
         path: str | Path,
-        x1: Shaped[Tensor, "batch1 *shape"],
-        x2: Shaped[Tensor, "batch2 *shape"] | None = None,
+        x1: Batch1,
+        x2: Batch2 | None = None,
         *,
         n_tiles: int = 8,
         generator: torch.Generator | None = None,
@@ -248,13 +231,7 @@ class LinearKernel(Kernel):
             [2., 1.]])
     """
 
-    def tiles(
-        self,
-        x1: Shaped[Tensor, "batch1 *shape"],
-        x2: Shaped[Tensor, "batch2 *shape"] | None = None,
-        *,
-        memory: int | None = None,
-    ) -> TiledKernel:
+    def tiles(self, x1: Batch1, x2: Batch2 | None = None, *, memory: int | None = None) -> TiledKernel:
         shape = tuple(x1.shape[1:]) if isinstance(x1, Tensor) else ()
         check_batch("x1", x1, shape)
         if x2 is not None:
@@ -273,11 +250,9 @@ class LinearKernel(Kernel):
 
 def check_same_kind(x1: Shaped[Tensor, "batch1 ..."], x2: Shaped[Tensor, "batch2 ..."]) -> None:
     """Refuse two batches of different dtypes or on different devices."""
-    if x2.dtype != x1.dtype or x2.device != x1.device:
-        raise ValueError(
-            f"`x1` and `x2` must have one dtype and device, got {x1.dtype} on {x1.device} and {x2.dtype} on "
-            f"{x2.device}."
-        )
+    kind1, kind2 = (f"{x.dtype} on {x.device}" for x in (x1, x2))
+    if kind1 != kind2:
+        raise ValueError(f"`x1` and `x2` must have one dtype and device, got {kind1} and {kind2}.")
 
 
 def _own_copy(x: Shaped[Tensor, "batch ..."]) -> Shaped[Tensor, "batch ..."]:

@@ -64,7 +64,7 @@ def test_errors_of_workers_are_explained(error, message):
         raise error
 
     with pytest.raises(ClusterError, match=message):
-        _result(SimpleNamespace(status="running"), SimpleNamespace(result=result), 1.0)
+        _result(SimpleNamespace(status="running"), SimpleNamespace(result=result))
 
 
 def test_a_model_that_cannot_be_pickled_is_explained():

@@ -81,8 +81,8 @@ def test_equal_examples_are_expected(run_bytes):
     x = X.double()
 
     def kernel(x1, x2=None):
-        limits = Limits(run_bytes=run_bytes)
-        return TangentKernel(model).planned(x1, x2, 2**30, may_run_whole=True, limits=limits).filled()
+        limits = Limits(2**30, run_bytes=run_bytes)
+        return TangentKernel(model).planned(x1, x2, limits, may_run_whole=True).filled()
 
     whole = kernel(x)
     again = x[[0, 1, 0, 0]]

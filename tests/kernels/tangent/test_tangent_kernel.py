@@ -65,7 +65,7 @@ def test_a_small_batch_is_run_once(run_bytes, sizes):
     x = torch.randn(6, 2, dtype=F64)
     expected = mean_of(kernel_by_jacobians(model, x))
     seen.clear()
-    tiles = TangentKernel(model).planned(x, None, 2**30, may_run_whole=True, limits=Limits(run_bytes=run_bytes))
+    tiles = TangentKernel(model).planned(x, None, Limits(2**30, run_bytes=run_bytes), may_run_whole=True)
     assert_close(tiles.filled(), expected)
     assert seen == sizes
 
@@ -133,10 +133,11 @@ def test_blocked_equals_whole(name, outputs, is_cached):
     kernel = TangentKernel(model, outputs)
     whole = kernel(x)
     assert_close(whole, kernel(x, x), 1e-12)
-    limits = Limits(5000 if is_cached else 1, 2**28 if is_cached else 0, scratch_bytes=600, small_tile=2, large_tile=3)
+    run_bytes, cached_bytes = (5000, 2**28) if is_cached else (1, 0)
+    limits = Limits(2**30, run_bytes, cached_bytes, scratch_bytes=600, small_tile=2, large_tile=3)
 
     def blocked(x2=None):
-        tiles = kernel.planned(x, x2, 2**30, may_run_whole=True, limits=limits)
+        tiles = kernel.planned(x, x2, limits, may_run_whole=True)
         assert len(list(tiles.plan.tiles())) > 1
         return tiles.by_outputs()
 
@@ -319,3 +320,25 @@ def test_a_compiled_model():
     model, x = build("mlp")
     compiled = torch.compile(model, backend="eager")
     assert_close(tangent_kernel(compiled, x), tangent_kernel(model, x), 1e-12)
+
+
+def test_a_kernel_follows_training_and_parameters_that_are_replaced():
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 2)).double()
+    model.register_buffer("unused", torch.ones(()))
+    x, kernel = torch.randn(5, 3, dtype=torch.float64), TangentKernel(model)
+    before, planned = kernel(x), kernel.tiles(x)
+
+    def check_that_it_has_changed(before):
+        after = kernel(x)
+        assert not torch.allclose(after, before)
+        assert_close(after, mean_of(kernel_by_jacobians(model, x)), 1e-12)
+        return after
+
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    before = check_that_it_has_changed(before)
+    model[0].weight = nn.Parameter(torch.randn(4, 3, dtype=torch.float64))
+    model[2].bias = nn.Parameter(torch.randn(2, dtype=torch.float64))
+    after = check_that_it_has_changed(before)
+    assert_close(planned.filled(), after, 1e-12)  # tiles that were planned before compute with the weights of now

@@ -110,11 +110,11 @@ def test_parts_sum_to_the_whole_and_are_symmetric(name):
 def test_layers_of_a_graph_have_rules():
     model, x = _build("convolution")
     names = tuple(name for name, _ in model.named_parameters())
-    tiles = part_tiles(trace(model, x[:1]), x, None, names, "mean", 10**8)
+    tiles = part_tiles(trace(model, x[:1]), x, None, names, "mean", Limits(10**8))
     assert tiles["value"].general == ()
     model, x = _build("norm")
     names = tuple(name for name, _ in model.named_parameters())
-    tiles = part_tiles(trace(model, x[:1]), x, None, names, "mean", 10**8)
+    tiles = part_tiles(trace(model, x[:1]), x, None, names, "mean", Limits(10**8))
     assert tiles["value"].general == ("1.weight", "1.bias")
 
 
@@ -122,8 +122,8 @@ def test_parts_in_tiles_equal_the_whole():
     model, x = _build("convolution", batch=7)
     whole = tangent_parts(model, x)
     names = tuple(name for name, _ in model.named_parameters())
-    limits = Limits(small_tile=3, large_tile=3)
-    for part, tiles in part_tiles(trace(model, x[:1]), x, None, names, "mean", 10**8, limits).items():
+    limits = Limits(10**8, small_tile=3, large_tile=3)
+    for part, tiles in part_tiles(trace(model, x[:1]), x, None, names, "mean", limits).items():
         assert len(list(tiles.plan.tiles())) > 1
         assert_close(tiles.filled(), getattr(whole, part), 1e-12)
 

@@ -45,20 +45,9 @@ def worker_threads(client: Client) -> int:
 
 
 def cluster_tiles(
-    client: Client,
-    make: Callable[..., TiledKernel],
-    tiles: Iterable[Tile],
-    memory: int,
-    threads: int,
-    *,
-    patience: float = PATIENCE,
+    client: Client, make: Callable[..., TiledKernel], tiles: Iterable[Tile], memory: int, threads: int
 ) -> Iterator[tuple[Tile, Tensor]]:
-    """Each tile with its values, in the order in which they are finished; gives up after `patience` without workers.
-
-    Raises:
-        ClusterError: The scheduler is lost, no worker comes back, a tile loses several workers in turn, or the workers
-            cannot import what the model needs.
-    """
+    """Each tile with its values, in the order in which they are finished."""
     from distributed import CancelledError, wait
 
     name = f"neuralpath-{uuid.uuid4().hex[:12]}"
@@ -72,10 +61,8 @@ def cluster_tiles(
         while True:
             for tile in islice(waiting, max(0, AHEAD * max(1, len(_workers(client))) - len(running))):
                 edges = (tile.rows.start, tile.rows.stop, tile.columns.start, tile.columns.stop)
-                future = client.submit(
-                    tile_on_worker, name, shared, memory, threads, edges, key=f"{name}-{edges}", pure=False
-                )
-                running[future] = tile
+                args, key = (name, shared, memory, threads, edges), f"{name}-{edges}"
+                running[client.submit(tile_on_worker, *args, key=key, pure=False)] = tile
             if not running:
                 return
             try:
@@ -83,14 +70,14 @@ def cluster_tiles(
                     done = wait(list(running), timeout=1.0, return_when="FIRST_COMPLETED").done
             except TimeoutError:
                 idle = 0.0 if _workers(client) else idle + 1.0
-                if idle >= patience:
-                    raise ClusterError(_RESUME.format(f"there has been no worker for {patience:g} s")) from None
+                if idle >= PATIENCE:
+                    raise ClusterError(_RESUME.format(f"there has been no worker for {PATIENCE:g} s")) from None
                 _check_running(client)
                 continue
             except CancelledError:  # the scheduler is gone, and with it every task
                 raise ClusterError(_RESUME.format("the connection to the scheduler is lost")) from None
             for future in done:
-                yield running.pop(future), _result(client, future, patience)
+                yield running.pop(future), _result(client, future)
     finally:
         if client.status == "running":
             client.cancel([*running, shared])
@@ -108,19 +95,18 @@ def _pickled(make: Callable[..., TiledKernel]) -> bytes:
         raise ClusterError(f"the model and the inputs cannot be pickled for the workers: {error}.") from error
 
 
-def _result(client: Client, future: TileFuture, patience: float) -> Tensor:
+def _result(client: Client, future: TileFuture) -> Tensor:
     from distributed import CancelledError, KilledWorker
 
     try:
-        return torch.from_numpy(future.result(timeout=patience))
+        return torch.from_numpy(future.result(timeout=PATIENCE))
     except KilledWorker as error:
-        raise ClusterError(
-            _RESUME.format(f"a tile lost all its workers ({error}): is their memory too small for the budget?")
-        ) from error
+        reason = f"a tile lost all its workers ({error}): is their memory too small for the budget?"
+        raise ClusterError(_RESUME.format(reason)) from error
     except ImportError as error:
         raise ClusterError(
-            f"the workers cannot import a module that the model needs: {error}. Put its code into the file of the "
-            "model, which is sent to them, install it on the workers, or add its folder to their PYTHONPATH."
+            f"the workers cannot import a module of the model: {error}. Put its code into the model's file, which is "
+            "sent to them, install it on the workers, or add its folder to their PYTHONPATH."
         ) from error
     except (CancelledError, TimeoutError, OSError) as error:
         _check_running(client)
@@ -141,13 +127,11 @@ _kernels: dict[str, TiledKernel] = {}
 
 
 def tile_on_worker(name: str, make: bytes, memory: int, threads: int, edges: tuple[int, int, int, int]) -> np.ndarray:
-    """Compute a tile in a worker. The first tile of a kernel also prepares what all of its tiles share.
-
-    One tile at a time in a process, on a fixed number of threads, so that the rounding does not depend on the worker.
-    """
+    """Compute a tile in a worker. The first tile of a kernel also prepares what all of its tiles share."""
     import cloudpickle
 
     tile = Tile(slice(edges[0], edges[1]), slice(edges[2], edges[3]))
+    # One tile at a time, on a fixed number of threads, so that the rounding does not depend on the worker.
     with _one_at_a_time, pinned_threads(threads):
         if name not in _kernels:
             _kernels.clear()

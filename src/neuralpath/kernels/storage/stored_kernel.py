@@ -37,11 +37,7 @@ class StoreError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The attributes of the zarr array: what the kernel is, and how its tiles are computed.
-
-    Rounding depends on the size of the blocks and, for some kernels, on the number of threads; the blocks depend on the
-    memory budget. The store keeps them, so that every tile is computed alike, whenever and wherever.
-    """
+    """The attributes of the zarr array: what the kernel is, and all that the rounding of its tiles depends on."""
 
     what: str
     symmetric: bool
@@ -50,6 +46,13 @@ class Description:
     threads: int
     fingerprint: Parts
     format: int = FORMAT
+
+    def is_valid(self) -> bool:
+        """Whether the attributes, which are read from a file, have the right types and ranges."""
+        counts = (*self.block, self.memory, self.threads)
+        is_counted = len(self.block) == 2 and all(type(count) is int and count > 0 for count in counts)
+        has_types = isinstance(self.what, str) and isinstance(self.symmetric, bool)
+        return is_counted and has_types and isinstance(self.fingerprint, Mapping)
 
 
 class StoredKernel:
@@ -126,7 +129,8 @@ class StoredKernel:
         for rows, columns in product(_cut(tile.rows, self.plan.block1), _cut(tile.columns, self.plan.block2)):
             mirrored = self.symmetric and columns.start // self.plan.block2 < rows.start // self.plan.block1
             part = self._read(columns, rows).T if mirrored else self._read(rows, columns)
-            out[_within(rows, tile.rows), _within(columns, tile.columns)] = part
+            inner = Tile(rows, columns).shifted(-tile.rows.start, -tile.columns.start)
+            out[inner.rows, inner.columns] = part
         return out
 
     def rows(self, indices: Sequence[int] | Int[Tensor, " _rows"] | slice) -> Float[Tensor, "_rows _columns"]:
@@ -190,10 +194,8 @@ class StoredKernel:
         try:
             return torch.from_numpy(np.asarray(self._array[rows, columns]))
         except (ValueError, RuntimeError, OSError) as error:  # a wrong checksum, too few bytes, or a bad disk
-            raise StoreError(
-                f"a tile of {self.folder} is damaged ({error}): remove the file {file} and run the command that made "
-                "the store again; it computes only that tile."
-            ) from error
+            advice = f"remove the file {file} and run the command that made the store again"
+            raise StoreError(f"a tile is damaged ({error}): {advice}.") from error
 
 
 def open_kernel(path: str | Path) -> StoredKernel:
@@ -235,31 +237,15 @@ def find_kernel(folder: Path, *, read_only: bool) -> StoredKernel | None:
     except Exception as error:  # zarr raises errors of many kinds for damaged metadata
         raise StoreError(f"{folder} is not a kernel of neuralpath: its zarr.json is damaged, or another's.") from error
     if number != FORMAT:
-        raise StoreError(
-            f"{folder} has format {number}, this version reads format {FORMAT}: use the version of neuralpath that "
-            "wrote it, or compute the kernel again in another folder."
-        )
+        raise StoreError(f"{folder} has format {number}, not format {FORMAT}: use the version that wrote it.")
     try:
         description = Description(**{**attributes, "block": tuple(attributes["block"])})
-        _check_description(description)
+        if not description.is_valid():
+            raise ValueError("an attribute has a wrong value")
         return StoredKernel(folder, array, description)
     except (TypeError, KeyError, ValueError, AttributeError) as error:  # attributes are wrong, or it is not a matrix
-        raise StoreError(
-            f"{folder / 'zarr.json'} is damaged ({error}): restore it from a copy, or compute the kernel again in "
-            "another folder."
-        ) from error
-
-
-def _check_description(description: Description) -> None:
-    counts = (*description.block, description.memory, description.threads)
-    if not (
-        isinstance(description.what, str)
-        and isinstance(description.symmetric, bool)
-        and isinstance(description.fingerprint, Mapping)
-        and len(description.block) == 2
-        and all(type(count) is int and count > 0 for count in counts)
-    ):
-        raise ValueError("an attribute has a wrong value")
+        file = folder / "zarr.json"
+        raise StoreError(f"{file} is damaged ({error}): restore it, or use another folder.") from error
 
 
 def create_kernel(folder: Path, plan: Plan, dtype: torch.dtype, description: Description) -> StoredKernel:
@@ -274,10 +260,8 @@ def _zarr_array() -> Any:
     try:
         from neuralpath.kernels.storage import zarr_array
     except ImportError as error:
-        raise StoreError(
-            "stored kernels need the package zarr: pip install zarr (from a clone: "
-            'pip install -c constraints.txt ".[scale]").'
-        ) from error
+        command = 'pip install zarr (from a clone: pip install -c constraints.txt ".[scale]")'
+        raise StoreError(f"stored kernels need the package zarr: {command}.") from error
     return zarr_array
 
 
@@ -285,10 +269,6 @@ def _cut(part: slice, block: int) -> list[slice]:
     """A range, cut at the multiples of a block size."""
     first = part.start // block * block
     return [slice(max(i, part.start), min(i + block, part.stop)) for i in range(first, part.stop, block)]
-
-
-def _within(inner: slice, outer: slice) -> slice:
-    return slice(inner.start - outer.start, inner.stop - outer.start)
 
 
 def _row_numbers(indices: Sequence[int] | Tensor | slice, n: int) -> Int[Tensor, " _rows"]:

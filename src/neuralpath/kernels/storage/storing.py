@@ -4,7 +4,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
@@ -13,15 +13,9 @@ from torch import Tensor
 from neuralpath._files import AlreadyLocked, exclusive_lock
 from neuralpath._progress import progress_bar
 from neuralpath._resources import check_threads, format_memory, memory_budget, pinned_threads
+from neuralpath.kernels.storage import stored_kernel as store
 from neuralpath.kernels.storage.cluster_tiles import Client, cluster_tiles, worker_memory, worker_threads
-from neuralpath.kernels.storage.stored_kernel import (
-    Description,
-    Parts,
-    StoredKernel,
-    StoreError,
-    create_kernel,
-    find_kernel,
-)
+from neuralpath.kernels.storage.stored_kernel import Parts, StoredKernel, StoreError
 from neuralpath.kernels.storage.verification import refuse_other_kernel, refuse_other_values
 from neuralpath.kernels.tiling import Plan, Tile, TiledKernel
 
@@ -29,36 +23,34 @@ STORED_SIDE = 256
 """Rows of a stored tile, at least: smaller tiles make too many files."""
 
 MOST_BLOCKS = 8
-"""Blocks of the computation along a side of a stored tile, at most.
+"""Blocks of the computation along a side of a stored tile, at most: an interruption loses the unfinished tile."""
 
-Blocks are small where a pair is expensive. An interruption loses the unfinished tile, so it must not have many.
-"""
+
+@dataclass(frozen=True, slots=True)
+class Computation:
+    """How a kernel is computed into a store; the arguments of `Kernel.store`."""
+
+    memory: int | None
+    threads: int | None
+    side: int
+    progress: bool | None
+    on_message: Callable[[str], None]
 
 
 def write_kernel(
-    folder: Path,
-    make: Callable[..., TiledKernel],
-    fingerprint: Parts,
-    *,
-    memory: int | None,
-    threads: int | None,
-    client: Client | None,
-    side: int = STORED_SIDE,
-    progress: bool | None = None,
-    on_message: Callable[[str], None] = lambda message: None,
+    folder: Path, make: Callable[..., TiledKernel], fingerprint: Parts, how: Computation, client: Client | None
 ) -> StoredKernel:
     """Compute the missing tiles of a kernel into a store, and return it when it is complete; see `Kernel.store`.
 
-    A tile is written while the next one is computed. A fingerprint does not see everything that a model computes with,
-    such as its code or a number in a plain attribute. Therefore a part of an existing store, also of a complete one, is
-    computed again and compared.
-
-    `make` makes the tiles from the budget, its keyword `memory`; it is pickled for a cluster.
+    A fingerprint does not see everything that a model computes with, such as its code or a number in a plain attribute.
+    Therefore a part of an existing store, also of a complete one, is computed again and compared. `make` makes the
+    tiles from the budget, its keyword `memory`; it is pickled for a cluster.
     """
+    memory, threads, on_message = how.memory, how.threads, how.on_message
     if threads is not None:
         check_threads(threads)
     with _locked(folder):
-        stored = find_kernel(folder, read_only=False)
+        stored = store.find_kernel(folder, read_only=False)
         if stored is not None:
             refuse_other_kernel(stored, fingerprint)
             memory, threads = _resumed_settings(stored, memory, threads)
@@ -75,9 +67,9 @@ def write_kernel(
                     return stored
         if stored is None:
             block = (kernel.plan.block1, kernel.plan.block2)
-            description = Description(kernel.name, kernel.plan.symmetric, block, memory, threads, fingerprint)
+            description = store.Description(kernel.name, kernel.plan.symmetric, block, memory, threads, fingerprint)
             with _explained(folder):
-                stored = create_kernel(folder, stored_plan(kernel.plan, side), kernel.dtype, description)
+                stored = store.create_kernel(folder, stored_plan(kernel.plan, how.side), kernel.dtype, description)
         missing = stored.missing()
         on_message(_summary(stored, len(missing)))
         if client is None:
@@ -85,7 +77,7 @@ def write_kernel(
         else:
             computed = cluster_tiles(client, make, missing, memory, threads)
         n_pairs = sum(tile.n_pairs(stored.symmetric) for tile in missing)
-        with progress_bar(n_pairs, folder.name, progress) as step, _background_writer(stored) as write:
+        with progress_bar(n_pairs, folder.name, how.progress) as step, _background_writer(stored) as write:
             for tile, values in computed:
                 write(tile, values)
                 step(tile.n_pairs(stored.symmetric))
@@ -100,21 +92,19 @@ def _tiles_here(kernel: TiledKernel, tiles: list[Tile], threads: int) -> Iterato
 
 def stored_plan(plan: Plan, side: int = STORED_SIDE) -> Plan:
     """The tiles of a store: whole blocks of the computation, so that their values do not depend on the tile size."""
-
-    def stored_size(block: int, n: int) -> int:
-        return min(block * min(MOST_BLOCKS, max(1, -(-side // block))), n)
-
-    return replace(plan, block1=stored_size(plan.block1, plan.n1), block2=stored_size(plan.block2, plan.n2))
+    sides = ((plan.block1, plan.n1), (plan.block2, plan.n2))
+    block1, block2 = (min(block * min(MOST_BLOCKS, max(1, -(-side // block))), n) for block, n in sides)
+    return replace(plan, block1=block1, block2=block2)
 
 
 def _resumed_settings(stored: StoredKernel, memory: int | None, threads: int | None) -> tuple[int, int]:
     """The budget and the threads of a store, on which its rounding depends."""
     own = stored.description
-    for name, value, kept in (("memory", memory, own.memory), ("threads", threads, own.threads)):
-        if value not in (None, kept):
+    for name, value, own_value in (("memory", memory, own.memory), ("threads", threads, own.threads)):
+        if value not in (None, own_value):
             raise StoreError(
-                f"{stored.folder} was begun with {name}={kept}, got {value}, and the rounding of its tiles depends on "
-                f"it: leave `{name}` out, or use another folder."
+                f"{stored.folder} was begun with {name}={own_value}, got {value}, and its rounding depends on it: "
+                f"leave `{name}` out, or use another folder."
             )
     return own.memory, own.threads
 
@@ -124,15 +114,10 @@ def _summary(stored: StoredKernel, n_missing: int) -> str:
     plan, n_stored = stored.plan, stored.n_tiles - n_missing
     free, needed = shutil.disk_usage(stored.folder).free, n_missing * plan.block1 * plan.block2 * stored.dtype.itemsize
     if needed > free:
-        raise StoreError(
-            f"{stored.folder} needs {format_memory(needed)} on the disk, but only {format_memory(free)} are free: free "
-            "some space, or use another folder."
-        )
+        raise StoreError(f"{stored.folder} needs {format_memory(needed)} on the disk; {format_memory(free)} are free.")
     resumed = f"; {n_stored:,} of them are stored" if n_stored else ""
-    return (
-        f"{plan.n_pairs:,} pairs in {stored.n_tiles:,} tiles of {plan.block1} x {plan.block2}{resumed}; "
-        f"{format_memory(needed)} to write"
-    )
+    tiles = f"{stored.n_tiles:,} tiles of {plan.block1} x {plan.block2}{resumed}"
+    return f"{plan.n_pairs:,} pairs in {tiles}; {format_memory(needed)} to write"
 
 
 @contextmanager
@@ -163,10 +148,8 @@ def _explained(folder: Path) -> Iterator[None]:
     except FileExistsError as error:
         raise StoreError(f"{folder} is a file, not the folder of a stored kernel: use another name.") from error
     except OSError as error:
-        raise StoreError(
-            f"{folder} cannot be written: {error.strerror}. Finished tiles stay; free some space or use another "
-            "folder, and run the same again."
-        ) from error
+        advice = "Finished tiles stay; free some space, or use another folder, and run the same again"
+        raise StoreError(f"{folder} cannot be written: {error.strerror}. {advice}.") from error
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import torch
@@ -25,10 +26,6 @@ LISTED = 3
 
 def differences(before: Parts, now: Parts) -> list[str]:
     """What differs between two descriptions of a kernel, a phrase for each part.
-
-    Args:
-        before: Text and digests by name; a part may have names of its own below it.
-        now: The same, of what is compared.
 
     >>> differences({"kernel": "a", "weights": {"w": "1", "b": "2"}}, {"kernel": "c", "weights": {"w": "1", "b": "3"}})
     ['kernel (was a, is c)', 'weights (b)']
@@ -68,26 +65,22 @@ def refuse_other_values(stored: StoredKernel, kernel: TiledKernel, on_message: C
         return
     block1, block2 = stored.description.block
     if (kernel.plan.block1, kernel.plan.block2) != (block1, block2):
-        raise StoreError(
-            f"{stored.folder} was computed in blocks of {block1} x {block2}, but now they would be "
-            f"{kernel.plan.block1} x {kernel.plan.block2}: another version of the library wrote it. Use another folder."
-        )
+        blocks = f"{block1} x {block2}, now {kernel.plan.block1} x {kernel.plan.block2}"
+        raise StoreError(f"{stored.folder} has blocks of {blocks}: another version wrote it. Use another folder.")
     gap = _checked_gap(stored, kernel, Tile(_head(finished.rows, block1), _head(finished.columns, block2)))
     if gap > 0:
         on_message(f"finished tiles differ by rounding ({gap:.1e}) from what is computed now: another processor.")
 
 
 def refuse_other_corners(stored: StoredKernel, kernel: TiledKernel, corner: int = CORNER) -> None:
-    """Compare entries of the first and of the last examples of a complete store with what is computed now.
-
-    Another method may compute few entries at a time, and then they may differ by more than rounding. In that case the
-    whole block decides, which is as large as those that the store was computed from.
-    """
+    """Compare entries of the first and of the last examples of a complete store with what is computed now."""
     (n1, n2), (block1, block2) = stored.shape, stored.description.block
     first = Tile(_head(slice(0, n1), block1), _head(slice(0, n2), block2))
     last = Tile(slice((n1 - 1) // block1 * block1, n1), slice((n2 - 1) // block2 * block2, n2))
-    for block, cut in ((first, _head), (last, _tail)):
-        part = Tile(cut(block.rows, corner), cut(block.columns, corner))
+    tails = (slice(max(part.start, part.stop - corner), part.stop) for part in (last.rows, last.columns))
+    heads = Tile(_head(first.rows, corner), _head(first.columns, corner))
+    for block, part in ((first, heads), (last, Tile(*tails))):
+        # Another method may compute few entries, and they may differ by more than rounding: the whole block decides.
         if relative_gap(stored.values(part), kernel.values(part).cpu()) > ROUNDING[stored.dtype]:
             _checked_gap(stored, kernel, block)
 
@@ -97,20 +90,14 @@ def _checked_gap(stored: StoredKernel, kernel: TiledKernel, block: Tile) -> floa
     gap = relative_gap(stored.values(block), kernel.values(block).cpu())
     if gap > ROUNDING[stored.dtype]:
         raise StoreError(
-            f"a finished tile of {stored.folder} differs by {gap:.1e} of its largest entry from what is computed now, "
-            "though weights, inputs and settings are the same. Either the code of the model or a number in it (an "
-            f"attribute that is not a parameter or buffer) has changed, or the tile {stored.file_of(block)} is wrong. "
-            "Use another folder."
+            f"a finished tile differs by {gap:.1e} of its largest entry. Either the code of the model or a number in "
+            f"it (an attribute that is no buffer) has changed, or the file {stored.file_of(block)} is wrong."
         )
     return gap
 
 
 def _head(part: slice, size: int) -> slice:
     return slice(part.start, min(part.start + size, part.stop))
-
-
-def _tail(part: slice, size: int) -> slice:
-    return slice(max(part.start, part.stop - size), part.stop)
 
 
 def relative_gap(stored: Float[Tensor, "rows columns"], computed: Float[Tensor, "rows columns"]) -> float:
@@ -183,20 +170,15 @@ def verify(
     sample = [sound[i] for i in torch.randperm(len(sound), generator=generator)[:n_tiles].tolist()]
     gaps: dict[Path, float] = {}
     with progress_bar(len(sample), "tiles computed again", progress) as step:
-        computed = kernel() if sample else None
+        computed = cache(kernel)  # the kernel is prepared only if there is a sample
         for tile in sample:
-            assert computed is not None
-            gaps[stored.file_of(tile)] = relative_gap(stored.values(tile), computed.assembled(tile).cpu())
+            gaps[stored.file_of(tile)] = relative_gap(stored.values(tile), computed().assembled(tile).cpu())
             step(1)
     bound = ROUNDING[stored.dtype]
-    return Verification(
-        n_tiles=stored.n_tiles,
-        n_missing=stored.n_tiles - len(present),
-        n_recomputed=len(sample),
-        damaged=tuple(damaged),
-        wrong={file: gap for file, gap in gaps.items() if gap > bound},
-        rounded={file: gap for file, gap in gaps.items() if 0 < gap <= bound},
-    )
+    wrong = {file: gap for file, gap in gaps.items() if gap > bound}
+    rounded = {file: gap for file, gap in gaps.items() if 0 < gap <= bound}
+    n_missing = stored.n_tiles - len(present)
+    return Verification(stored.n_tiles, n_missing, len(sample), tuple(damaged), wrong, rounded)
 
 
 def _is_readable(stored: StoredKernel, tile: Tile) -> bool:

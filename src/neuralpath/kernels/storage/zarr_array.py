@@ -13,14 +13,9 @@ from neuralpath._files import write_atomically
 
 
 class DurableStore(LocalStore):
-    """A folder in which a key appears only when all of its bytes are on the disk.
-
-    Zarr's own store renames a finished file into its place but does not wait for the disk, so that a power failure can
-    leave a name with half of its bytes.
-    """
+    """A folder in which a key appears only when its bytes are on the disk; zarr's own store does not wait for that."""
 
     async def set(self, key: str, value: Buffer) -> None:
-        """Write a key."""
         await asyncio.to_thread(self.set_sync, key, value)
 
     def set_sync(self, key: str, value: Buffer) -> None:

@@ -23,17 +23,17 @@ vectors is added to the kernel::
 With few positions the first is cheaper, with many the second.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import reduce
 from math import isqrt
-from typing import NamedTuple
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from neuralpath.kernels.tangent import winograd
 from neuralpath.kernels.tangent.features import Features
-from neuralpath.kernels.tangent.gradients import ConvolutionGradient, ExplicitGradient, FactoredGradient, LayerGradient
+from neuralpath.kernels.tangent.gradients import ConvolutionGradient, ExplicitGradient, FactoredGradient, Uses, Vectors
 
 SCRATCH_BYTES = 2**26
 """Memory for products of positions, or for rows of gradients, that are written out at once: more brings nothing."""
@@ -42,21 +42,16 @@ PAIR_OVERHEAD = 16
 """Reading and writing one pair of positions takes as long as this many multiplications."""
 
 Matrix = Float[Tensor, "rows columns"]
-Terms = Mapping[str, Sequence[LayerGradient]]
-"""For each parameter the gradients of its uses, which add up to the gradient."""
+Terms = Mapping[str, Uses]
 
 
 def add_inner_products(
     kernel: Matrix, left: Features, right: Features, *, joint: bool, scratch: int = SCRATCH_BYTES
 ) -> None:
-    """Add to ``kernel`` the inner products of the gradients of two batches over all parameters.
-
-    If ``joint``, the kernel has a row for each example and output, for all pairs of outputs. Otherwise it has a row for
-    each example, and the inner products are summed over equal outputs. ``scratch`` is memory in bytes.
-    """
+    """Add inner products of gradients, summed over equal outputs or, if ``joint``, a row for each of them."""
     for name, blocks in left.by_position.items():
         for block1, block2 in zip(blocks, right.by_position[name], strict=True):
-            _add_by_position(kernel, block1, block2, joint, scratch)
+            _add_factored(kernel, block1, block2, joint, scratch)
     for name, uses in left.by_row.items():
         for gram in _products_by_row(uses, right.by_row[name], joint, scratch):
             kernel += gram
@@ -64,17 +59,13 @@ def add_inner_products(
         kernel += _gram(left.explicit, right.explicit, joint)
 
 
-def _gram(
-    left: Float[Tensor, "batch1 output entry"], right: Float[Tensor, "batch2 output entry"], joint: bool
-) -> Matrix:
+def _gram(left: Vectors, right: Vectors, joint: bool) -> Matrix:
     """Inner products of vectors, of all pairs of outputs or summed over equal outputs."""
     axes = (0, 1) if joint else (1, 2)
     return left.flatten(*axes) @ right.flatten(*axes).T
 
 
-def _add_by_position(
-    kernel: Matrix, left: FactoredGradient, right: FactoredGradient, joint: bool, scratch: int
-) -> None:
+def _add_factored(kernel: Matrix, left: FactoredGradient, right: FactoredGradient, joint: bool, scratch: int) -> None:
     out = kernel.unflatten(0, (len(left.delta), -1)).unflatten(2, (len(right.delta), -1))
     if left.n_positions == right.n_positions == 1:  # T = 1: nothing is summed, and the product goes into the kernel
         deltas = _gram(left.delta[:, :, 0], right.delta[:, :, 0], joint)
@@ -88,9 +79,7 @@ def _add_by_position(
             out[rows, :, columns] += _sums_over_positions(left.examples(rows), right.examples(columns), joint)
 
 
-def _sums_over_positions(
-    left: FactoredGradient, right: FactoredGradient, joint: bool
-) -> Float[Tensor, "batch1 out1 batch2 out2"]:
+def _sums_over_positions(left: FactoredGradient, right: FactoredGradient, joint: bool) -> Float[Tensor, "n1 o1 n2 o2"]:
     signals = _signal_products(left, right)
     n1, n_outputs, t1 = left.delta.shape[:3]
     n2, _, t2 = right.delta.shape[:3]
@@ -112,9 +101,7 @@ def _signal_products(left: FactoredGradient, right: FactoredGradient) -> Float[T
     return products.add_(1) if left.bias else products
 
 
-def _products_by_row(
-    left: Sequence[LayerGradient], right: Sequence[LayerGradient], joint: bool, scratch: int
-) -> Iterator[Matrix]:
+def _products_by_row(left: Uses, right: Uses, joint: bool, scratch: int) -> Iterator[Matrix]:
     """Inner products of one parameter's gradients, of some of its rows at a time."""
     counts = {use.n_rows for use in left if not isinstance(use, ExplicitGradient)}
     n_rows = counts.pop() if len(counts) == 1 else 1  # uses that cut the parameter into different rows: all at once
@@ -126,10 +113,11 @@ def _products_by_row(
         yield _gram(vectors, vectors if left is right else _written_rows(right, rows, n_rows), joint)
 
 
-def _written_rows(uses: Sequence[LayerGradient], rows: slice, n_rows: int) -> Float[Tensor, "batch output entry"]:
+def _written_rows(uses: Uses, rows: slice, n_rows: int) -> Vectors:
     """Some of the ``n_rows`` rows of the gradient, written out: the sum over all uses of the parameter."""
     if len(uses) == 1 and isinstance(uses[0], ConvolutionGradient) and uses[0].uses_winograd:
-        return uses[0].winograd_rows(rows.start, rows.stop)
+        # With the entries in another order, which inner products of a weight with one use do not mind.
+        return winograd.weight_gradients(uses[0].signal, uses[0].delta[:, :, rows], uses[0].geometry.padding)
     steps = [use.n_rows // n_rows for use in uses]
     terms = (use.rows(rows.start * step, rows.stop * step) for use, step in zip(uses, steps, strict=True))
     return reduce(torch.add, terms)
@@ -140,18 +128,8 @@ def _slices(count: int, step: int) -> Iterator[slice]:
         yield slice(start, min(start + step, count))
 
 
-class _MatrixShape(NamedTuple):
-    """A parameter as blocks of a matrix, and the positions that it is applied at."""
-
-    positions: int
-    blocks: int
-    n_rows: int
-    n_columns: int
-    writing_cost: float  # multiplications for writing out an example's gradient by one output
-
-
-def _matrix_shape(uses: Sequence[LayerGradient]) -> _MatrixShape | None:
-    """The shape of a parameter if its uses are alike, so that their positions can be one axis."""
+def _matrix_shape(uses: Uses) -> tuple[int, int, int, int] | None:
+    """Positions of all uses, blocks of the matrix, rows and columns of a block; None if the uses are not alike."""
     shapes: set[tuple[int | bool, ...]] = set()
     positions = 0
     for use in uses:
@@ -166,28 +144,25 @@ def _matrix_shape(uses: Sequence[LayerGradient]) -> _MatrixShape | None:
     if len(shapes) != 1:
         return None
     ((_, blocks, n_rows, n_columns),) = shapes
-    cost: float = positions * blocks * n_rows * n_columns
-    if len(uses) == 1 and isinstance(uses[0], ConvolutionGradient):
-        cost = uses[0].writing_cost
-    return _MatrixShape(positions, blocks, n_rows, n_columns, cost)
+    return positions, blocks, n_rows, n_columns
 
 
 def cheaper_by_position(terms: Terms, n1: int, n2: int, n_outputs: int, *, joint: bool) -> frozenset[str]:
-    """The parameters whose inner products take fewer multiplications by position than by row.
-
-    The kernel is between ``n1`` and ``n2`` examples, for ``n_outputs`` outputs or, if ``joint``, all pairs of them.
-    """
+    """The parameters whose inner products between ``n1`` and ``n2`` examples are cheaper by position than by row."""
     output_pairs = n_outputs**2 if joint else n_outputs
     names = []
     for name, uses in terms.items():
         if (shape := _matrix_shape(uses)) is None:
             continue
-        per_position_pair = shape.n_columns + output_pairs * (shape.n_rows + PAIR_OVERHEAD)
-        by_position = shape.blocks * shape.positions**2 * per_position_pair
-        entries = shape.blocks * shape.n_rows * shape.n_columns
-        by_row = output_pairs * entries + n_outputs * shape.writing_cost * (1 / n1 + 1 / n2)
+        positions, blocks, n_rows, n_columns = shape
+        by_position = blocks * positions**2 * (n_columns + output_pairs * (n_rows + PAIR_OVERHEAD))
+        entries = blocks * n_rows * n_columns
+        writing: float = positions * entries  # of an example's gradient by one output
+        if len(uses) == 1 and isinstance(uses[0], ConvolutionGradient):
+            writing = uses[0].writing_cost
+        by_row = output_pairs * entries + n_outputs * writing * (1 / n1 + 1 / n2)
         # With one position nothing is gained from writing out, whatever the estimate.
-        if shape.positions == 1 or by_position <= by_row:
+        if positions == 1 or by_position <= by_row:
             names.append(name)
     return frozenset(names)
 
@@ -198,7 +173,8 @@ def feature_bytes(terms: Terms, by_position: frozenset[str], n_outputs: int) -> 
     for name, uses in terms.items():
         item, shape = uses[0].delta.element_size(), _matrix_shape(uses)
         if name in by_position and shape is not None:
-            total += item * shape.positions * shape.blocks * (shape.n_columns + n_outputs * shape.n_rows)
+            positions, blocks, n_rows, n_columns = shape
+            total += item * positions * blocks * (n_columns + n_outputs * n_rows)
             continue
         for use in uses:
             signal = 0 if use.signal is None else use.signal[0].numel()

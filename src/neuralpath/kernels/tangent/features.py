@@ -33,7 +33,8 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath.kernels.tangent.gradients import ConvolutionGradient, ExplicitGradient, FactoredGradient, LayerGradient
+from neuralpath.kernels.tangent import gradients as g
+from neuralpath.kernels.tangent.gradients import FactoredGradient, LayerGradient, Uses, Vectors
 from neuralpath.kernels.tangent.recording import LayerCall, Network, RecordedRun, flat_outputs
 from neuralpath.kernels.tangent.rules import AffineForm, FilterForm, MatrixForm
 
@@ -46,7 +47,7 @@ class Features:
 
     by_position: dict[str, tuple[FactoredGradient, ...]] = field(default_factory=dict)
     by_row: dict[str, tuple[LayerGradient, ...]] = field(default_factory=dict)
-    explicit: Float[Tensor, "batch output entry"] | None = None
+    explicit: Vectors | None = None
 
     def __getitem__(self, rows: slice) -> "Features":
         return self._mapped((), lambda gradient: gradient.examples(rows), lambda explicit: explicit[rows])
@@ -55,27 +56,20 @@ class Features:
         """Features of the difference of two networks whose layers have the same inputs."""
         return self._mapped((other,), lambda gradient, subtracted: gradient.minus(subtracted), torch.sub)
 
-    def joined(self, others: Sequence["Features"]) -> "Features":
+    def joined(self, others: "FeatureSets") -> "Features":
         """Features of this batch and of further batches as those of one batch."""
         if not others:
             return self
         return self._mapped(others, lambda first, *rest: first.joined(rest), lambda *tensors: torch.cat(tensors))
 
-    def _mapped(
-        self, others: Sequence["Features"], gradient: Callable[..., Any], explicit: Callable[..., Tensor]
-    ) -> "Features":
+    def _mapped(self, others: "FeatureSets", gradient: Callable[..., Any], explicit: Callable[..., Any]) -> "Features":
         """Features whose entries are functions of the corresponding entries here and in others."""
-
-        def each(*same: Mapping[str, tuple[Any, ...]]) -> dict[str, tuple[Any, ...]]:
-            return {name: tuple(map(gradient, *(gradients[name] for gradients in same))) for name in same[0]}
-
-        batches = (self, *others)
+        batches, places = (self, *others), []
+        for place in ("by_position", "by_row"):
+            first, *rest = (getattr(features, place) for features in batches)
+            places.append({name: tuple(map(gradient, uses, *(r[name] for r in rest))) for name, uses in first.items()})
         tensors = [features.explicit for features in batches if features.explicit is not None]
-        return Features(
-            each(*(features.by_position for features in batches)),
-            each(*(features.by_row for features in batches)),
-            explicit(*tensors) if tensors else None,
-        )
+        return Features(places[0], places[1], explicit(*tensors) if tensors else None)
 
 
 FeatureSets = tuple[Features, ...]
@@ -117,7 +111,7 @@ class FeatureCache:
     def _computed(self, x: Tensor) -> FeatureSets:
         with torch.inference_mode(False), torch.enable_grad():
             first, *rest = [self.compute(part) for part in x.split(self.run_size)]
-        return tuple(features.joined([part[i] for part in rest]) for i, features in enumerate(first))
+        return tuple(features.joined(tuple(others)) for features, *others in zip(first, *rest, strict=True))
 
 
 def one_hot(outputs: Sequence[int], y: Float[Tensor, "batch output"]) -> Float[Tensor, "row output"]:
@@ -126,10 +120,7 @@ def one_hot(outputs: Sequence[int], y: Float[Tensor, "batch output"]) -> Float[T
 
 
 def layer_gradients(run: RecordedRun, rows: Float[Tensor, "row output"]) -> dict[str, list[LayerGradient]]:
-    """For each parameter the gradients of its uses, for each linear combination of the outputs in ``rows``.
-
-    Cost: for each row a backward pass that stops at the layers' results.
-    """
+    """For each parameter the gradients of its uses, by a backward pass for each combination of outputs in ``rows``."""
     y, calls = run.outputs, run.calls
     deltas: list[list[Tensor]] = [[] for _ in calls]
     for index, row in enumerate(rows):
@@ -149,9 +140,7 @@ def layer_gradients(run: RecordedRun, rows: Float[Tensor, "row output"]) -> dict
     return terms
 
 
-def assemble(
-    terms: Mapping[str, Sequence[LayerGradient]], by_position: frozenset[str], calls: Sequence[LayerCall] = ()
-) -> Features:
+def assemble(terms: Mapping[str, Uses], by_position: frozenset[str], calls: Sequence[LayerCall] = ()) -> Features:
     """Features from the gradients of each parameter's uses; ``calls`` tell which biases are columns of weights."""
     biases = _bias_columns(calls, by_position)
     features = Features()
@@ -161,7 +150,7 @@ def assemble(
             continue
         if name in by_position:
             features.by_position[name] = _blocks(uses, name in biases)
-        elif all(isinstance(use, ExplicitGradient) for use in uses):
+        elif all(isinstance(use, g.ExplicitGradient) for use in uses):
             deltas = [use.delta for use in uses]
             explicit.append(deltas[0] if len(deltas) == 1 else torch.stack(deltas).sum(0))
         else:
@@ -181,9 +170,9 @@ def _bias_columns(calls: Sequence[LayerCall], by_position: frozenset[str]) -> di
     return biases
 
 
-def _blocks(uses: Sequence[LayerGradient], bias: bool) -> tuple[FactoredGradient, ...]:
+def _blocks(uses: Uses, bias: bool) -> tuple[FactoredGradient, ...]:
     """The blocks of a matrix; each has the positions of all uses on one axis."""
-    by_use: list[list[Any]] = [use.as_matrices() if isinstance(use, ConvolutionGradient) else [use] for use in uses]
+    by_use: list[list[Any]] = [use.as_matrices() if isinstance(use, g.ConvolutionGradient) else [use] for use in uses]
     blocks: list[FactoredGradient] = []
     for block, *others in zip(*by_use, strict=True):
         if others:
@@ -193,14 +182,10 @@ def _blocks(uses: Sequence[LayerGradient], bias: bool) -> tuple[FactoredGradient
     return tuple(blocks)
 
 
-def general_gradients(
-    network: Network, x: Tensor, names: Sequence[str], outputs: Sequence[int]
-) -> Float[Tensor, "batch output entry"]:
-    """Gradients by parameters that are read by operations without a rule, written out for each example.
-
-    By ``torch.func.vmap`` if torch can batch all operations of the network, otherwise example by example.
-    """
-    params = {name: network.parameters[name].detach() for name in names}
+def general_gradients(network: Network, x: Tensor, names: Sequence[str], outputs: Sequence[int]) -> Vectors:
+    """Gradients by parameters on the general path, written out; by ``vmap`` if torch can batch all operations."""
+    own = network.parameters()
+    params = {name: own[name].detach() for name in names}
 
     def of_one(params: dict[str, Tensor], example: Tensor) -> Tensor:
         return flat_outputs(network.run(example[None], params), 1, example[None])[0, list(outputs)]
@@ -215,10 +200,9 @@ def general_gradients(
     return torch.cat([jacobians[name].flatten(2) for name in names], 2).detach()
 
 
-def _gradients_of_one(
-    network: Network, x: Tensor, names: Sequence[str], outputs: Sequence[int]
-) -> Float[Tensor, "output entry"]:
-    parameters = [network.parameters[name] for name in names]
+def _gradients_of_one(network: Network, x: Tensor, names: Sequence[str], outputs: Sequence[int]) -> Tensor:
+    own = network.parameters()
+    parameters = [own[name] for name in names]
     y = flat_outputs(network.run(x), 1, x)[0]
     if not y.requires_grad:
         return y.new_zeros(len(outputs), sum(p.numel() for p in parameters))

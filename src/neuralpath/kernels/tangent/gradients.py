@@ -26,6 +26,9 @@ from torch import Tensor
 from neuralpath.kernels.tangent import winograd
 
 Sizes = tuple[int, ...]  # one number for each spatial axis
+Vectors = Float[Tensor, "_batch output entry"]
+Uses = Sequence["LayerGradient"]
+"""The gradients of a parameter's uses, which add up to its gradient."""
 SameForm = TypeVar("SameForm", bound="LayerGradient")
 
 
@@ -63,7 +66,7 @@ class LayerGradient(ABC):
         """Rows of the parameter as a matrix: ``rows`` computes any range of them."""
 
     @abstractmethod
-    def rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:
+    def rows(self, first: int, last: int) -> Vectors:
         """The gradients of the rows from ``first`` to ``last``, written out."""
 
     def examples(self: SameForm, rows: slice) -> SameForm:
@@ -89,14 +92,13 @@ class LayerGradient(ABC):
 class FactoredGradient(LayerGradient):
     r"""Gradients of a matrix, :math:`\sum_t \delta_t a_t^\top` over the positions t that it is applied at.
 
-    ``transposed``: the parameter is the transposed matrix. ``bias``: the layer's bias counts as one more column, so
-    that its gradient, :math:`\sum_t \delta_t`, takes part in inner products.
+    The gradient of the layer's bias, :math:`\sum_t \delta_t`, may take part in inner products as one more column.
     """
 
     delta: Float[Tensor, "batch output position d_out"]
     signal: Float[Tensor, "batch position d_in"]
-    transposed: bool = False
-    bias: bool = False
+    transposed: bool = False  # the parameter is the transposed matrix
+    bias: bool = False  # whether the bias is a column
 
     @property
     def n_positions(self) -> int:
@@ -111,7 +113,7 @@ class FactoredGradient(LayerGradient):
     def n_rows(self) -> int:
         return self.signal.shape[2] if self.transposed else self.delta.shape[3]
 
-    def rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:
+    def rows(self, first: int, last: int) -> Vectors:
         delta, signal = self.delta, self.signal[:, None]
         if self.transposed:
             return (signal[..., first:last].mT @ delta).flatten(2)
@@ -147,7 +149,7 @@ class ConvolutionGradient(LayerGradient):
 
     @property
     def uses_winograd(self) -> bool:
-        """Whether ``winograd_rows`` is available, which takes fewer multiplications than ``rows``."""
+        """Whether ``winograd.weight_gradients`` is faster than ``rows``."""
         return self.geometry.uses_winograd(self.signal, self.delta.shape[2])
 
     @property
@@ -157,14 +159,11 @@ class ConvolutionGradient(LayerGradient):
             return winograd.weight_gradient_cost(self.signal, self.delta.shape[2], self.geometry.padding)
         return self.n_positions * self.n_entries
 
-    def rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:
-        """The gradients of some rows of the weight, written out.
-
-        A first layer has few input channels. Its windows take no more memory than the deltas, and the rows are one
-        product with them. Otherwise torch computes the weight gradient, one example at a time.
-        """
+    def rows(self, first: int, last: int) -> Vectors:
         g, groups = self.geometry, self.geometry.groups
         d_out, d_in = self.group_shape
+        # A first layer has few input channels: its windows take no more memory than the deltas, and the rows are one
+        # product with them. Otherwise torch computes the weight gradient, one example at a time.
         if groups == 1 and d_in <= d_out:
             (matrix,) = self.as_matrices()
             return matrix.rows(first, last)
@@ -184,18 +183,8 @@ class ConvolutionGradient(LayerGradient):
             rows[i, o] = gradient.flatten()
         return rows
 
-    def winograd_rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:
-        """As ``rows``, with the entries in another order: inner products of a weight with one use do not mind."""
-        return winograd.weight_gradients(self.signal, self.delta[:, :, first:last], self.geometry.padding)
-
     def as_matrices(self) -> list[FactoredGradient]:
-        """The same gradients as those of a matrix over windows, one for each group of channels."""
-        windows = self._windows()
-        deltas = self.delta.flatten(3).mT.unflatten(3, (self.geometry.groups, -1))
-        return [FactoredGradient(deltas[..., k, :], windows[:, k]) for k in range(self.geometry.groups)]
-
-    def _windows(self) -> Float[Tensor, "batch group position d_in"]:
-        """The entries that the window sees at each of its positions, for each group of channels.
+        """The same gradients as those of a matrix over windows, one for each group of channels.
 
         ``unfold`` turns each spatial axis into positions and appends an axis for the entries of the window::
 
@@ -208,8 +197,9 @@ class ConvolutionGradient(LayerGradient):
         for axis, (size, stride, dilation) in enumerate(zip(g.window, g.stride, g.dilation, strict=True), start=2):
             windows = windows.unfold(axis, (size - 1) * dilation + 1, stride)[..., ::dilation]
         space = len(g.window)
-        grouped = windows.unflatten(1, (g.groups, -1)).movedim(2, 2 + space)
-        return grouped.flatten(2 + space).flatten(2, 1 + space)
+        windows = windows.unflatten(1, (g.groups, -1)).movedim(2, 2 + space).flatten(2 + space).flatten(2, 1 + space)
+        deltas = self.delta.flatten(3).mT.unflatten(3, (g.groups, -1))
+        return [FactoredGradient(deltas[..., k, :], windows[:, k]) for k in range(g.groups)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -227,5 +217,5 @@ class ExplicitGradient(LayerGradient):
     def n_rows(self) -> int:
         return self.n_entries
 
-    def rows(self, first: int, last: int) -> Float[Tensor, "batch output entry"]:
+    def rows(self, first: int, last: int) -> Vectors:
         return self.delta[:, :, first:last]

@@ -13,14 +13,7 @@ from neuralpath.graph import Forward, PathGraph, nodes as n, own_names, paramete
 from neuralpath.kernels.tangent.features import Features
 from neuralpath.kernels.tangent.probe import Probe, probe_network
 from neuralpath.kernels.tangent.recording import Network, Parameters, checked_parameters
-from neuralpath.kernels.tangent.tangent_kernel import (
-    Limits,
-    TangentKernel,
-    TangentTiles,
-    check_batches,
-    make_tiles,
-    tangent_kernel,
-)
+from neuralpath.kernels.tangent.tangent_kernel import Limits, TangentKernel, TangentTiles, check_batches, make_tiles
 
 VALUE, FEATURE = 0, 1  # the gradient with constant gates, and the rest of it
 PARTS = {"value": ((VALUE, VALUE),), "feature": ((FEATURE, FEATURE),), "cross": ((VALUE, FEATURE), (FEATURE, VALUE))}
@@ -90,7 +83,7 @@ def tangent_parts(
     >>> model = nn.Sequential(nn.Linear(2, 3), nn.SiLU(), nn.Linear(3, 1)).double()
     >>> x = torch.randn(4, 2, dtype=torch.float64)
     >>> parts = tangent_parts(model, x)
-    >>> bool(torch.allclose(parts.total, tangent_kernel(model, x)))
+    >>> bool(torch.allclose(parts.total, TangentKernel(model)(x)))
     True
     """
     module = TangentKernel(model, outputs, params).module
@@ -98,12 +91,17 @@ def tangent_parts(
     names = checked_parameters(module, params)
 
     def whole_kernel(names: Sequence[str]) -> Tensor:
-        return tangent_kernel(module, x1, x2, outputs=outputs, params=names, memory=memory, progress=progress)
+        return TangentKernel(module, outputs, names)(x1, x2, memory=memory, progress=progress)
 
-    if _is_gated(module):
+    if {"feature", "value"} <= dict(module.named_children()).keys() and hasattr(module, "value_output"):
         return _gated_parts(module, names, whole_kernel)
     graph = trace(module, x1[:1])
-    _refuse_activations(graph)
+    for node in graph.nodes:
+        if isinstance(node, n.ActivationNode):
+            raise ValueError(
+                f"{node.operation} at {node.name!r} is not a gate, so the tangent kernel has no value and feature "
+                "parts; use `tangent_kernel` for the whole, or an activation that multiplies its input with a gate."
+            )
     if _gates_are_hard(graph):
         value = whole_kernel(names)
         return TangentParts(value, torch.zeros_like(value), torch.zeros_like(value))
@@ -111,13 +109,8 @@ def tangent_parts(
     if not read:
         raise ValueError("`model` does not read the parameters in `params` on the way to its output.")
     _refuse_stopped_gradients(module, graph, x1[:1], read)
-    parts = part_tiles(graph, x1, x2, read, outputs, memory_budget(memory))
+    parts = part_tiles(graph, x1, x2, read, outputs, Limits(memory_budget(memory)))
     return TangentParts(**{part: tiles.by_outputs(progress) for part, tiles in parts.items()})
-
-
-def _is_gated(model: nn.Module) -> bool:
-    """Whether a model has the structure of a gated network, whose value network gets a feature network's gates."""
-    return {"feature", "value"} <= dict(model.named_children()).keys() and hasattr(model, "value_output")
 
 
 def _gated_parts(
@@ -126,29 +119,14 @@ def _gated_parts(
     """The parts of a gated network, whose value and feature weights are separate."""
     for name, own in own_names(model).items():
         if own in names and name.split(".")[0] != own.split(".")[0]:
-            raise ValueError(
-                f"`model` shares the parameter {own!r} with {name!r}, so it belongs to both parts; give the value and "
-                "the feature network weights of their own."
-            )
+            raise ValueError(f"`model` shares the parameter {own!r} with {name!r}, so it would belong to both parts.")
     others = [name for name in names if name.split(".")[0] not in ("value", "feature")]
     if others:
-        raise ValueError(
-            f"`model` has the parameter {others[0]!r}, which belongs neither to `value` nor to `feature`; leave it out "
-            "with `params=`, or freeze it."
-        )
+        raise ValueError(f"`model` has {others[0]!r} neither in `value` nor in `feature`: leave it out with `params=`.")
     by_part = {part: [name for name in names if name.startswith(f"{part}.")] for part in ("value", "feature")}
     kernels = {part: whole_kernel(chosen) for part, chosen in by_part.items() if chosen}
     zero = torch.zeros_like(next(iter(kernels.values())))
     return TangentParts(kernels.get("value", zero), kernels.get("feature", zero), zero)
-
-
-def _refuse_activations(graph: PathGraph) -> None:
-    for node in graph.nodes:
-        if isinstance(node, n.ActivationNode):
-            raise ValueError(
-                f"{node.operation} at {node.name!r} is not a gate, so the tangent kernel has no value and feature "
-                "parts; use `tangent_kernel` for the whole, or an activation that multiplies its input with a gate."
-            )
 
 
 def _refuse_stopped_gradients(model: nn.Module, graph: PathGraph, x: Tensor, names: tuple[str, ...]) -> None:
@@ -164,9 +142,8 @@ def _refuse_stopped_gradients(model: nn.Module, graph: PathGraph, x: Tensor, nam
     for name, own, read in zip(names, *gradients, strict=True):
         if float((own - read).abs().max()) > torch.finfo(own.dtype).eps ** 0.5 * float(read.abs().max()):
             raise ValueError(
-                f"`model` stops gradients on the way to {name!r} (`detach` or `torch.no_grad` in its `forward`), and "
-                "the parts of soft gates need all gradients of its function; freeze such weights with "
-                "`requires_grad_(False)` instead, or use `tangent_kernel` for the whole."
+                f"`model` stops gradients on the way to {name!r} (`detach` or `no_grad`), but the parts of soft gates "
+                "need them; freeze weights with `requires_grad_(False)` instead, or use `tangent_kernel` for the whole."
             )
 
 
@@ -179,35 +156,27 @@ class _ConstantGates(Forward):
 
 def _graph_network(graph: PathGraph, reading: type[Forward] = Forward) -> Network:
     """The function of a path graph, with gates that depend on the parameters or are constant."""
-    state = graph.state
 
-    def function(x: Tensor, tensors: Mapping[str, Tensor]) -> Float[Tensor, "batch ..."]:
+    def run(x: Tensor, tensors: Mapping[str, Tensor] | None = None) -> Float[Tensor, "batch ..."]:
         # A copy, since torch saves no tensor of inference mode for a backward pass.
-        return walk(graph, reading(x.clone(), {**state, **tensors}))
+        return walk(graph, reading(x.clone(), {**graph.state, **(tensors or {})}))
 
-    return Network(graph.params, graph.buffers, function)
+    return Network(lambda: graph.params, lambda: graph.buffers, run)
 
 
 def _gates_are_hard(graph: PathGraph) -> bool:
     """Whether every gate is constant almost everywhere, so that no gradient flows through it."""
-    return all(
-        isinstance(node, n.MaxPoolNode)
-        or (
-            isinstance(node.gate, HardGate | LeakyGate | LinearGate)
-            and (node.slope is None or not parameters_of(node.slope))
-        )
-        for node in graph.gate_nodes
-    )
+    for node in graph.gate_nodes:
+        if isinstance(node, n.MaxPoolNode):
+            continue
+        has_trained_slope = node.slope is not None and bool(parameters_of(node.slope))
+        if has_trained_slope or not isinstance(node.gate, HardGate | LeakyGate | LinearGate):
+            return False
+    return True
 
 
 def part_tiles(
-    graph: PathGraph,
-    x1: Tensor,
-    x2: Tensor | None,
-    names: Sequence[str],
-    outputs: str | int,
-    budget: int,
-    limits: Limits = Limits(),  # noqa: B008  (frozen)
+    graph: PathGraph, x1: Tensor, x2: Tensor | None, names: Sequence[str], outputs: str | int, limits: Limits
 ) -> dict[str, TangentTiles]:
     """The three parts as tiles, of features that are computed once for all of them if they fit the budget."""
     live, constant = _graph_network(graph), _graph_network(graph, _ConstantGates)
@@ -223,5 +192,4 @@ def part_tiles(
         return value, probe.features_of(live, x) - value
 
     kernels = {f"{part} part of the tangent kernel": pairs for part, pairs in PARTS.items()}
-    tiles = make_tiles(kernels, probe, (x1, x2), both_parts, budget, limits)
-    return dict(zip(PARTS, tiles.values(), strict=True))
+    return dict(zip(PARTS, make_tiles(kernels, probe, (x1, x2), both_parts, limits), strict=True))

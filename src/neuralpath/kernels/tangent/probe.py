@@ -7,8 +7,8 @@ are compared with those of autograd's own gradients. A parameter for which they 
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import NoReturn
 
 import torch
 from jaxtyping import Float
@@ -45,11 +45,11 @@ class Probe:
 
     def with_general(self, names: Collection[str], network: Network) -> "Probe":
         """The same with further parameters on the general path."""
-        general = [name for name in network.parameters if name in self.general or name in names]
+        general = {k: p.numel() for k, p in network.parameters().items() if k in self.general or k in names}
         return replace(
             self,
             by_layer=tuple(name for name in self.by_layer if name not in general),
-            general={name: network.parameters[name].numel() for name in general},
+            general=general,
             by_position=self.by_position.difference(general),
             terms={name: uses for name, uses in self.terms.items() if name not in general},
             features=None if general else self.features,
@@ -62,9 +62,8 @@ class Probe:
             run = record_run(network, x, self.by_layer)
             if run.unread:
                 raise ChangedForwardPass(
-                    f"`model` reads {', '.join(map(repr, sorted(run.unread)))} by different operations in this batch "
-                    f"of {len(x)} than in the first examples, so its gradients by layer are not known; make its "
-                    "forward pass the same for all inputs."
+                    f"`model` reads {', '.join(map(repr, sorted(run.unread)))} by other operations in a batch of "
+                    f"{len(x)} than in the first examples; make its forward pass the same for all inputs."
                 )
             terms = layer_gradients(run, one_hot(self.outputs, run.outputs))
             features = assemble(terms, self.by_position, run.calls)
@@ -78,9 +77,7 @@ class Probe:
 def probe_network(
     network: Network, x1: Tensor, x2: Tensor | None, names: Sequence[str], outputs: str | int, *, max_bytes: int = 0
 ) -> Probe:
-    """Run a network on the first example and on the last one that differs from it.
-
-    For two equal examples, a network that mixes examples gives what each has alone, and the check would miss it.
+    """Check a network on the first example and on the last one that differs from it; two equal ones would hide mixing.
 
     A single batch whose intermediate values take at most ``max_bytes`` runs as a whole, so that the checked gradients
     are those that the kernel is made of. Refuses a network that cannot run, mixes examples or is stochastic.
@@ -88,7 +85,12 @@ def probe_network(
     last = x1 if x2 is None else x2
     batch, index = _last_different(x1, last)
     examples = x1[:1], batch[index : index + 1]
-    run = _whole_run(network, x1, names, max_bytes) if x2 is None else None
+    run = None
+    if x2 is None and len(x1) > 1 and x1.nbytes <= max_bytes:
+        try:
+            run = record_run(network, x1, names, max_bytes)
+        except Exception as error:  # too large; or two examples will show it too, or a later part of the batch
+            _log.debug("the whole batch does not run: %r", error)
     is_whole = run is not None
     pair = slice(0, index + 1, index) if is_whole else slice(0, 2)  # where the two examples are in the run
     if run is None:
@@ -110,9 +112,8 @@ def probe_network(
     terms = {name: uses for name, uses in terms.items() if name in by_layer}
     joint = outputs == "full"
     by_position = cheaper_by_position(terms, len(x1), len(last), len(chosen), joint=joint)
-    wrong = _wrong_gradients(
-        {name: network.parameters[name] for name in by_layer}, in_pair, by_position, alone, factors
-    )
+    parameters = {name: parameter for name, parameter in network.parameters().items() if name in by_layer}
+    wrong = _wrong_gradients(parameters, in_pair, by_position, alone, factors)
     for name in wrong:
         _log.warning("gradients of %r by layer differ from autograd's; they are computed on the general path", name)
     general = run.unread.union(wrong)
@@ -123,10 +124,7 @@ def probe_network(
 
 
 def _last_different(x1: Tensor, last: Tensor, compared_entries: int = COMPARED_ENTRIES) -> tuple[Tensor, int]:
-    """The last example that differs from the first one, as a batch and an index.
-
-    It is looked for in ``last``, then in ``x1``. If all are equal, it is the last one.
-    """
+    """The last example that differs from the first, in ``last`` or else in ``x1``, as a batch and an index."""
     first = x1[0]
     if not torch.equal(last[-1], first):
         return last, len(last) - 1
@@ -140,9 +138,7 @@ def _last_different(x1: Tensor, last: Tensor, compared_entries: int = COMPARED_E
     return last, len(last) - 1
 
 
-def _chosen_outputs(
-    outputs: str | int, y: Float[Tensor, "pair output"]
-) -> tuple[tuple[int, ...], Float[Tensor, " output"]]:
+def _chosen_outputs(outputs: str | int, y: Float[Tensor, "pair output"]) -> tuple[tuple[int, ...], Tensor]:
     """The outputs to differentiate, and the combination of them that is compared: with random factors, if several."""
     n_outputs = y.shape[1]
     if not isinstance(outputs, int):
@@ -153,17 +149,6 @@ def _chosen_outputs(
     return (outputs,), one_hot([outputs], y)[0]
 
 
-def _whole_run(network: Network, x: Tensor, names: Sequence[str], max_bytes: int) -> RecordedRun | None:
-    """A run on a whole batch, or None if it takes too much memory or fails."""
-    if len(x) < 2 or x.nbytes > max_bytes:
-        return None
-    try:
-        return record_run(network, x, names, max_bytes)
-    except Exception as error:  # too large; or two examples will show it too, or a later part of the batch
-        _log.debug("the whole batch does not run: %r", error)
-        return None
-
-
 def _run(network: Network, x: Tensor, names: Sequence[str]) -> RecordedRun:
     try:
         return record_run(network, x, names)
@@ -171,24 +156,19 @@ def _run(network: Network, x: Tensor, names: Sequence[str]) -> RecordedRun:
         if isinstance(error, TypeError | ValueError) and str(error).startswith("`model`"):
             raise
         lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        raise ValueError(
-            f"`model` could not run on two examples, {describe(x)}; give inputs of the shape and dtype that it takes. "
-            f"Its error: {type(error).__name__}: {lines[0] if lines else 'no message'}"
-        ) from error
+        reason = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
+        raise ValueError(f"`model` could not run on two examples, {describe(x)}: {reason}") from error
 
 
 def _output_alone(network: Network, x: Tensor, like: Tensor, n_together: int) -> Tensor:
-    """The output for one example alone, or for copies of it if the network cannot run on one.
-
-    The number of copies is not that of the examples that ran together. This reveals an output whose first axis is not
-    the batch but had its size.
-    """
+    """The output for one example alone, or for copies of it if the network cannot run on one."""
     try:
         y = flat_outputs(network.run(x), 1, x)
         if y.shape[1] == like.shape[1]:
             return y
     except Exception as error:
         _log.debug("a batch of one does not run: %s", error)
+    # Not as many as ran together: this reveals an output whose first axis is not the batch but had its size.
     copies = torch.cat([x] * (3 if n_together == 2 else 2))
     return flat_outputs(network.run(copies), len(copies), copies)[:1]
 
@@ -205,16 +185,18 @@ def _check_independence(network: Network, x: Tensor, together: Tensor, alone: Se
         first, second = (flat_outputs(network.run(x), len(x), x) for _ in range(2))
     if not _close(first, second):
         raise ValueError(
-            "`model` gives two different outputs for the same batch, so it is stochastic or changes its own state; a "
-            "tangent kernel needs a function of the input: call `model.eval()`, or remove dropout and noise."
+            "`model` gives two different outputs for the same batch, so it is stochastic or changes its own state; "
+            "call `model.eval()`, or remove dropout and noise."
         )
-    try:
+    with suppress(Exception):  # a network that runs in one dtype only is judged in it
         # Large terms may cancel: rounding then looks like mixing, but not in double precision.
-        exact, parts = outputs_in_double(network, x), [outputs_in_double(network, x[i : i + 1]) for i in range(2)]
-    except Exception:  # a network that runs in one dtype only is judged in it
-        _refuse_mixing()
-    if not _close(exact[:2], torch.cat(parts)):
-        _refuse_mixing()
+        parts = torch.cat([outputs_in_double(network, x[i : i + 1]) for i in range(2)])
+        if _close(outputs_in_double(network, x)[:2], parts):
+            return
+    raise ValueError(
+        "`model` mixes the examples of a batch: its output for an example changes with the other examples, so no "
+        "example has a gradient of its own. Call `model.eval()`, or look for an operation along the first axis."
+    )
 
 
 def _close(a: Tensor, b: Tensor) -> bool:
@@ -222,14 +204,6 @@ def _close(a: Tensor, b: Tensor) -> bool:
         return False
     tolerance = 4096 * torch.finfo(a.dtype).eps  # sums of thousands of terms over some tens of layers
     return bool((a - b).abs().max() <= tolerance * torch.maximum(a.abs().max(), b.abs().max()))
-
-
-def _refuse_mixing() -> NoReturn:
-    raise ValueError(
-        "`model` mixes the examples of a batch: its output for an example changes with the other examples, so no "
-        "example has a gradient of its own. Usual causes: batch norm that uses the batch's statistics (call "
-        "`model.eval()`), or an operation along the first axis."
-    )
 
 
 def _wrong_gradients(
@@ -241,12 +215,11 @@ def _wrong_gradients(
 ) -> list[str]:
     """The parameters for which gradients by layer and autograd's own gradients have different inner products."""
     tensors = list(parameters.values())
-    gradients: list[Sequence[Tensor | None]] = [
-        torch.autograd.grad(y, tensors, factors[None], allow_unused=True)
-        if y.requires_grad and tensors
-        else [None] * len(tensors)
-        for y in alone
-    ]
+    gradients: list[Sequence[Tensor | None]] = []
+    for y in alone:
+        needs_pass = y.requires_grad and tensors
+        by_parameter = torch.autograd.grad(y, tensors, factors[None], allow_unused=True) if needs_pass else None
+        gradients.append(by_parameter or [None] * len(tensors))
     # Gram matrices of the two examples, for each parameter.
     exact = factors.new_zeros(len(tensors), 2, 2)
     by_layer = torch.zeros_like(exact)
@@ -264,7 +237,6 @@ def _wrong_gradients(
     total = norms.square().nan_to_num().sum(0).sqrt()
     eps = torch.finfo(exact.dtype).eps
     # Relative to the parameter's own share. A share within the rounding of the whole cannot be judged and is accepted.
-    is_equal = (error <= 2**14 * eps * norms[:, :, None] * norms[:, None, :]) | (
-        error <= 64 * eps * total[:, None] * total
-    )
+    is_equal = error <= 2**14 * eps * norms[:, :, None] * norms[:, None, :]
+    is_equal |= error <= 64 * eps * total[:, None] * total
     return [name for name, equal in zip(parameters, is_equal.flatten(1).all(1).tolist(), strict=True) if not equal]

@@ -18,16 +18,8 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 from torch.overrides import TorchFunctionMode
 
 from neuralpath._checks import describe
-from neuralpath.kernels.tangent import winograd
-from neuralpath.kernels.tangent.rules import (
-    COMMUTATIVE,
-    SAME_ORDER,
-    FilterForm,
-    Form,
-    MatrixForm,
-    is_transpose,
-    read_call,
-)
+from neuralpath.kernels.tangent import rules, winograd
+from neuralpath.kernels.tangent.rules import FilterForm, Form, MatrixForm, read_call
 
 Parameters = Collection[str] | Callable[[str], bool]
 """Which parameters: a collection of their names, or a function that is true for the names to use."""
@@ -35,24 +27,16 @@ Parameters = Collection[str] | Callable[[str], bool]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Network:
-    """A function of a batch, and the tensors that it reads."""
+    """A function of a batch, and the tensors that it reads, each once; they are those of the moment of a call."""
 
-    parameters: Mapping[str, Tensor]  # each once
-    buffers: Mapping[str, Tensor]  # each once
-    function: Callable[[Tensor, Mapping[str, Tensor]], Any]  # of a batch, and of tensors that replace some of these
-
-    def run(self, x: Tensor, tensors: Mapping[str, Tensor] | None = None) -> Any:
-        """The output for a batch, with some parameters or buffers replaced by ``tensors``."""
-        return self.function(x, tensors or {})
+    parameters: Callable[[], dict[str, Tensor]]
+    buffers: Callable[[], dict[str, Tensor]]
+    run: Callable[..., Any]  # the output for a batch; a second argument has tensors that replace some of these
 
 
 def module_network(model: nn.Module) -> Network:
-    """A module as the user wrote it.
-
-    It gets copies of its input and of its buffers, so that a module that changes them leaves both alone.
-    """
-    parameters, buffers = dict(model.named_parameters()), dict(model.named_buffers())
-    names = {id(tensor): name for name, tensor in {**buffers, **parameters}.items()}
+    """A module as the user wrote it; it runs on copies of its input and buffers, since it may change them."""
+    names = {id(tensor): name for name, tensor in (*model.named_buffers(), *model.named_parameters())}
     # From the name of each tensor to all attributes of modules that are this tensor: several if it is tied.
     attributes: dict[str, list[str]] = {name: [] for name in names.values()}
     for path, module in model.named_modules():  # a shared module appears once
@@ -60,8 +44,8 @@ def module_network(model: nn.Module) -> Network:
             attributes[names[id(tensor)]].append(f"{path}.{name}" if path else name)
     is_compiled = any(hasattr(m, "_orig_mod") or m._compiled_call_impl is not None for m in model.modules())
 
-    def function(x: Tensor, tensors: Mapping[str, Tensor]) -> Any:
-        tensors = {**{name: buffer.clone() for name, buffer in buffers.items()}, **tensors}
+    def run(x: Tensor, tensors: Mapping[str, Tensor] | None = None) -> Any:
+        tensors = {**{name: buffer.clone() for name, buffer in model.named_buffers()}, **(tensors or {})}
         replaced = {attribute: tensor for name, tensor in tensors.items() for attribute in attributes[name]}
         # Compiled code runs as it was written: its operations are recorded one by one.
         with torch.compiler.set_stance("force_eager") if is_compiled else nullcontext():
@@ -70,7 +54,7 @@ def module_network(model: nn.Module) -> Network:
             # Ties are in `replaced` already; torch's own handling leaves a module with two names without tensors.
             return torch.func.functional_call(model, replaced, (x.clone(),), tie_weights=False)
 
-    return Network(parameters, buffers, function)
+    return Network(lambda: dict(model.named_parameters()), lambda: dict(model.named_buffers()), run)
 
 
 def checked_parameters(model: nn.Module, params: Parameters | None) -> tuple[str, ...]:
@@ -90,13 +74,11 @@ def checked_parameters(model: nn.Module, params: Parameters | None) -> tuple[str
                 raise ValueError(f"`params` has {name!r}, which is no parameter of `model`{hint}")
         requested = {names[name] for name in params}
         if frozen := sorted(requested.difference(trained)):
-            raise ValueError(
-                f"`params` has {_listed(frozen)}, which needs no gradient: call `requires_grad_()` on it first."
-            )
+            raise ValueError(f"`params` has {_listed(frozen)}, which needs no gradient: call `requires_grad_()` on it.")
         chosen = [name for name in trained if name in requested]
     if not chosen:
-        reason = "has no parameters that need gradients" if params is None else "has none of the parameters in `params`"
-        raise ValueError(f"`model` {reason}, so it has no tangent kernel.")
+        reason = "parameters that need gradients" if params is None else "parameters that `params` selects"
+        raise ValueError(f"`model` has no {reason}, so it has no tangent kernel.")
     if lazy := [name for name in chosen if isinstance(own[name], nn.parameter.UninitializedParameter)]:
         raise ValueError(f"`model` has no values yet for {_listed(lazy)}: run it once on a batch first.")
     if complex_valued := [name for name in chosen if own[name].is_complex()]:
@@ -114,8 +96,8 @@ def _refuse_training_mode(model: nn.Module) -> None:
             random.append(name)
     if norms:
         raise ValueError(
-            f"`model` mixes the examples of a batch: batch norm at {_listed(norms)} uses the batch's own statistics, "
-            "so no example has a gradient of its own; call `model.eval()`, with `track_running_stats` on."
+            f"`model` mixes the examples of a batch, whose statistics batch norm at {_listed(norms)} uses; call "
+            "`model.eval()`, with `track_running_stats` on."
         )
     if random:
         raise ValueError(f"`model` is in training mode, where {_listed(random)} is random: call `model.eval()` first.")
@@ -128,16 +110,10 @@ def _listed(names: list[str]) -> str:
 def flat_outputs(y: Any, n_examples: int, x: Tensor) -> Tensor:
     """The outputs as a matrix, one row for each example; refuses anything but one real tensor, the batch first."""
     if not isinstance(y, Tensor) or not y.is_floating_point():
-        raise TypeError(
-            f"`model` must return one floating-point tensor, but it returned {describe(y)}; wrap it in a module that "
-            "returns the tensor of interest, for example its logits."
-        )
+        raise TypeError(f"`model` must return one floating-point tensor, such as logits, got {describe(y)}.")
     is_squeezed = n_examples == 1 and y.ndim < 2  # such a model drops the batch axis of a single example
     if not is_squeezed and (y.ndim == 0 or y.shape[0] != n_examples):
-        raise ValueError(
-            f"`model` must return one row for each example, the batch first, but for {describe(x)} it returned "
-            f"{describe(y)}; move the batch to the front in a wrapping module."
-        )
+        raise ValueError(f"`model` must return the batch first, but for {describe(x)} it returned {describe(y)}.")
     return y.reshape(n_examples, -1)
 
 
@@ -145,15 +121,11 @@ def outputs_in_double(network: Network, x: Tensor) -> Tensor:
     """The outputs in double precision, without gradients."""
     tensors = {
         name: tensor.detach().double() if tensor.is_floating_point() else tensor.clone()
-        for name, tensor in {**network.buffers, **network.parameters}.items()
+        for name, tensor in {**network.buffers(), **network.parameters()}.items()
     }
     with torch.no_grad():
         y = network.run(x.double() if x.is_floating_point() else x, tensors)
     return flat_outputs(y, len(x), x)
-
-
-class RunTooLarge(Exception):
-    """The values of a run take more memory than they may."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -205,29 +177,25 @@ class _Recorder(TorchFunctionMode):
         # A network that differentiates itself reads its parameters once more in its backward pass.
         self.differentiates |= func is torch.autograd.grad
         out = self._recorded(func, args, kwargs, views) if views and torch.is_grad_enabled() else None
-        if out is None:
+        is_recorded = out is not None
+        if not is_recorded:
             out = run_operation(func, args, kwargs)
             if len(views) == 1 and isinstance(out, Tensor) and out.requires_grad:
-                self._follow_view(func, args, views[0], out)
-        if isinstance(out, Tensor) and not views:
-            self._count(out)
+                view = views[0]
+                if func in rules.SAME_ORDER and not view.transposed and out.numel() == view.tensor.numel():
+                    self._views[id(out)] = _ParameterView(view.name, out)
+                elif view.tensor.ndim == 2 and rules.is_transpose(func, args):
+                    self._views[id(out)] = _ParameterView(view.name, out, not view.transposed)
+        if isinstance(out, Tensor) and (is_recorded or not views):  # a view of a parameter takes no memory
+            self.bytes += out.nbytes
+            if self._max_bytes is not None and self.bytes > self._max_bytes:
+                raise MemoryError("the values of the run take more memory than they may")
         return out
-
-    def _count(self, out: Tensor) -> None:
-        self.bytes += out.nbytes
-        if self._max_bytes is not None and self.bytes > self._max_bytes:
-            raise RunTooLarge
-
-    def _follow_view(self, func: Any, args: Any, view: _ParameterView, out: Tensor) -> None:
-        if func in SAME_ORDER and not view.transposed and out.numel() == view.tensor.numel():
-            self._views[id(out)] = _ParameterView(view.name, out)
-        elif view.tensor.ndim == 2 and is_transpose(func, args):
-            self._views[id(out)] = _ParameterView(view.name, out, not view.transposed)
 
     def _recorded(self, func: Any, args: Any, kwargs: Any, views: list[_ParameterView]) -> Any:
         """The call's result with stand-ins for parameters, or None without a rule."""
         # Where both operands could be the signal, as in a batch of one, it is the one that is no parameter.
-        is_swapped = func in COMMUTATIVE and len(args) == 2 and id(args[0]) in self._views
+        is_swapped = func in rules.COMMUTATIVE and len(args) == 2 and id(args[0]) in self._views
         read = read_call(func, args[::-1] if is_swapped else args, kwargs)
         if read is None or read.signal.ndim == 0 or read.signal.shape[0] != self._n_examples:
             return None
@@ -252,40 +220,33 @@ class _Recorder(TorchFunctionMode):
         out = run_operation(func, args, kwargs, stand_ins.values())
         result = out.new_empty(()).expand(out.shape)
         self.calls.append(LayerCall(signal, version, get_gradient_edge(out), result, tuple(forms)))
-        self._count(out)
         return out
 
 
 def run_operation(function: Any, args: Any, kwargs: Any, stand_ins: Collection[Tensor] = ()) -> Any:
-    """Call a torch function; 3 x 3 convolutions with many channels run by a faster algorithm (``winograd.py``).
-
-    The faster algorithm differs from torch's own by rounding. It has no gradient by the weight, so it takes only
-    weights that need none and those in ``stand_ins``, whose gradients nobody asks for.
-    """
+    """Call a torch function; 3 x 3 convolutions with many channels run by a faster algorithm (``winograd.py``)."""
     if function is F.conv2d and not torch.is_autocast_enabled("cpu"):
         read = read_call(function, args, kwargs)
         if read is not None:
             (weight, form), *biases = read.forms
+            # The faster algorithm has no gradient by the weight.
             is_constant = not weight.requires_grad or any(weight is tensor for tensor in stand_ins)
             tensors = read.signal, weight, *(bias for bias, _ in biases)
             assert isinstance(form, FilterForm)
-            is_plain = all(_is_plain(tensor) and tensor.dtype == weight.dtype for tensor in tensors)
+            # Strided memory of one dtype, and of no class that gives operations another meaning.
+            is_plain = all(type(t) in (Tensor, nn.Parameter) and t.layout == torch.strided for t in tensors)
+            is_plain &= all(tensor.dtype == weight.dtype for tensor in tensors)
             if is_constant and is_plain and form.geometry.uses_winograd(read.signal, weight.shape[0]):
                 out = winograd.convolution(read.signal, weight, form.geometry.padding)
                 return out + biases[0][0][:, None, None] if biases else out
     return function(*args, **kwargs)
 
 
-def _is_plain(tensor: Tensor) -> bool:
-    """Whether a tensor is strided memory, and of no class that gives operations another meaning."""
-    return type(tensor) in (Tensor, nn.Parameter) and tensor.layout == torch.strided
-
-
 def record_run(network: Network, x: Tensor, names: Iterable[str], max_bytes: int | None = None) -> RecordedRun:
     """Run a network on a batch and record the operations that read the named parameters."""
-    parameters = {name: network.parameters[name] for name in names}
-    recorder = _Recorder(parameters, len(x), max_bytes)
-    with recorder:
+    own = network.parameters()
+    parameters = {name: own[name] for name in names}
+    with _Recorder(parameters, len(x), max_bytes) as recorder:
         y = network.run(x)
     outputs = flat_outputs(y, len(x), x)
     leaves = _leaves(outputs)

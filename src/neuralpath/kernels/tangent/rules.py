@@ -8,7 +8,7 @@ know; the gradients of such parameters are computed on the general path.
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,14 +16,8 @@ from jaxtyping import Float
 from torch import Tensor
 from torch._C._functorch import is_functorch_wrapped_tensor
 
-from neuralpath.kernels.tangent.gradients import (
-    ConvolutionGeometry,
-    ConvolutionGradient,
-    ExplicitGradient,
-    FactoredGradient,
-    LayerGradient,
-    Sizes,
-)
+from neuralpath.kernels.tangent import gradients as g
+from neuralpath.kernels.tangent.gradients import LayerGradient, Sizes
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,18 +31,18 @@ class MatrixForm:
         """The gradients for the signal and the gradient by the layer's result, as for the other forms."""
         n, n_outputs = delta.shape[:2]
         rows = delta.reshape(n, n_outputs, -1, delta.shape[-1])
-        return FactoredGradient(rows, signal.reshape(n, -1, signal.shape[-1]), self.transposed)
+        return g.FactoredGradient(rows, signal.reshape(n, -1, signal.shape[-1]), self.transposed)
 
 
 @dataclass(frozen=True, slots=True)
 class FilterForm:
     """The weight of a convolution."""
 
-    geometry: ConvolutionGeometry
+    geometry: g.ConvolutionGeometry
     needs_signal = True
 
     def gradient(self, signal: Tensor, delta: Float[Tensor, "batch output ..."]) -> LayerGradient:
-        return ConvolutionGradient(delta, signal, self.geometry)
+        return g.ConvolutionGradient(delta, signal, self.geometry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +61,13 @@ class AffineForm:
         shape = (1,) * (delta.ndim - 2 - len(self.shape)) + self.shape
         summed = [axis for axis, size in enumerate(shape, start=2) if size != values.shape[axis]]
         values = values.sum(summed, keepdim=True) if summed else values
-        return ExplicitGradient(values.reshape(*delta.shape[:2], -1))
+        return g.ExplicitGradient(values.reshape(*delta.shape[:2], -1))
 
 
 Form = MatrixForm | FilterForm | AffineForm
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadArguments:
+class ReadArguments(NamedTuple):
     """How a call reads its arguments: the signal, and the form of each argument that may be a parameter."""
 
     signal: Tensor
@@ -116,14 +109,9 @@ def _addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha:
 
 @_rule_for(F.conv1d, F.conv2d, F.conv3d)
 def _convolution(
-    input: Tensor,
-    weight: Tensor,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> ReadArguments | None:
+    input: Tensor, weight: Tensor, bias: Any = None,
+    stride: Any = 1, padding: Any = 0, dilation: Any = 1, groups: int = 1,
+) -> ReadArguments | None:  # fmt: skip
     space = weight.ndim - 2
     if input.ndim != weight.ndim:  # a single example without a batch axis
         return None
@@ -134,7 +122,7 @@ def _convolution(
         signal = F.pad(input, [side for odd in reversed(rest) for side in (0, odd)]) if any(rest) else input
     else:
         sides, signal = _each(0 if isinstance(padding, str) else padding, space), input
-    geometry = ConvolutionGeometry(window, _each(stride, space), sides, gaps, groups)
+    geometry = g.ConvolutionGeometry(window, _each(stride, space), sides, gaps, groups)
     channels = (weight.shape[0], *(1,) * space)
     return _read(signal, (weight, FilterForm(geometry)), (bias, AffineForm(channels)))
 
@@ -146,15 +134,9 @@ def _each(value: int | Sequence[int], space: int) -> Sizes:
 
 @_rule_for(F.batch_norm)
 def _batch_norm(
-    input: Tensor,
-    running_mean: Any,
-    running_var: Any,
-    weight: Any = None,
-    bias: Any = None,
-    training: bool = False,
-    momentum: float = 0.1,
-    eps: float = 1e-5,
-) -> ReadArguments | None:
+    input: Tensor, running_mean: Any, running_var: Any, weight: Any = None, bias: Any = None,
+    training: bool = False, momentum: float = 0.1, eps: float = 1e-5,
+) -> ReadArguments | None:  # fmt: skip
     if training or running_mean is None or running_var is None or input.ndim < 2:
         return None
     normalize = partial(F.batch_norm, running_mean=running_mean, running_var=running_var, eps=eps)
@@ -198,23 +180,18 @@ def _elementwise(factor: Callable[[Tensor], Tensor] | None, *args: Any, **option
     if options or len(args) != 2 or not all(isinstance(arg, Tensor) for arg in args):
         return None
     for signal, other in (args, args[::-1]):
-        if signal.ndim >= 1 and _broadcasts(tuple(other.shape), tuple(signal.shape)):
-            shape = tuple(other.shape[1:] if other.ndim == signal.ndim else other.shape)
+        shape, full = tuple(other.shape), tuple(signal.shape)
+        if full and len(shape) == len(full) and shape[0] == 1:
+            shape = shape[1:]
+        # Broadcast over the examples, and over other axes where it has size 1.
+        if len(shape) < len(full) and all(a in (1, b) for a, b in zip(shape[::-1], full[::-1], strict=False)):
             return _read(signal, (other, AffineForm(shape, factor)))
     return None
 
 
-def _broadcasts(shape: Sizes, over: Sizes) -> bool:
-    """Whether a shape is broadcast over a larger one, and over its first axis in any case."""
-    if len(shape) > len(over) or (len(shape) == len(over) and shape[0] != 1):
-        return False
-    return all(size in (1, full) for size, full in zip(reversed(shape), reversed(over), strict=False))
-
-
-_rule_for(torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__)(
-    partial(_elementwise, None)
-)
-_rule_for(torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__)(partial(_elementwise, lambda x: x))
+_sum, _product = partial(_elementwise, None), partial(_elementwise, lambda x: x)
+_rule_for(torch.add, Tensor.add, Tensor.add_, Tensor.__add__, Tensor.__radd__, Tensor.__iadd__)(_sum)
+_rule_for(torch.mul, Tensor.mul, Tensor.__mul__, Tensor.__rmul__)(_product)
 
 COMMUTATIVE = frozenset({torch.add, Tensor.add, Tensor.__add__, torch.mul, Tensor.mul, Tensor.__mul__})
 """Operations of the table whose two operands may be read in either order."""
@@ -232,19 +209,16 @@ def read_call(function: Any, args: Any, kwargs: Any) -> ReadArguments | None:
     return None if read is not None and is_functorch_wrapped_tensor(read.signal) else read
 
 
-SAME_ORDER = frozenset(
-    {torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze, Tensor.contiguous, Tensor.flatten, Tensor.reshape}
-    | {Tensor.reshape_as, Tensor.squeeze, Tensor.unflatten, Tensor.unsqueeze, Tensor.view, Tensor.view_as}
-)
+SAME_ORDER = frozenset({
+    torch.flatten, torch.reshape, torch.squeeze, torch.unsqueeze, Tensor.contiguous, Tensor.flatten, Tensor.reshape,
+    Tensor.reshape_as, Tensor.squeeze, Tensor.unflatten, Tensor.unsqueeze, Tensor.view, Tensor.view_as,
+})  # fmt: skip
 """Views that keep a tensor's entries in their order: gradients of the view are those of the tensor."""
-
-TRANSPOSES = frozenset({Tensor.t, torch.t, Tensor.T.__get__, Tensor.mT.__get__})  # type: ignore[attr-defined]
-"""Views that transpose a matrix."""
 
 
 def is_transpose(function: Any, args: Sequence[Any]) -> bool:
     """Whether a call transposes the matrix that is its first argument."""
-    if function in TRANSPOSES:
+    if function in (Tensor.t, torch.t, Tensor.T.__get__, Tensor.mT.__get__):  # type: ignore[attr-defined]
         return True
     axes = tuple(axis % 2 if isinstance(axis, int) else axis for axis in args[1:])
     return function in (Tensor.transpose, torch.transpose) and axes in ((0, 1), (1, 0))

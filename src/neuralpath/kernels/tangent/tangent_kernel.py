@@ -11,15 +11,16 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
-from jaxtyping import Float, Shaped
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from neuralpath._checks import check_finite, describe
 from neuralpath._resources import format_memory, memory_budget, without_autocast
 from neuralpath.graph import PathGraph
-from neuralpath.kernels.kernel import Kernel
+from neuralpath.kernels.kernel import Batch1, Batch2, Kernel
 from neuralpath.kernels.tangent.contraction import SCRATCH_BYTES, add_inner_products, feature_bytes
 from neuralpath.kernels.tangent.features import FeatureCache, FeatureSets
 from neuralpath.kernels.tangent.gradients import ExplicitGradient
@@ -35,8 +36,9 @@ _log = logging.getLogger("neuralpath")
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much memory a tangent kernel uses at most, within the budget, and how large its tiles are."""
+    """The memory budget, how much of it a tangent kernel uses at most, and how large its tiles are."""
 
+    budget: int
     run_bytes: int = 2**29
     """Intermediate values while the network runs on a part of a batch."""
     cached_general_bytes: int = 2**28
@@ -48,9 +50,10 @@ class Limits:
     large_tile: int = 4096
     """Side of a tile where gradients are computed or written out for each tile: large tiles do this less often."""
 
-    def whole_run_bytes(self, budget: int) -> int:
-        """Bytes of intermediate values up to which a batch may run as a whole."""
-        return min(self.run_bytes, budget // 4) // RUN_COPIES
+    @property
+    def run(self) -> int:
+        """Bytes of intermediate values of a run within the budget."""
+        return min(self.run_bytes, self.budget // 4)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -137,63 +140,42 @@ class TangentKernel(Kernel):
         if isinstance(self.outputs, str) and self.outputs not in ("mean", "full"):
             raise ValueError(f"{expected}, got {self.outputs!r}.")
         if isinstance(self.params, str):
-            raise TypeError(
-                f"`params` must be a collection of names or a function, got the string {self.params!r}: use a list."
-            )
+            raise TypeError(f"`params` must be a collection of names or a function, got the string {self.params!r}.")
 
     @property
     def module(self) -> nn.Module:
         """The model as a module."""
         return self.model.model if isinstance(self.model, PathGraph) else self.model
 
-    def tiles(
-        self,
-        x1: Shaped[Tensor, "batch1 *shape"],
-        x2: Shaped[Tensor, "batch2 *shape"] | None = None,
-        *,
-        memory: int | None = None,
-    ) -> TangentTiles:
-        return self.planned(x1, x2, memory_budget(memory))
+    def tiles(self, x1: Batch1, x2: Batch2 | None = None, *, memory: int | None = None) -> TangentTiles:
+        return self.planned(x1, x2, Limits(memory_budget(memory)))
 
     def __call__(
-        self,
-        x1: Shaped[Tensor, "batch1 *shape"],
-        x2: Shaped[Tensor, "batch2 *shape"] | None = None,
-        *,
-        memory: int | None = None,
-        progress: bool | None = None,
+        self, x1: Batch1, x2: Batch2 | None = None, *, memory: int | None = None, progress: bool | None = None
     ) -> Float[Tensor, "batch1 batch2 *out"]:
-        return self.planned(x1, x2, memory_budget(memory), may_run_whole=True).by_outputs(progress)
+        return self.planned(x1, x2, Limits(memory_budget(memory)), may_run_whole=True).by_outputs(progress)
 
     @without_autocast()
-    def planned(
-        self,
-        x1: Tensor,
-        x2: Tensor | None,
-        budget: int,
-        *,
-        may_run_whole: bool = False,
-        limits: Limits = Limits(),  # noqa: B008  (frozen)
-    ) -> TangentTiles:
+    def planned(self, x1: Tensor, x2: Tensor | None, limits: Limits, *, may_run_whole: bool = False) -> TangentTiles:
         """The tiles; if all of them will be computed, a small batch is probed as a whole."""
         check_batches(x1, x2)
         names = checked_parameters(self.module, self.params)
         network = module_network(self.module)
         x1, x2 = x1.detach(), None if x2 is None else x2.detach()
-        max_bytes = limits.whole_run_bytes(budget) if may_run_whole else 0
+        max_bytes = limits.run // RUN_COPIES if may_run_whole else 0
         with torch.inference_mode(False), torch.enable_grad():
             probe = probe_network(network, x1, x2, names, self.outputs, max_bytes=max_bytes)
         if probe.general:
             _log.info("tangent kernel: gradients on the general path for %s", ", ".join(probe.general))
         kernels = {"tangent kernel": [(0, 0)]}
-        tiles = make_tiles(kernels, probe, (x1, x2), lambda p, x: (p.features_of(network, x),), budget, limits)
-        return tiles["tangent kernel"]
+        (tiles,) = make_tiles(kernels, probe, (x1, x2), lambda p, x: (p.features_of(network, x),), limits)
+        return tiles
 
 
 def tangent_kernel(
     model: nn.Module | PathGraph,
-    x1: Shaped[Tensor, "batch1 *shape"],
-    x2: Shaped[Tensor, "batch2 *shape"] | None = None,
+    x1: Batch1,
+    x2: Batch2 | None = None,
     *,
     outputs: str | int = "mean",
     params: Parameters | None = None,
@@ -223,10 +205,8 @@ def tangent_kernel(
 
 def check_batches(x1: object, x2: object | None) -> None:
     """Refuse arguments that are no batches of finite examples, or not alike."""
-    batches = []
-    for name, x in (("x1", x1), ("x2", x2)):
-        if name == "x2" and x is None:
-            continue
+    batches: dict[str, Any] = {"x1": x1} if x2 is None else {"x1": x1, "x2": x2}
+    for name, x in batches.items():
         if not isinstance(x, Tensor):
             raise TypeError(f"`{name}` must be a tensor with the batch as its first axis, got {describe(x)}.")
         if x.ndim == 0 or len(x) == 0:
@@ -234,13 +214,10 @@ def check_batches(x1: object, x2: object | None) -> None:
         # A sum is cheap, and finite only if its terms are; otherwise a closer look is needed.
         if not x.is_floating_point() or not bool(torch.isfinite(x.sum())):
             check_finite(name, x)
-        batches.append(x)
-    first, last = batches[0], batches[-1]
+    first, last = batches["x1"], batches.get("x2", x1)
     if (first.shape[1:], first.dtype, first.device) != (last.shape[1:], last.dtype, last.device):
-        raise ValueError(
-            f"`x1` and `x2` must have examples of one shape, dtype and device, got {describe(first)} on "
-            f"{first.device} and {describe(last)} on {last.device}."
-        )
+        both = " and ".join(f"{describe(x)} on {x.device}" for x in (first, last))
+        raise ValueError(f"`x1` and `x2` must have examples of one shape, dtype and device, got {both}.")
 
 
 def make_tiles(
@@ -248,15 +225,14 @@ def make_tiles(
     probe: Probe,
     batches: tuple[Tensor, Tensor | None],
     compute: Callable[[Probe, Tensor], FeatureSets],
-    budget: int,
     limits: Limits,
-) -> dict[str, TangentTiles]:
-    """Plan one or several kernels of the same features; these are cached if they take less than half of the budget.
+) -> list[TangentTiles]:
+    """Plan kernels of the same features, which are cached if they take less than half of the budget.
 
     ``parts`` has, for each kernel by its name, the pairs of feature sets whose inner products it sums. ``compute`` maps
     the probe and a batch to the feature sets of the batch.
     """
-    x1, x2 = batches
+    (x1, x2), budget = batches, limits.budget
     n1, n2, n_outputs = len(x1), len(x1 if x2 is None else x2), len(probe.outputs)
     n_examples = n1 + (0 if x2 is None else n2)
     n_sets = 1 + max(index for pairs in parts.values() for pair in pairs for index in pair)
@@ -266,24 +242,22 @@ def make_tiles(
     layer_bytes = feature_bytes(probe.terms, probe.by_position, n_outputs)
     general_bytes = sum(probe.general.values()) * n_outputs * itemsize
     example = n_sets * (layer_bytes + general_bytes)
-    run_size = max(1, min(limits.run_bytes, budget // 4) // max(run_bytes + layer_bytes, 1))
+    run_size = max(1, limits.run // max(run_bytes + layer_bytes, 1))
     scratch = min(limits.scratch_bytes, budget // 8)
     held = scratch + run_size * run_bytes
     fits = example * n_examples <= (budget - held) // 2
     is_kept = fits and general_bytes * n_examples <= limits.cached_general_bytes
     held += example * n_examples if is_kept else 0
-    writes_rows = any(
-        name not in probe.by_position and not all(isinstance(use, ExplicitGradient) for use in uses)
-        for name, uses in probe.terms.items()
-    )
+    by_row = [use for name, uses in probe.terms.items() if name not in probe.by_position for use in uses]
+    writes_rows = not all(isinstance(use, ExplicitGradient) for use in by_row)
     side = limits.small_tile if is_kept and not writes_rows else limits.large_tile
     per_example = n_outputs if probe.joint else 1  # rows of the kernel
     cost = Cost(3 * itemsize * per_example**2, 0 if is_kept else 2 * example, side**2)
     if budget - held < cost.smallest:
         least = max(8 * (run_bytes + cost.smallest) // 7, 8 * cost.smallest // 5) + 8
         raise BudgetTooSmall(
-            f"one pair of examples with all of its gradients needs {format_memory(least)}, but the memory budget is "
-            f"{format_memory(budget)}: give at least memory={least}, or fewer parameters with `params=`."
+            f"a pair of examples and its gradients take {format_memory(least)}, the budget is {format_memory(budget)}: "
+            f"give at least memory={least}, or fewer parameters with `params=`."
         )
     plan = make_plan(n1, n2, cost, budget, symmetric=x2 is None, kept_bytes=held)
     sizes = {size: per_example * getattr(plan, size) for size in ("n1", "n2", "block1", "block2")}
@@ -291,14 +265,9 @@ def make_tiles(
     first = (probe.features,) if is_kept and probe.features is not None else None
     probe = replace(probe, terms={}, features=None)  # the tiles need no more of them, and they take memory
     cache = FeatureCache(x1, x2, partial(compute, probe), run_size, is_kept, first)
-    settings = probe.dtype, x1.device, probe, cache
-    hint = "give the model and the inputs in float64"
-    return {
-        name: TangentTiles(
-            name, plan, partial(_tile_values, cache, probe, pairs, scratch), *settings, overflow_hint=hint
-        )
-        for name, pairs in parts.items()
-    }
+    settings, hint = (probe.dtype, x1.device, probe, cache), "give the model and the inputs in float64"
+    computes = {name: partial(_tile_values, cache, probe, pairs, scratch) for name, pairs in parts.items()}
+    return [TangentTiles(name, plan, tile, *settings, overflow_hint=hint) for name, tile in computes.items()]
 
 
 def _tile_values(

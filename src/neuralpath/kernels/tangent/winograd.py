@@ -37,7 +37,7 @@ uses its buffers again for its next block.
 
 from dataclasses import dataclass
 from functools import cache
-from math import ceil
+from math import ceil, prod
 from typing import Any
 
 import numpy as np
@@ -61,6 +61,8 @@ SLOWER = 1.4
 """A multiplication in many small products takes this much longer than in torch's own convolution."""
 
 Padding = tuple[int, ...]
+Images = Float[Tensor, "batch _channels _y _x"]
+Filters = Float[Tensor, "d_out d_in 3 3"]
 Points = Float[Tensor, "point tile channel"]
 
 _NODES = (0.0, 0.625, -0.625, 1.5, -1.5)
@@ -103,16 +105,13 @@ class _TileGrid:
     width: int
 
     @property
-    def down(self) -> int:
-        return ceil(self.height / STEP)
-
-    @property
-    def across(self) -> int:
-        return ceil(self.width / STEP)
+    def sides(self) -> tuple[int, int]:
+        """Numbers of tiles down and across."""
+        return ceil(self.height / STEP), ceil(self.width / STEP)
 
     @property
     def count(self) -> int:
-        return self.down * self.across
+        return prod(self.sides)
 
     def cost(self, d_in: int, d_out: int) -> int:
         """Multiplications for an example; the transforms count as the multiplications that take as long."""
@@ -124,18 +123,14 @@ class _TileGrid:
         out = _shaped(buffer.points, POINTS**2, len(images) * self.count, images.shape[1])
         to_points(
             out.flatten(1).numpy(), images.numpy(), buffer.image.numpy(), reach, *(padding or (0, 0)),
-            self.down, self.across, *_sparse_rows(name, images.dtype),
+            *self.sides, *_sparse_rows(name, images.dtype),
         )  # fmt: skip
         return out
 
-    def write_results(self, images: Tensor, points: Points, buffer: "_Buffer") -> None:
-        """Write the results that belong to some points into images."""
-        matrix = _sparse_rows("A.T", images.dtype)
-        from_points(images.numpy(), points.flatten(1).numpy(), buffer.image.numpy(), self.down, self.across, *matrix)
-
     def buffer(self, n_examples: int, channels: int, like: Tensor) -> "_Buffer":
         """Memory for a transform of some examples."""
-        pixels = (POINTS + STEP * (self.down - 1)) * STEP * (self.across + 1)
+        down, across = self.sides
+        pixels = (POINTS + STEP * (down - 1)) * STEP * (across + 1)
         n_points = POINTS**2 * n_examples * self.count
         return _Buffer(like.new_empty(n_points * channels), like.new_zeros(pixels * channels))
 
@@ -163,10 +158,7 @@ def _result_grid(signal: Tensor, padding: Padding) -> _TileGrid:
 
 
 def is_faster(signal: Tensor, d_out: int, padding: Padding) -> bool:
-    """Whether this module can compute a 3 x 3 convolution of stride 1, and is expected to be faster than torch.
-
-    It takes single and double precision on the CPU, with numba on.
-    """
+    """Whether this module can compute a 3 x 3 convolution of stride 1, and is expected to be faster than torch."""
     if max(padding) >= WINDOW or signal.device.type != "cpu" or signal.dtype not in (torch.float32, torch.float64):
         return False
     grid = _result_grid(signal, padding)
@@ -205,17 +197,8 @@ def convolution(signal: Tensor, weight: Tensor, padding: Padding) -> Tensor:
     return out
 
 
-def convolved(
-    signal: Float[Tensor, "batch d_in _y _x"],
-    weight: Float[Tensor, "d_out d_in 3 3"],
-    padding: Padding,
-    *,
-    block_bytes: int = BLOCK_BYTES,
-) -> Float[Tensor, "batch d_out _v _u"]:
-    """The convolution of a batch.
-
-    Cost: 9/4 multiplications for each result and input channel, where 4 divides height and width.
-    """
+def convolved(signal: Images, weight: Filters, padding: Padding, *, block_bytes: int = BLOCK_BYTES) -> Images:
+    """The convolution of a batch, by 9/4 multiplications for each result and input channel if all tiles are whole."""
     grid = _result_grid(signal, padding)
     d_out, d_in = weight.shape[:2]
     with one_thread():
@@ -231,32 +214,27 @@ def convolved(
         points = grid.points(images[block], signals, padding)
         products = _shaped(results.points, POINTS**2, points.shape[1], d_out)
         torch.bmm(points, filters, out=products)
-        grid.write_results(out[block], products, results)
+        flat, image, matrix = products.flatten(1).numpy(), results.image.numpy(), _sparse_rows("A.T", out.dtype)
+        from_points(out[block].numpy(), flat, image, *grid.sides, *matrix)
 
     side_by_side(run, len(images), step, buffers)
     return out
 
 
-def _filter_points(weight: Float[Tensor, "d_out d_in 3 3"]) -> Float[Tensor, "point d_in d_out"]:
+def _filter_points(weight: Filters) -> Float[Tensor, "point d_in d_out"]:
     """U, in double precision: an error here would appear in all results."""
     windows = weight.double().permute(2, 3, 1, 0)
     return (torch.from_numpy(np.kron(_G, _G)) @ windows.reshape(WINDOW**2, -1)).unflatten(1, windows.shape[2:])
 
 
-def signal_gradients(
-    delta: Float[Tensor, "batch d_out _v _u"], weight: Float[Tensor, "d_out d_in 3 3"], padding: Padding
-) -> Float[Tensor, "batch d_in _y _x"]:
+def signal_gradients(delta: Images, weight: Filters, padding: Padding) -> Images:
     """The gradient by the signal: another convolution, with the window rotated by 180 degrees."""
     rotated = weight.flip(2, 3).transpose(0, 1)
     return convolved(delta, rotated, tuple(WINDOW - 1 - pad for pad in padding))
 
 
 def weight_gradients(
-    signal: Float[Tensor, "batch d_in _y _x"],
-    delta: Float[Tensor, "batch output d_out _v _u"],
-    padding: Padding,
-    *,
-    block_bytes: int = BLOCK_BYTES,
+    signal: Images, delta: Float[Tensor, "batch output d_out y x"], padding: Padding, *, block_bytes: int = BLOCK_BYTES
 ) -> Float[Tensor, "batch output entry"]:
     """Each example's gradients by the weight, with the entries in the order (window, d_out, d_in)."""
     n, n_outputs, d_out = delta.shape[:3]
