@@ -46,10 +46,8 @@ class LabelEnergySplit:
 
     def __post_init__(self) -> None:
         if self.projections.shape != self.contributions.shape or len(self.projections) != len(self.eigenvalues):
-            raise ValueError(
-                "`eigenvalues`, `projections` and `contributions` must have one row for each eigenvector, got "
-                f"{describe(self.eigenvalues)}, {describe(self.projections)} and {describe(self.contributions)}."
-            )
+            parts = ", ".join(describe(part) for part in (self.eigenvalues, self.projections, self.contributions))
+            raise ValueError(f"`eigenvalues`, `projections` and `contributions` must have equal rows, got {parts}.")
 
     @property
     def total(self) -> Float[Tensor, "*columns"]:
@@ -87,8 +85,8 @@ def label_energy(kernel: KernelValues, y: Labels, *, jitter: float = 0.0) -> Flo
     >>> label_energy(torch.eye(3), torch.tensor([1.0, -1.0, 1.0]))
     tensor(9.)
     """
-    matrix, dtype = checked_kernel("kernel", kernel)
-    return _split(matrix, checked_labels("y", y, matrix), dtype, jitter).total.to(dtype)
+    split, dtype = _split(kernel, y, jitter)
+    return split.total.to(dtype)
 
 
 def label_energy_by_eigenvector(kernel: KernelValues, y: Labels, *, jitter: float = 0.0) -> LabelEnergySplit:
@@ -113,8 +111,7 @@ def label_energy_by_eigenvector(kernel: KernelValues, y: Labels, *, jitter: floa
     >>> split.eigenvalues.tolist(), split.projections.tolist()
     ([0.75, 0.25], [4.0, 1.0])
     """
-    matrix, dtype = checked_kernel("kernel", kernel)
-    split = _split(matrix, checked_labels("y", y, matrix), dtype, jitter)
+    split, dtype = _split(kernel, y, jitter)
     return LabelEnergySplit(*(t.to(dtype) for t in (split.eigenvalues, split.projections, split.contributions)))
 
 
@@ -188,8 +185,7 @@ def alignment(kernel: KernelValues, other: Labels | KernelValues) -> Float[Tenso
     """
     matrix, dtype = checked_kernel("kernel", kernel)
     matrix = _unit(matrix)
-    is_kernel = isinstance(other, FillableMatrix) or getattr(other, "shape", None) == matrix.shape
-    if is_kernel:
+    if isinstance(other, FillableMatrix) or getattr(other, "shape", None) == matrix.shape:
         second, _ = checked_kernel("other", other)
         return (matrix * _unit(second).to(matrix)).sum().to(dtype)
     labels = checked_labels("other", other, matrix).reshape(len(matrix), -1)
@@ -223,9 +219,7 @@ def centered_alignment(kernel1: KernelValues, kernel2: KernelValues) -> Float[Te
     """
     (matrix1, dtype1), (matrix2, dtype2) = checked_kernel("kernel1", kernel1), checked_kernel("kernel2", kernel2)
     if len(matrix1) != len(matrix2):
-        raise ValueError(
-            f"`kernel1` and `kernel2` must be of the same examples, got {len(matrix1)} and {len(matrix2)} of them."
-        )
+        raise ValueError(f"`kernel1` and `kernel2` must have one size, got {len(matrix1)} and {len(matrix2)} rows.")
     centered1, centered2 = _centered("kernel1", matrix1, dtype1), _centered("kernel2", matrix2, dtype2)
     return (centered1 * centered2.to(centered1)).sum().to(dtype1)
 
@@ -249,11 +243,8 @@ def checked_kernel(
         raise ValueError(f"`{name}` must be a square matrix, got {describe(values)}.")
     finite = torch.isfinite(values)
     if not bool(finite.all()):
-        row, column = torch.nonzero(~finite)[0].tolist()
-        raise ValueError(
-            f"`{name}` has NaN or infinity in {int((~finite).sum())} of its entries, the first at row {row}, column "
-            f"{column}."
-        )
+        (row, column), count = torch.nonzero(~finite)[0].tolist(), int((~finite).sum())
+        raise ValueError(f"`{name}` has NaN or infinity in {count} of its entries, as at row {row}, column {column}.")
     matrix = values.detach().double()
     size, gap = float(matrix.abs().max()), float((0.5 * matrix - 0.5 * matrix.T).abs().max()) * 2
     if gap > ROUNDING[values.dtype] * size:
@@ -274,10 +265,8 @@ def checked_labels(name: str, y: object, matrix: Float64[Tensor, "n n"]) -> Floa
         raise TypeError(f"`{name}` must be a tensor of numbers, got {describe(labels)}.")
     n = len(matrix)
     if labels.ndim not in (1, 2) or labels.shape[0] != n:
-        raise ValueError(
-            f"`{name}` must have a label for each of the {n} examples of the kernel, with shape ({n},) or ({n}, "
-            f"columns), got {describe(labels)}."
-        )
+        shapes = f"({n},) or ({n}, columns), got {describe(labels)}"
+        raise ValueError(f"`{name}` must have a label for each of the {n} examples of the kernel: shape {shapes}.")
     finite = torch.isfinite(labels).reshape(n, -1).all(1)
     if not bool(finite.all()):
         raise ValueError(f"`{name}` has NaN or infinity, first at index {int(torch.nonzero(~finite)[0, 0])}.")
@@ -304,10 +293,7 @@ def _centered(name: str, matrix: Float64[Tensor, "n n"], dtype: torch.dtype) -> 
     # The rounding of the entries themselves remains.
     rounding = torch.finfo(dtype).eps * torch.linalg.matrix_norm(matrix)
     if torch.linalg.matrix_norm(centered) <= 4 * rounding:
-        raise ValueError(
-            f"`{name}` is constant: nothing is left of it after centering, so it has no centered alignment; "
-            "`alignment` does not center."
-        )
+        raise ValueError(f"`{name}` is constant: centering leaves nothing of it; `alignment` does not center.")
     return _unit(centered)
 
 
@@ -315,16 +301,13 @@ def refuse_indefinite(values: Float64[Tensor, " n"], dtype: torch.dtype) -> None
     """Refuse eigenvalues, largest first, that are negative beyond the rounding of a kernel of this dtype."""
     share = float(values[-1] / values.abs().max())
     if share < -max(len(values) * torch.finfo(dtype).eps, ROUNDING[dtype]):
-        raise ValueError(
-            f"`kernel` is not positive semi-definite: its smallest eigenvalue is {share:.1e} of the largest in size, "
-            "negative beyond rounding."
-        )
+        raise ValueError(f"`kernel` is not positive semi-definite: an eigenvalue is {share:.1e} of the largest.")
 
 
-def _split(
-    matrix: Float64[Tensor, "n n"], labels: Float64[Tensor, "n *columns"], dtype: torch.dtype, jitter: float
-) -> LabelEnergySplit:
-    """The label energy by eigenvectors in float64; ``dtype`` is that of the kernel, whose rounding sets the floor."""
+def _split(kernel: KernelValues, y: Labels, jitter: float) -> tuple[LabelEnergySplit, torch.dtype]:
+    """The label energy by eigenvectors in float64, and the dtype of the kernel, whose rounding sets the floor."""
+    matrix, dtype = checked_kernel("kernel", kernel)
+    labels = checked_labels("y", y, matrix)
     if not 0 <= jitter < float("inf"):
         raise ValueError(f"`jitter` must be 0 or a positive finite number, got {jitter}.")
     n = len(matrix)
@@ -338,10 +321,9 @@ def _split(
         # A tenth more than needed, so that the printed digits do not round below it.
         enough = 1.1 * n * (precision * largest - smallest) / (1 - precision)
         raise ValueError(
-            f"`kernel` is singular to working precision: its smallest eigenvalue is {smallest / largest:.1e} of the "
-            f"largest, below {n} times the rounding of {str(dtype).removeprefix('torch.')}. Remove duplicate inputs, "
-            f"compute the kernel in float64, or pass `jitter=` ({enough:.1e} or more)."
+            f"`kernel` is singular to working precision: an eigenvalue is {smallest / largest:.1e} of the largest, "
+            f"below {n} times the rounding of {dtype}. Remove equal inputs, or pass `jitter=` ({enough:.1e} or more)."
         )
     projections = (vectors.T @ labels) ** 2
     inverse = (1 / values).reshape(-1, *(1,) * (labels.ndim - 1))
-    return LabelEnergySplit(values, projections, projections * inverse)
+    return LabelEnergySplit(values, projections, projections * inverse), dtype

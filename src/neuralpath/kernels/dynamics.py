@@ -22,15 +22,13 @@ from jaxtyping import Float, Float64, Int, Real
 from torch import Tensor
 
 from neuralpath._checks import describe
-from neuralpath.kernels.diagnostics import (
-    FillableMatrix,
-    KernelValues,
-    Labels,
-    as_tensor,
-    checked_kernel,
-    checked_labels,
-    refuse_indefinite,
-)
+from neuralpath.kernels import diagnostics
+from neuralpath.kernels.diagnostics import FillableMatrix, KernelValues, Labels, checked_labels
+
+Spectrum = Float64[Tensor, " n"]
+Moments = Float64[Tensor, "*moments n"]
+Before = Real[Tensor, "_batch *columns"] | float
+"""Outputs before training: one number for all, or a tensor."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -45,9 +43,7 @@ class GradientSteps:
     def __post_init__(self) -> None:
         counts = torch.as_tensor(self.count)
         if counts.is_floating_point() or counts.dtype == torch.bool or counts.ndim > 1 or bool((counts < 0).any()):
-            raise ValueError(
-                f"`count` must be a number of steps, 0 or more, or a vector of them, got {describe(self.count)}."
-            )
+            raise ValueError(f"`count` must be a number of steps or a vector of them, got {describe(self.count)}.")
         if not 0 < self.rate < inf:
             raise ValueError(f"`rate` must be a positive finite number, got {self.rate}.")
 
@@ -104,14 +100,14 @@ class KernelDynamics:
     eigenvectors: Float64[Tensor, "n n"] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        matrix, dtype = checked_kernel("kernel", self.kernel, zero_allowed=True)
+        matrix, dtype = diagnostics.checked_kernel("kernel", self.kernel, zero_allowed=True)
         if not 0 < self.loss_scale < inf:
             raise ValueError(f"`loss_scale` must be a positive finite number, got {self.loss_scale}.")
         if self.cutoff is not None and not 0 <= self.cutoff < 1:
             raise ValueError(f"`cutoff` must be a share of the largest eigenvalue, from 0 to 1, got {self.cutoff}.")
         values, vectors = torch.linalg.eigh(matrix)
         if bool(matrix.any()):
-            refuse_indefinite(values.flip(0), dtype)
+            diagnostics.refuse_indefinite(values.flip(0), dtype)
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "eigenvalues", values.clamp(min=0))
         object.__setattr__(self, "eigenvectors", vectors)
@@ -131,9 +127,7 @@ class KernelDynamics:
         return 1 / (self.loss_scale * largest) if largest > 0 else inf
 
     @torch.no_grad()
-    def train(
-        self, y: Labels, when: When, *, initial: Real[Tensor, "n *columns"] | float = 0.0
-    ) -> Float[Tensor, "..."]:
+    def train(self, y: Labels, when: When, *, initial: Before = 0.0) -> Float[Tensor, "..."]:
         """Outputs on the training set at a moment of training.
 
         Args:
@@ -161,8 +155,8 @@ class KernelDynamics:
         y: Labels,
         when: When,
         *,
-        initial: Real[Tensor, "n *columns"] | float = 0.0,
-        initial_test: Real[Tensor, "test *columns"] | float = 0.0,
+        initial: Before = 0.0,
+        initial_test: Before = 0.0,
     ) -> Float[Tensor, "..."]:
         """Outputs on other inputs at a moment of training.
 
@@ -188,9 +182,7 @@ class KernelDynamics:
         step = (matrix.to(targets) @ self.eigenvectors) @ (gained.unsqueeze(-1) * missing)
         return self._result(before + step.reshape(*gained.shape[:-1], *shape))
 
-    def _missing(
-        self, targets: Float64[Tensor, "n *columns"], initial: Real[Tensor, "n *columns"] | float
-    ) -> Float64[Tensor, "n column"]:
+    def _missing(self, targets: Float64[Tensor, "n *columns"], initial: Before) -> Float64[Tensor, "n column"]:
         """The initial error with its sign changed, y - f_0, in the basis of eigenvectors."""
         start = _outputs("initial", initial, tuple(targets.shape), targets)
         return self.eigenvectors.T @ (targets - start).reshape(len(targets), -1)
@@ -199,17 +191,14 @@ class KernelDynamics:
         cutoff = len(self.eigenvalues) * torch.finfo(self.dtype).eps if self.cutoff is None else self.cutoff
         return self.eigenvalues > cutoff * self.eigenvalues[-1]
 
-    def _after(self, when: When) -> tuple[Float64[Tensor, "*moments n"], Float64[Tensor, "*moments n"]]:
+    def _after(self, when: When) -> tuple[Moments, Moments]:
         """For each eigenvalue l the factor r that remains of the error at a moment, and (1 - r) / l."""
-        speeds = 2 * self.loss_scale * self.eigenvalues
-        remains, gained = (
-            _after_steps(speeds, when) if isinstance(when, GradientSteps) else self._after_time(speeds, when)
-        )
-        return remains, 2 * self.loss_scale * gained
+        factor = 2 * self.loss_scale
+        speeds = factor * self.eigenvalues
+        after = _after_steps(speeds, when) if isinstance(when, GradientSteps) else self._after_time(speeds, when)
+        return after[0], factor * after[1]
 
-    def _after_time(
-        self, speeds: Float64[Tensor, " n"], time: float | Real[Tensor, " moments"]
-    ) -> tuple[Float64[Tensor, "*moments n"], Float64[Tensor, "*moments n"]]:
+    def _after_time(self, speeds: Spectrum, time: float | Real[Tensor, " moments"]) -> tuple[Moments, Moments]:
         times = torch.as_tensor(time, dtype=torch.float64).to(speeds).unsqueeze(-1)
         if times.ndim > 2 or not bool((times >= 0).all()):
             raise ValueError("`when` must be a time, 0 or later, or a vector of them; `math.inf` is the end of it.")
@@ -220,30 +209,23 @@ class KernelDynamics:
         return torch.where(ended, (~learnable).to(speeds), remains), torch.where(ended, in_the_end, gained)
 
     def _checked_cross(self, cross: object) -> Float[Tensor, "test n"]:
-        n, matrix = len(self.eigenvalues), as_tensor(cross)
+        n, matrix = len(self.eigenvalues), diagnostics.as_tensor(cross)
         if not isinstance(matrix, Tensor) or not matrix.is_floating_point():
             raise TypeError(f"`cross` must be a kernel between test inputs and training set, got {describe(matrix)}.")
         if matrix.ndim != 2 or matrix.shape[1] != n:
-            raise ValueError(
-                f"`cross` must have a row for each test input and {n} columns, one for each training example, got "
-                f"{describe(matrix)}."
-            )
+            raise ValueError(f"`cross` must have {n} columns, one for each training example, got {describe(matrix)}.")
         if not bool(torch.isfinite(matrix).all()):
             raise ValueError("`cross` has NaN or infinity.")
         return matrix
 
     def _result(self, outputs: Float64[Tensor, "..."]) -> Float[Tensor, "..."]:
         if not bool(torch.isfinite(outputs).all()):
-            raise OverflowError(
-                "the outputs exceed the range: gradient descent diverges. Use a rate below the `largest_rate`, "
-                f"{self.largest_rate:.3g}, or fewer steps."
-            )
+            advice = f"use a rate below the `largest_rate`, {self.largest_rate:.3g}, or fewer steps"
+            raise OverflowError(f"the outputs exceed the range, since gradient descent diverges: {advice}.")
         return outputs.to(self.dtype)
 
 
-def _after_steps(
-    speeds: Float64[Tensor, " n"], steps: GradientSteps
-) -> tuple[Float64[Tensor, "*moments n"], Float64[Tensor, "*moments n"]]:
+def _after_steps(speeds: Spectrum, steps: GradientSteps) -> tuple[Moments, Moments]:
     counts = torch.as_tensor(steps.count).to(speeds).unsqueeze(-1)
     shrink = steps.rate * speeds
     # By logarithms where a step does not overshoot, so that slow directions lose no digits; else the power itself.
@@ -254,18 +236,16 @@ def _after_steps(
 
 
 def _saturating(
-    log_remains: Float64[Tensor, "*moments n"], speeds: Float64[Tensor, " n"], elapsed: Float64[Tensor, "*moments 1"]
-) -> tuple[Float64[Tensor, "*moments n"], Float64[Tensor, "*moments n"]]:
+    log_remains: Moments, speeds: Spectrum, elapsed: Float64[Tensor, "*moments 1"]
+) -> tuple[Moments, Moments]:
     """The factor r = exp(log_remains) and (1 - r) / speed, which is the elapsed time where r is still 1."""
     tiny = -log_remains < torch.finfo(torch.float64).eps  # beyond it the limit is as exact as the quotient
     gained = torch.where(tiny, elapsed, -torch.expm1(log_remains) / torch.where(speeds > 0, speeds, 1))
     return log_remains.exp(), gained
 
 
-def _outputs(
-    name: str, value: Real[Tensor, "_batch *columns"] | float, shape: tuple[int, ...], like: Float64[Tensor, "..."]
-) -> Float64[Tensor, "..."]:
-    """Outputs before training, one number for all or a tensor of the given shape."""
+def _outputs(name: str, value: Before, shape: tuple[int, ...], like: Float64[Tensor, "..."]) -> Float64[Tensor, "..."]:
+    """Outputs before training, in a tensor of this shape."""
     outputs = value if isinstance(value, Tensor) else torch.tensor(value, dtype=torch.float64)
     if outputs.dtype == torch.bool or outputs.is_complex() or (outputs.ndim > 0 and tuple(outputs.shape) != shape):
         raise ValueError(f"`{name}` must be a number or outputs of shape {shape}, got {describe(value)}.")

@@ -8,6 +8,7 @@ the depth d.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from jaxtyping import Float, Float64
@@ -87,17 +88,14 @@ def concentration(
         raise ValueError(f"`n_draws` must be 2 or more, got {n_draws}.")
     graph = as_graph(network, x)
     gates = graph.gates(x) if gates is None else gates
-    expected = expected_tangent_kernel(
-        graph, x, gates1=gates, weight_variance=weight_variance, bias_variance=bias_variance, progress=False
-    ).double()
+    variances: Any = {"weight_variance": weight_variance, "bias_variance": bias_variance}
+    expected = expected_tangent_kernel(graph, x, gates1=gates, **variances, progress=False).double()
     norm = torch.linalg.matrix_norm(expected)
     # Sums of differences from the expectation, so that the variance is not a difference of large numbers.
     total, squares = torch.zeros_like(expected), torch.zeros_like(expected)
     distances, ratios = [], []
     for _ in range(n_draws):
-        weights = random_weights(
-            graph, generator=generator, weight_variance=weight_variance, bias_variance=bias_variance, draw=draw
-        )
+        weights = random_weights(graph, generator=generator, **variances, draw=draw)
         kernel = value_kernel(graph, x, weights=weights, gates1=gates).double()
         deviation = kernel - expected
         total += deviation
@@ -161,10 +159,8 @@ def printed_variance_bound(input_size: int, width: int, depth: int, weight_varia
     0.01
     """
     if min(input_size, width) < 1 or depth < 2 or not 0 < weight_variance < math.inf:
-        raise ValueError(
-            "`input_size` and `width` must be at least 1, `depth` at least 2 and `weight_variance` positive, got "
-            f"{input_size}, {width}, {depth} and {weight_variance}."
-        )
+        sizes = f"{input_size}, `width` {width}, `depth` {depth} and `weight_variance` {weight_variance}"
+        raise ValueError(f"sizes must be positive, and the depth 2 or more, got `input_size` {sizes}.")
     if 4 * depth >= width**2:
         raise ValueError(f"the theorem asks for 4 * depth < width^2, got a depth of {depth} and a width of {width}.")
     largest = max(2 * math.log(depth) + math.log(width), 3 * math.log(depth)) + 2 * (depth - 2) * math.log(width)

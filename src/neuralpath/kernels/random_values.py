@@ -11,20 +11,10 @@ import torch.nn.functional as F
 from jaxtyping import Float
 from torch import Tensor, nn
 
+from neuralpath import graph as graphs
 from neuralpath._checks import describe
 from neuralpath._resources import without_autocast
-from neuralpath.graph import (
-    Forward,
-    Gates,
-    PathGraph,
-    as_graph,
-    check_gates,
-    check_input,
-    no_paths_through,
-    nodes as n,
-    refuse_tied,
-    walk,
-)
+from neuralpath.graph import Gates, PathGraph, as_graph, nodes as n, walk
 from neuralpath.kernels.path.path_kernel import FanVariance, Variance, weight_variances
 from neuralpath.kernels.tangent.contraction import add_inner_products, cheaper_by_position
 from neuralpath.kernels.tangent.features import assemble
@@ -94,11 +84,9 @@ def random_weights(
 
 def own_weights(graph: PathGraph) -> dict[str, Float[Tensor, "..."]]:
     """The network's own weights: a tensor for each linear node and bias node."""
+    values = {node.name: node.weight if isinstance(node, n.LinearNode) else node.value for node in graph.weights()}
     state = graph.state
-    return {
-        node.name: (node.weight if isinstance(node, n.LinearNode) else node.value).evaluate(state).detach()
-        for node in graph.weights()
-    }
+    return {name: value.evaluate(state).detach() for name, value in values.items()}
 
 
 @without_autocast()
@@ -142,26 +130,25 @@ def value_kernel(
     True
     """
     graph = as_graph(network, x1, "x1")
-    refuse_tied(graph, "the value tangent kernel")
+    graphs.refuse_tied(graph, "the value tangent kernel")
     if not any(True for _ in graph.weights()):
         raise ValueError("the network has no weights, so there is nothing to take gradients by.")
     if x2 is None and gates2 is not None:
         raise ValueError("`gates2` are the gates of `x2`, which is not given.")
     tensors = own_weights(graph) if weights is None else _checked_weights(graph, weights)
     first = _gradients(graph, x1, gates1, "1", tensors)
-    second = first if x2 is None else _gradients(graph, x2, gates2, "2", tensors)
     n1, n2 = len(x1), len(x1 if x2 is None else x2)
     by_position = cheaper_by_position(first, n1, n2, graph.n_outputs, joint=False)
     left = assemble(first, by_position)
-    right = left if x2 is None else assemble(second, by_position)
+    right = left if x2 is None else assemble(_gradients(graph, x2, gates2, "2", tensors), by_position)
     kernel = x1.new_zeros(n1, n2)
     add_inner_products(kernel, left, right, joint=False)
     kernel /= graph.n_outputs
     return kernel if x2 is not None else kernel.triu() + kernel.triu(1).T
 
 
-class _Tape(Forward):
-    """The forward pass with given gates and weights, which records what the gradients of the weights need."""
+class _Tape(graphs.Forward):
+    """The forward pass with fixed gates and weights, which records what the gradients of the weights need."""
 
     def __init__(self, x: Tensor, graph: PathGraph, gates: Gates, weights: Mapping[str, Tensor]) -> None:
         super().__init__(x, graph.state, gates)
@@ -183,32 +170,26 @@ class _Tape(Forward):
         return self._with_probe(node, z + self._weights[node.name])
 
     def activation(self, node: n.ActivationNode, q: Tensor) -> Tensor:
-        raise no_paths_through(node)
+        raise graphs.no_paths_through(node)
 
 
 def _gradients(
     graph: PathGraph, x: Tensor, gates: Gates | None, which: str, weights: Mapping[str, Tensor]
 ) -> dict[str, list[LayerGradient]]:
     """The gradients of each example's outputs by the weights of each linear node and bias, in factors."""
-    check_input(f"x{which}", x, graph)
+    graphs.check_input(f"x{which}", x, graph)
     if gates is not None:
-        check_gates(f"gates{which}", gates, graph, len(x))
+        graphs.check_gates(f"gates{which}", gates, graph, len(x))
     else:
         gates = graph.gates(x)
     # The caller may have turned gradients off.
     with torch.inference_mode(False), torch.enable_grad():
         tape = _Tape(x.detach(), graph, gates, weights)
-        outputs = walk(graph, tape).reshape(len(x), -1)
+        sums = walk(graph, tape).reshape(len(x), -1).sum(0)
         probes = list(tape.probes.values())
-        rows = [
-            torch.autograd.grad(output.sum(), probes, retain_graph=True, materialize_grads=True)
-            for output in outputs.unbind(1)
-        ]
-    deltas = zip(tape.probes, *rows, strict=True)
-    return {
-        name: [_gradient(graph.by_name[name], tape.inputs.get(name), torch.stack(parts, dim=1))]
-        for name, *parts in deltas
-    }
+        rows = [torch.autograd.grad(total, probes, retain_graph=True, materialize_grads=True) for total in sums]
+    deltas = {name: torch.stack(parts, dim=1) for name, *parts in zip(tape.probes, *rows, strict=True)}
+    return {name: [_gradient(graph.by_name[name], tape.inputs.get(name), delta)] for name, delta in deltas.items()}
 
 
 def _gradient(node: n.Node, signal: Tensor | None, delta: Float[Tensor, "batch output ..."]) -> LayerGradient:
@@ -228,16 +209,10 @@ def _gradient(node: n.Node, signal: Tensor | None, delta: Float[Tensor, "batch o
 def _checked_weights(graph: PathGraph, weights: Mapping[str, Tensor]) -> Mapping[str, Tensor]:
     nodes = {node.name: node for node in graph.weights()}
     if set(weights) != set(nodes):
-        raise ValueError(
-            f"`weights` must have a tensor for each linear node and bias node ({', '.join(nodes)}), got "
-            f"{', '.join(weights) or 'none'}; `random_weights` returns such."
-        )
+        names = f"({', '.join(nodes)}), got {', '.join(weights) or 'none'}"
+        raise ValueError(f"`weights` must have a tensor for each linear node and bias node {names}.")
     for name, node in nodes.items():
         tensor, expected, dtype = weights[name], weight_shape(node), graph.dtype
-        fits = isinstance(tensor, Tensor) and tuple(tensor.shape) == expected and dtype in (None, tensor.dtype)
-        if not fits:
-            raise ValueError(
-                f"`weights[{name!r}]` must be a tensor of shape {expected} in the network's {dtype}, got "
-                f"{describe(tensor)}."
-            )
+        if not isinstance(tensor, Tensor) or tuple(tensor.shape) != expected or dtype not in (None, tensor.dtype):
+            raise ValueError(f"`weights[{name!r}]` must be {dtype} of shape {expected}, got {describe(tensor)}.")
     return weights

@@ -12,6 +12,8 @@ from torch import Tensor
 from neuralpath._progress import Step, progress_bar
 from neuralpath._resources import available_memory, format_memory, without_autocast
 
+Block = Float[Tensor, "*kernels _rows _columns"]
+
 
 class BudgetTooSmall(MemoryError):
     """Not even one pair of examples fits the memory budget."""
@@ -48,10 +50,8 @@ class Tile:
 
     def shifted(self, rows: int, columns: int) -> "Tile":
         """The tile moved down by a number of rows and right by a number of columns."""
-        return Tile(
-            slice(self.rows.start + rows, self.rows.stop + rows),
-            slice(self.columns.start + columns, self.columns.stop + columns),
-        )
+        moved = ((self.rows, rows), (self.columns, columns))
+        return Tile(*(slice(part.start + by, part.stop + by) for part, by in moved))
 
     def n_pairs(self, symmetric: bool) -> int:
         """Number of different pairs; on the diagonal of a symmetric kernel about half of the entries."""
@@ -90,17 +90,12 @@ class Plan:
 
     def __str__(self) -> str:
         n_tiles = sum(1 for _ in self.tiles())
-        return (
-            f"{self.n_pairs:,} pairs in {n_tiles:,} tiles of {self.block1} x {self.block2}, "
-            f"{format_memory(self.tile_bytes)} each"
-        )
+        size = f"{self.block1} x {self.block2}, {format_memory(self.tile_bytes)} each"
+        return f"{self.n_pairs:,} pairs in {n_tiles:,} tiles of {size}"
 
 
 def make_plan(n1: int, n2: int, cost: Cost, budget: int, *, symmetric: bool, kept_bytes: int = 0) -> Plan:
-    """Square tiles, as large as is useful and as the budget allows, ``kept_bytes`` of which are held for all tiles.
-
-    Raises: BudgetTooSmall if one pair does not fit; the message names the smallest budget that works.
-    """
+    """Square tiles, as large as is useful and as the budget allows, ``kept_bytes`` of which are held for all tiles."""
     smallest = cost.smallest + kept_bytes
     if smallest > budget:
         raise BudgetTooSmall(
@@ -128,7 +123,7 @@ class TiledKernel:
     """Name of the kernel, for messages."""
     plan: Plan
     """How the matrix is cut into tiles."""
-    compute: Callable[[Tile], Float[Tensor, "*kernels _rows _columns"]]
+    compute: Callable[[Tile], Block]
     """Computes a block; below the diagonal of a symmetric block its values need not be right."""
     dtype: torch.dtype
     """Dtype of the entries."""
@@ -143,12 +138,12 @@ class TiledKernel:
     overflow_hint: str | None = field(default=None, kw_only=True)
     """Advice for a matrix that exceeds the range of its dtype; None: the caller checks."""
 
-    def __iter__(self) -> Iterator[tuple[Tile, Float[Tensor, "*kernels _rows _columns"]]]:
+    def __iter__(self) -> Iterator[tuple[Tile, Block]]:
         for tile in self.plan.tiles():
             yield tile, self.values(tile)
 
     @without_autocast()
-    def values(self, tile: Tile) -> Float[Tensor, "*kernels _rows _columns"]:
+    def values(self, tile: Tile) -> Block:
         """One block; on the diagonal of a symmetric kernel exactly symmetric, a copy of its upper half.
 
         Args:
@@ -222,12 +217,7 @@ class TiledKernel:
         return out
 
 
-def fill(
-    out: Float[Tensor, "*kernels rows columns"],
-    plan: Plan,
-    compute: Callable[[Tile], Float[Tensor, "*kernels _rows _columns"]],
-    step: Step = lambda n_pairs: None,
-) -> None:
+def fill(out: Block, plan: Plan, compute: Callable[[Tile], Block], step: Step = lambda n_pairs: None) -> None:
     """Compute every tile of a plan into a tensor; the lower half of a symmetric kernel is a copy of the upper half."""
     for tile in plan.tiles():
         values = compute(tile)
