@@ -294,13 +294,11 @@ def test_many_classes_of_large_images_have_no_label_energy():
     assert "100 classes" in (found.reason or "")
 
 
-def test_the_result_has_the_number_of_examples(monkeypatch):
+def test_the_result_has_the_number_of_examples():
     network, train_data = decouple(convolutional(16), "FL"), squares(16)
-    most = energies.energy_examples_per_class(network, train_data)
-    monkeypatch.setattr(energies, "AFFORDABLE_COST", 10**6)
-    per_class = energies.energy_examples_per_class(network, train_data)
-    result = energies.label_energies(network, network, train_data, seed=0)
-    assert 2 <= result.n_examples == 2 * per_class < 2 * most
+    per_class = energies.energy_examples_per_class(network, train_data, 10**6)
+    result = energies.label_energies(network, network, train_data, seed=0, affordable_cost=10**6)
+    assert 2 <= result.n_examples == 2 * per_class < 2 * energies.energy_examples_per_class(network, train_data)
     assert result.learned == result.random > 0
 
 

@@ -29,11 +29,16 @@ class LabelEnergies(NamedTuple):
 
 
 def label_energies(
-    learned: GatedNetwork, random: GatedNetwork, data: Split, seed: int, progress: bool | None = None
+    learned: GatedNetwork,
+    random: GatedNetwork,
+    data: Split,
+    seed: int,
+    progress: bool | None = None,
+    affordable_cost: int = AFFORDABLE_COST,
 ) -> LabelEnergies:
     """The label energies of two networks on the same random examples, equally many of each class."""
     try:
-        n_per_class = energy_examples_per_class(learned, data)
+        n_per_class = energy_examples_per_class(learned, data, affordable_cost)
         generator = torch.Generator().manual_seed(derive_seed(seed, "label energy"))
         subset = balanced_subset(data, n_per_class, generator)
         of_learned, of_random = (gates_energy(network, subset, progress=progress) for network in (learned, random))
@@ -42,7 +47,7 @@ def label_energies(
         return LabelEnergies(reason=str(error))
 
 
-def energy_examples_per_class(network: GatedNetwork, data: Split) -> int:
+def energy_examples_per_class(network: GatedNetwork, data: Split, affordable_cost: int = AFFORDABLE_COST) -> int:
     """Number of examples of each class for the label energy: 300 in all, or fewer for large images."""
     n_classes, fewest = len(data.labels.unique()), int(data.labels.unique(return_counts=True)[1].min())
     network = copy.deepcopy(network).eval()
@@ -51,7 +56,7 @@ def energy_examples_per_class(network: GatedNetwork, data: Split) -> int:
     if n_classes * (n_classes + 1) / 2 * cost > LARGEST_COST:
         problem = f"one pair of examples has about {cost:.1e} pairs of positions"
         raise ValueError(f"{problem}, so even one example of each of the {n_classes} classes would take too long.")
-    affordable = (math.isqrt(1 + 8 * int(AFFORDABLE_COST / cost)) - 1) // 2
+    affordable = (math.isqrt(1 + 8 * int(affordable_cost / cost)) - 1) // 2
     return max(1, min(fewest, min(ENERGY_EXAMPLES, affordable) // n_classes))
 
 
