@@ -138,9 +138,8 @@ def test_presets_expand_and_inputs_have_length_one(tmp_path):
 
 
 def test_no_figure_has_more_curves_than_can_be_told_apart():
-    runs = {(width, depth): [] for width in PAPER.widths for depth in PAPER.depths}
-    made = {(100, depth): [{"moments": [1, 2], "errors": [1.0, 0.5]}] for depth in PAPER.depths}
-    figure = memorization._courses(PAPER, "images", 100, runs | made, "")
+    runs = {(100, depth): {0: {"moments": [1, 2], "errors": [1.0, 0.5]}} for depth in PAPER.depths}
+    figure = memorization._courses(PAPER, "images", 100, runs)
     assert [curve.name for curve in figure.curves] == ["d = 2", "d = 4", "d = 12", "d = 20"]
     assert memorization._few((5,)) == (5,)
     assert memorization._few((8, 2, 2)) == (2, 8)

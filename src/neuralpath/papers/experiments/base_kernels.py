@@ -1,16 +1,19 @@
 """Gate overlap by layer in random networks, against its limit and the conjecture of P2 section 7."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.grids import Course, Grid, Runs, counted, finished_runs, grid, part_of, tasks_of
 from neuralpath.papers.experiments.random_labels import cosines_of, next_angles, overlaps_in_the_limit
-from neuralpath.papers.experiments.seed_tables import finished, mean_curves, spread
+from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_given, check_integers
 from neuralpath.papers.experiments.specs import DataSpec
-from neuralpath.papers.experiments.statistics import Spread
-from neuralpath.papers.experiments.summary_items import Cell, Curve, Curves, SummaryItem, Table
+from neuralpath.papers.experiments.statistics import Spread, spread
+from neuralpath.papers.experiments.summary_items import Curve, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import seeded
 from neuralpath.papers.runs import Task
 
@@ -40,7 +43,7 @@ class GateOverlaps(Task):
         return f"overlaps {self.data.label} {self.features} w{self.width} l{self.n_layers} seed{self.seed}"
 
     def make(self) -> "nn.Sequential":
-        """The layers of a random network, weights of variance 2 / width; of variance 1 / width where it is linear."""
+        """The layers of a random network, weights of variance 2 / width; 1 / width where features are linear."""
         from neuralpath import nets
 
         init = nets.Gaussian(1.0 if self.features == "linear" else math.sqrt(2.0))
@@ -131,99 +134,68 @@ class BaseKernelsConfig:
         check_integers(self.data.n_outputs, n_examples=self.n_examples)  # of each class at least one
 
 
+def _grid(config: BaseKernelsConfig) -> Grid:
+    task = partial(GateOverlaps, config.data, n_examples=config.n_examples, n_layers=config.n_layers)
+    return grid(task, config.seeds, features=config.features, width=config.widths)
+
+
 def tasks(config: BaseKernelsConfig) -> tuple[Task, ...]:
     """A run for each kind of features, width and seed."""
-    return tuple(
-        _task(config, features, width, seed)
-        for features in config.features
-        for width in config.widths
-        for seed in config.seeds
-    )
-
-
-def _task(config: BaseKernelsConfig, features: Features, width: int, seed: int) -> GateOverlaps:
-    return GateOverlaps(config.data, features, config.n_examples, width, config.n_layers, seed)
-
-
-_Runs = dict[int, list[dict[str, Any]]]
+    return tasks_of(_grid(config))
 
 
 def summary(config: BaseKernelsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """For each kind of features the overlaps by layer and their products, and the law of the limit."""
-    note = finished(tasks(config), results)
-    parts: list[SummaryItem] = []
+    runs = finished_runs(_grid(config), results)
+    items: list[SummaryItem] = []
     for features in config.features:
-        runs = {
-            width: [results[task] for seed in config.seeds if (task := _task(config, features, width, seed)) in results]
-            for width in config.widths
-        }
-        parts.append(_table(config, features, runs, note))
-        parts += _figures(config, features, runs, note)
-    return (*parts, _law(config))
+        by_width = part_of(runs, features)
+        items += [_table(config, features, by_width), *_figures(features, by_width)]
+    return (*counted(items, tasks(config), results), _law(config))
 
 
-def _table(config: BaseKernelsConfig, features: Features, runs: _Runs, note: str) -> Table:
-    def cell(found: list[dict[str, Any]], layer: int, name: str) -> Spread | None:
+def _table(config: BaseKernelsConfig, features: Features, by_width: dict[int, Runs]) -> Table:
+    columns = {
+        "overlap in %": "overlap",
+        "limit": "limit",
+        "root mean square off (π-θ)/2π": "off_the_angle",
+        "off the limit": "off_the_limit",
+        "angle of the inputs": "angle",
+        "product of 2 x overlap in %": "product",
+        "its limit": "product_in_the_limit",
+    }
+
+    def cell(runs: Runs, layer: int, name: str) -> Spread | None:
         factor = 1 if name == "angle" else 100
-        return spread(factor * run["layers"][layer - 1][name] for run in found)
+        return spread(factor * run["layers"][layer - 1][name] for run in runs.values())
 
-    names = ("overlap", "limit", "off_the_angle", "off_the_limit", "angle", "product", "product_in_the_limit")
-    rows: list[tuple[Cell, ...]] = [
-        (width, layer, *(cell(found, layer, name) for name in names))
-        for width, found in runs.items()
-        for layer in _shown_layers(config.n_layers)
-    ]
-    return Table(
+    return Table.of(
         f"Gate overlap of pairs by layer, {features} features",
-        (
-            "width",
-            "layer",
-            "overlap in %",
-            "limit",
-            "root mean square off (π-θ)/2π",
-            "off the limit",
-            "angle of the inputs",
-            "product of 2 x overlap in %",
-            "its limit",
-        ),
-        tuple(rows),
+        [
+            {"width": width, "layer": layer} | {title: cell(runs, layer, name) for title, name in columns.items()}
+            for width, runs in by_width.items()
+            for layer in _shown_layers(config.n_layers)
+        ],
         "The overlap should tend to (π-θ)/2π, with θ the angle between the layer's inputs, as the width grows; and, it "
-        f"is conjectured, to 1/2 with depth. {note}",
+        "is conjectured, to 1/2 with depth.",
     )
 
 
-def _figures(config: BaseKernelsConfig, features: Features, runs: _Runs, note: str) -> list[Curves]:
-    def by_layer(name: str) -> tuple[Curve, ...]:
-        return mean_curves(
-            {
-                f"w = {width}": [{float(k): layer[name] for k, layer in enumerate(run["layers"], 1)} for run in found]
-                for width, found in runs.items()
-            }
-        )
+def _figures(features: Features, by_width: dict[int, Runs]) -> list[Curves]:
+    def by_layer(runs: Iterable[dict[str, Any]], name: str) -> Course:
+        return [{float(k): layer[name] for k, layer in enumerate(run["layers"], 1)} for run in runs]
 
-    def in_the_limit(name: str) -> tuple[Curve, ...]:
-        every = [run for found in runs.values() for run in found][:1]  # the same for all: of the examples alone
-        return mean_curves(
-            {"infinite width": [{float(k): layer[name] for k, layer in enumerate(run["layers"], 1)} for run in every]}
-        )
+    def curves(name: str, name_of_limit: str) -> tuple[Curve, ...]:
+        courses = {f"w = {width}": by_layer(runs.values(), name) for width, runs in by_width.items()}
+        # The limit depends on the examples alone, so it is the same in all runs.
+        first = [run for runs in by_width.values() for run in runs.values()][:1]
+        return mean_curves({**courses, "infinite width": by_layer(first, name_of_limit)})
 
+    overlaps, products = curves("overlap", "limit"), curves("product", "product_in_the_limit")
+    share, title = "share of gates that a pair opens together", f"Product of twice the overlaps, {features} features"
     return [
-        Curves(
-            f"Gate overlap, {features} features",
-            "layer",
-            "share of gates that a pair opens together",
-            (*by_layer("overlap"), *in_the_limit("limit")),
-            lines={"conjectured": 0.5},
-            note=note,
-        ),
-        Curves(
-            f"Product of twice the overlaps, {features} features",
-            "layer",
-            "mean over pairs",
-            (*by_layer("product"), *in_the_limit("product_in_the_limit")),
-            log="xy" if features == "relu" else "y",
-            note=note,
-        ),
+        Curves(f"Gate overlap, {features} features", "layer", share, overlaps, lines={"conjectured": 0.5}),
+        Curves(title, "layer", "mean over pairs", products, log="xy" if features == "relu" else "y"),
     ]
 
 
@@ -231,16 +203,15 @@ def _law(config: BaseKernelsConfig) -> Table:
     """The limit alone, for orthogonal inputs: at depth l the angle is about 3π / l, so products fall as l^-3."""
     import torch
 
-    angle = torch.tensor(math.pi / 2, dtype=torch.float64)
-    log_product, rows, logs = 0.0, [], {}
+    angle, rows = torch.tensor(math.pi / 2, dtype=torch.float64), []
+    logs = [0.0]  # of the product of twice the overlaps, after each layer
     shown_layers = _shown_layers(config.limit_layers)
     for layer in range(1, config.limit_layers + 1):
-        overlap = float((math.pi - angle) / (2 * math.pi))
-        log_product += math.log(2 * overlap)
-        logs[layer] = log_product
+        overlap, half = float((math.pi - angle) / (2 * math.pi)), layer // 2
+        logs.append(logs[-1] + math.log(2 * overlap))
         if layer in shown_layers:
-            power = (log_product - logs[layer // 2]) / math.log(layer / (layer // 2)) if layer > 1 else None
-            rows.append((layer, float(angle), float(angle) * layer / (3 * math.pi), overlap, log_product, power))
+            power = (logs[layer] - logs[half]) / math.log(layer / half) if half else None
+            rows.append((layer, float(angle), float(angle) * layer / (3 * math.pi), overlap, logs[layer], power))
         angle = next_angles(angle)
     return Table(
         "The limit with depth, for orthogonal inputs and ReLU features",
@@ -252,10 +223,8 @@ def _law(config: BaseKernelsConfig) -> Table:
 
 
 def _shown_layers(n_layers: int) -> list[int]:
-    layers = [1, 2, 3]
-    while layers[-1] < n_layers:
-        layers.append(min(n_layers, 4 if layers[-1] == 3 else 2 * layers[-1]))
-    return [layer for layer in layers if layer <= n_layers]
+    """Powers of two, 3 and the last layer."""
+    return sorted({2**power for power in range(n_layers.bit_length())} | {min(3, n_layers), n_layers})
 
 
 _PAPER = BaseKernelsConfig()

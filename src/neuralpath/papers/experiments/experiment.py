@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from neuralpath import __version__
 from neuralpath._configs import to_json
@@ -14,8 +14,7 @@ from neuralpath.papers.experiments.settings import check_seeds, is_part_of
 from neuralpath.papers.experiments.summary_items import SummaryItem
 from neuralpath.papers.runs import FORMAT, RunError, Store, Task, results_of, sweep_store
 
-Preset = Literal["smoke", "cpu", "paper"]
-PRESETS: tuple[Preset, ...] = ("smoke", "cpu", "paper")
+PRESETS = ("smoke", "cpu", "paper")
 
 SWEEPS = "sweeps"
 """Folder of the sweeps' files in an output folder."""
@@ -49,9 +48,9 @@ class Experiment:
     """The place in the papers, such as ``P0 table 4, P1 table 2``."""
     config: type
     """The class of its configs, a frozen dataclass."""
-    presets: Mapping[Preset, Any]
+    presets: Mapping[str, Any]
     """A config for each scale."""
-    reduced: Mapping[Preset, str]
+    reduced: Mapping[str, str]
     """How a preset differs from what the papers did, in a sentence; for the smaller presets."""
     tasks: Callable[[Any], tuple[Task, ...]]
     """The runs of a config; their dependencies come on top."""
@@ -76,7 +75,7 @@ class Experiment:
         return Sweep(self, config, self.preset_of(config)).run(Path(out), **options)
 
     def preset_of(self, config: Any) -> str:
-        """Name of the preset that a config is, or is some parts of; empty if there is none."""
+        """Name of the preset that a config equals, or of which it has some parts; empty if there is none."""
         return next((name for name in PRESETS if is_part_of(config, self.presets[name])), "")
 
 
@@ -103,26 +102,18 @@ class Sweep:
     @property
     def whole(self) -> "Sweep":
         """The sweep of all parts of its preset, if this one has only some of them; else the sweep itself."""
-        preset = self._preset_config
-        if preset is None or self.config == preset or not is_part_of(self.config, preset):
+        preset = self.experiment.presets.get(self.preset)
+        if self.config == preset or not is_part_of(self.config, preset):
             return self
-        return replace(
-            self, config=preset, command=f"neuralpath papers run {self.experiment.name} --preset {self.preset}"
-        )
+        command = f"neuralpath papers run {self.experiment.name} --preset {self.preset}"
+        return replace(self, config=preset, command=command)
 
     @property
     def reduced(self) -> str:
         """How it is smaller than what the papers did, or that flags have changed its preset."""
-        preset = self._preset_config
-        if preset is None:
-            return ""
-        if self.whole.config != preset:
+        if self.preset in PRESETS and self.whole.config != self.experiment.presets[self.preset]:
             return f"the preset {self.preset} with other settings, which are in the command"
-        return next((text for name, text in self.experiment.reduced.items() if name == self.preset), "")
-
-    @property
-    def _preset_config(self) -> Any:
-        return next((config for name, config in self.experiment.presets.items() if name == self.preset), None)
+        return self.experiment.reduced.get(self.preset, "")
 
     @property
     def tasks(self) -> tuple[Task, ...]:

@@ -52,16 +52,14 @@ class DrawKernels(Task):
         x = self.inputs()
         graph = trace(self.network(), x[:1])
         generator = seeded(self.seed, f"draws {self.width} {self.depth}")
+        options: dict[str, Any] = {"generator": generator}
         if self.family == "open":
-            drawn = concentration(
-                graph, x, self.n_draws, generator=generator, weight_variance=1 / self.width, draw=random_signs
-            )
-        else:
-            drawn = concentration(graph, x, self.n_draws, generator=generator)
+            options |= {"weight_variance": 1 / self.width, "draw": random_signs}
+        drawn = concentration(graph, x, self.n_draws, **options)
         low, high = (float(ends.mean()) for ends in drawn.spectrum_ratios.aminmax(dim=1))
         return {
             "distance": math.sqrt(drawn.relative_variance),
-            "distances": [float(f"{distance:.6g}") for distance in drawn.distances.tolist()],
+            "distances": _rounded(drawn.distances.tolist()),
             "eigenvalue_ratios": [low, high],
             "mean_off_in_errors": float(((drawn.mean - drawn.expected).abs() / drawn.standard_error).median()),
         }
@@ -89,8 +87,7 @@ class DrawKernels(Task):
             # Each sum doubles the variance of what it carries; the factor takes that back.
             return nets.ResidualFC(N_INPUTS, self.width, self.depth - 2, 1, gamma_post=math.sqrt(0.5), **common)
         sizes = [N_INPUTS, *[self.width] * (self.depth - 1), 1]
-        layers = [nn.Linear(before, after, bias=False) for before, after in pairwise(sizes)]
-        return nn.Sequential(*layers)
+        return nn.Sequential(*(nn.Linear(n_in, n_out, bias=False) for n_in, n_out in pairwise(sizes)))
 
 
 @dataclass(frozen=True)
@@ -121,6 +118,7 @@ class ApproachLimits(Task):
         model = nets.FC(LAZY_INPUTS, self.width, self.depth)
         graph = trace(model, x[:1])
         limits = _limits(graph, x, self.depth)
+        # By the kind of weights, and the limit that their kernel is compared with.
         distances: dict[str, dict[str, list[float]]] = {kind: {limit: [] for limit in limits} for kind in limits}
         generator = seeded(self.seed, f"limits {self.width}")
         for _ in range(self.n_draws):
@@ -133,10 +131,10 @@ class ApproachLimits(Task):
         apart = (limits["dependent"] - limits["independent"]).norm() / limits["dependent"].norm()
         return {
             "distance": {
-                kind: {limit: math.sqrt(sum(v * v for v in values) / len(values)) for limit, values in found.items()}
-                for kind, found in distances.items()
+                kind: {limit: math.sqrt(sum(v * v for v in values) / len(values)) for limit, values in by_limit.items()}
+                for kind, by_limit in distances.items()
             },
-            "distances": {kind: [float(f"{v:.6g}") for v in distances[kind][kind]] for kind in limits},
+            "distances": {kind: _rounded(distances[kind][kind]) for kind in limits},
             "between_limits": float(apart),
         }
 
@@ -191,6 +189,8 @@ class TrainLazily(Task):
 
 def _trained(model: "nn.Module", graph: "PathGraph", x: "Tensor", y: "Tensor", n_steps: int) -> dict[str, float]:
     """Shares: of gates that differ in the end, of the kernel that changed, of the prediction of the fixed kernel."""
+    import torch
+
     from neuralpath.kernels import GradientSteps, KernelDynamics, value_kernel
     from neuralpath.paths import SwitchRecorder
 
@@ -199,7 +199,11 @@ def _trained(model: "nn.Module", graph: "PathGraph", x: "Tensor", y: "Tensor", n
     first, kernel = model(x).detach(), value_kernel(graph, x)
     dynamics = KernelDynamics(kernel)
     rate = RATE * dynamics.largest_rate
-    _descend(model, x, y, n_steps, rate)
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
+    for _ in range(n_steps):
+        optimizer.zero_grad()
+        (0.5 * (model(x) - y).square().sum()).backward()
+        optimizer.step()
     recorder.update(graph.gates(x))
     last, predicted = model(x).detach(), dynamics.train(y, GradientSteps(n_steps, rate), initial=first)
     return {
@@ -210,18 +214,5 @@ def _trained(model: "nn.Module", graph: "PathGraph", x: "Tensor", y: "Tensor", n
     }
 
 
-def _descend(model: "nn.Module", x: "Tensor", y: "Tensor", n_steps: int, rate: float) -> None:
-    import torch
-
-    optimizer = torch.optim.SGD(model.parameters(), lr=rate)
-    for _ in range(n_steps):
-        optimizer.zero_grad()
-        (0.5 * (model(x) - y).square().sum()).backward()
-        optimizer.step()
-
-
-LAYER = 1e-3
-"""Seconds for a layer of one draw, however narrow."""
-
-SETTING_UP = 0.5
-"""Seconds to read a network as a graph and to compute expectation or limit, whatever its width."""
+def _rounded(values: list[float]) -> list[float]:
+    return [float(f"{value:.6g}") for value in values]

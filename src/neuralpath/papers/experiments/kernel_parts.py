@@ -4,10 +4,21 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.seed_tables import finished, mean_curves, spread
+from neuralpath.papers.experiments.grids import (
+    Grid,
+    Read,
+    Runs,
+    accuracy_at,
+    counted,
+    course_of_epochs,
+    finished_runs,
+    grid,
+    means,
+    tasks_of,
+)
+from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
-from neuralpath.papers.experiments.statistics import Spread
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, optimizer_label, run_training, seeded
 from neuralpath.papers.runs import Task
@@ -21,9 +32,7 @@ if TYPE_CHECKING:
     from neuralpath.papers.runs import RunDirectory
     from neuralpath.training import TrainingMoment
 
-PARTS = ("value", "feature")
 NORMS = {"trace": "Trace", "frobenius": "Frobenius norm"}
-BEST_AND_LAST = ("best", "last")
 
 
 @dataclass(frozen=True)
@@ -82,10 +91,10 @@ def _parts(model: Any, x: "Tensor") -> dict[str, dict[str, float]]:
     from neuralpath.kernels import tangent_parts
 
     parts = tangent_parts(model, x, progress=False)
-    sizes = {"value": parts.value.double(), "feature": parts.feature.double(), "cross": parts.cross.double()}
+    kernels = {name: getattr(parts, name).double() for name in ("value", "feature", "cross")}
     return {
         name: {"trace": float(kernel.trace()), "frobenius": float(torch.linalg.matrix_norm(kernel))}
-        for name, kernel in sizes.items()
+        for name, kernel in kernels.items()
     }
 
 
@@ -126,79 +135,60 @@ class KernelPartsConfig:
 
 def tasks(config: KernelPartsConfig) -> tuple[Task, ...]:
     """A run for each regime and seed."""
-    return tuple(_task(config, regime, seed) for regime in config.regimes for seed in config.seeds)
+    return tasks_of(_grid(config))
 
 
-def _task(config: KernelPartsConfig, regime: GatedRegime, seed: int) -> TraceKernelParts:
-    return TraceKernelParts(
-        config.data, config.net, config.training, regime, config.beta, config.n_examples, config.every, seed
-    )
+def _grid(config: KernelPartsConfig) -> Grid:
+    training, measured = (config.data, config.net, config.training), (config.beta, config.n_examples, config.every)
+
+    def task(regime: GatedRegime, seed: int) -> TraceKernelParts:
+        return TraceKernelParts(*training, regime, *measured, seed)
+
+    return grid(task, config.seeds, regime=config.regimes)
 
 
 def summary(config: KernelPartsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Both parts before and after training, their ratio over training, their course, and the accuracies."""
-    groups = {
-        regime: [results[task] for seed in config.seeds if (task := _task(config, regime, seed)) in results]
-        for regime in config.regimes
-    }
-    note = finished(tasks(config), results)
-    moments = ("before training", 0), ("first epoch measured", 1), ("last epoch", -1)
-    rows: list[tuple[Cell, ...]] = [
-        (regime, norm, name, *_sizes(runs, norm, index))
-        for regime, runs in groups.items()
-        for norm in NORMS
-        for name, index in moments
-    ]
-    table = Table(
+    by_regime = finished_runs(_grid(config), results)
+    table = Table.of(
         "Parts of the tangent kernel",
-        ("regime", "size", "when", "K^V", "K^F", "K^F / K^V", "least in training", "largest in training"),
-        tuple(rows),
+        [
+            {"regime": regime, "size": norm, "when": when} | _sizes(runs, norm, index)
+            for regime, runs in by_regime.items()
+            for norm in NORMS
+            for when, index in (("before training", 0), ("first epoch measured", 1), ("last epoch", -1))
+        ],
         f"Of the logits, on {config.n_examples} training examples. The papers say that both are of one scale, without "
-        f"numbers; gates that are fixed have no K^F. {note}",
+        "numbers; gates that are fixed have no K^F.",
     )
-    accuracies = Table(
-        "Test accuracy of the same networks in %",
-        ("regime", "best epoch", "last epoch"),
-        tuple(
-            (regime, *(spread(100 * run[when]["test_accuracy"] for run in runs if run[when]) for when in BEST_AND_LAST))
-            for regime, runs in groups.items()
-        ),
-        note,
-    )
-    decoupled = groups.get("DL", [])
-    figures = [
-        Curves(
-            f"{title} of the parts in decoupled learning",
-            "epoch",
-            title,
-            mean_curves(
-                {
-                    f"K^{part[0].upper()}": [
-                        {float(point["epoch"]): point[part][norm] for point in run["measured"]} for run in decoupled
-                    ]
-                    for part in PARTS
-                }
-            ),
-            note,
-            "y",
-        )
-        for norm, title in NORMS.items()
-    ]
-    return (table, *figures, accuracies)
+    figures = [_figure(by_regime.get("DL", {}), norm) for norm in NORMS]
+    columns = {"best epoch": accuracy_at("best"), "last epoch": accuracy_at("last")}
+    rows = [{"regime": regime} | means(runs, columns) for regime, runs in by_regime.items()]
+    accuracies = Table.of("Test accuracy of the same networks in %", rows)
+    return counted((table, *figures, accuracies), tasks(config), results)
 
 
-def _sizes(runs: list[dict[str, Any]], norm: str, index: int) -> tuple[Spread | None, ...]:
+def _sizes(runs: Runs, norm: str, index: int) -> dict[str, Cell]:
     """Of one moment: both parts and their ratio, and over all moments the least and the largest ratio."""
-    values = [[point["value"][norm] for point in run["measured"]] for run in runs]
-    features = [[point["feature"][norm] for point in run["measured"]] for run in runs]
-    ratios = [[f / v for v, f in zip(vs, fs, strict=True)] for vs, fs in zip(values, features, strict=True)]
-    return (
-        spread(v[index] for v in values),
-        spread(f[index] for f in features),
-        spread(r[index] for r in ratios),
-        spread(min(r) for r in ratios),
-        spread(max(r) for r in ratios),
-    )
+
+    def ratios(run: dict[str, Any]) -> list[float]:
+        return [point["feature"][norm] / point["value"][norm] for point in run["measured"]]
+
+    columns: dict[str, Read] = {
+        "K^V": lambda run: run["measured"][index]["value"][norm],
+        "K^F": lambda run: run["measured"][index]["feature"][norm],
+        "K^F / K^V": lambda run: ratios(run)[index],
+        "least in training": lambda run: min(ratios(run)),
+        "largest in training": lambda run: max(ratios(run)),
+    }
+    return means(runs, columns)
+
+
+def _figure(runs: Runs, norm: str) -> Curves:
+    value = course_of_epochs(runs, lambda entry: entry["value"][norm])
+    feature = course_of_epochs(runs, lambda entry: entry["feature"][norm])
+    title, curves = NORMS[norm], mean_curves({"K^V": value, "K^F": feature})
+    return Curves(f"{title} of the parts in decoupled learning", "epoch", title, curves, log="y")
 
 
 _PAPER = KernelPartsConfig()

@@ -60,36 +60,33 @@ class FitKernel(Task):
     @property
     def n_steps(self) -> int:
         """As `Task.n_steps`."""
-        return sum(-(-n // ROWS) for n in self._sizes())
+        n_train, n_test = self.data.n_images
+        return sum(-(-n // ROWS) for n in (self.data.n_train or n_train, self.data.n_test or n_test))
 
     def make(self, directory: "RunDirectory | None" = None) -> "nn.Module":
         """The network whose kernel it is, in double precision."""
-        model = self.net.make(self.data.shape, self.data.n_outputs, seeded(self.seed, "network"))
-        if self.gates is not None and directory is not None:
-            model.load_state_dict(directory.weights_of(self.gates.task, self.gates.which))
-        return model.double().eval()
+        return _network(self, directory).double().eval()
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """As `Task.run`."""
+        import torch
+
         from neuralpath.estimators import KernelClassifier
 
         examples = self.data.load(directory.data_dir)
         x, labels = examples.train.images.double(), examples.train.labels.numpy()
-        own, cross = _computed(
-            _kernel_of(self.kernel, self.make(directory), x), x, examples.test.images.double(), directory
-        )
+        kernel = _kernel_of(self.kernel, self.make(directory), x)
+        own, cross = _computed(kernel, x, examples.test.images.double(), directory)
         scale = float(own.diagonal().mean())
         own, cross = own.div_(scale), cross.div_(scale)
-        chosen = self._chosen_on(len(x))
+        order = torch.randperm(len(x), generator=seeded(self.seed, "ridge examples"))
+        chosen = order[: self.n_chosen_on].sort().values
         classifier = KernelClassifier("precomputed", max(self.ridges), solver="cholesky", memory=SOLVER_MEMORY)
         path = classifier.fit(own[chosen][:, chosen].numpy(), labels[chosen]).ridge_path(self.ridges)
         solver = "cholesky" if len(x) <= DENSE_LIMIT else "cg"
-        classifier = KernelClassifier(
-            "precomputed", path.best_ridge, solver=solver, max_iter=STEPS, memory=SOLVER_MEMORY
-        )
-        classifier.fit(own.numpy(), labels)
+        options: dict[str, Any] = {"solver": solver, "max_iter": STEPS, "memory": SOLVER_MEMORY}
+        classifier = KernelClassifier("precomputed", path.best_ridge, **options).fit(own.numpy(), labels)
         assert path.error_rates is not None
-        rates = [float(rate) for rate in path.error_rates]
         return {
             "test_accuracy": float((classifier.predict(cross.numpy()) == examples.test.labels.numpy()).mean()),
             "train_accuracy": float((classifier.predict(own.numpy()) == labels).mean()),
@@ -97,20 +94,18 @@ class FitKernel(Task):
             "left_out": {
                 "ridges": list(self.ridges),
                 "squared_errors": [float(f"{error:.6g}") for error in path.squared_errors],
-                "accuracies": [1 - rate for rate in rates],
+                "accuracies": [1 - float(rate) for rate in path.error_rates],
             },
             "converged": bool(classifier.report_.converged),
         }
 
-    def _sizes(self) -> tuple[int, int]:
-        n_train, n_test = self.data.n_images
-        return self.data.n_train or n_train, self.data.n_test or n_test
 
-    def _chosen_on(self, n_train: int) -> "Tensor":
-        import torch
-
-        order = torch.randperm(n_train, generator=seeded(self.seed, "ridge examples"))
-        return order[: self.n_chosen_on].sort().values
+def _network(task: "FitKernel | WidenValue", directory: "RunDirectory | None") -> "nn.Module":
+    """The network of a task: trained, where it reads the gates of another run."""
+    model = task.net.make(task.data.shape, task.data.n_outputs, seeded(task.seed, "network"))
+    if task.gates is not None and directory is not None:
+        model.load_state_dict(directory.weights_of(task.gates.task, task.gates.which))
+    return model
 
 
 Kernel = Callable[["Tensor", "Tensor"], "Tensor"]
@@ -147,7 +142,7 @@ def _computed(kernel: Kernel, train: "Tensor", test: "Tensor", directory: "RunDi
         own[start:stop, :stop] = block
         own[:start, start:stop] = block[:, :start].T
         square = own[start:stop, start:stop]
-        own[start:stop, start:stop] = (square + square.T) / 2  # equal to rounding, and a machine asks for equal
+        own[start:stop, start:stop] = (square + square.T) / 2  # equal up to rounding; the solver requires equal halves
     cross = torch.empty(m, n, dtype=torch.float64)
     for start in range(0, m, ROWS):
         stop = min(start + ROWS, m)
@@ -207,13 +202,10 @@ class WidenValue(Task):
         """Gates of the network, each repeated; value weights of variance 2 / (width of the value network)."""
         from neuralpath.gating import GatedNetwork, TileGates
 
-        shape, n_outputs = self.data.shape, self.data.n_outputs
-        feature = self.net.make(shape, n_outputs, seeded(self.seed, "network"))
-        if self.gates is not None and directory is not None:
-            feature.load_state_dict(directory.weights_of(self.gates.task, self.gates.which))
         wide = replace(self.net, width=self.repeats * self.net.width, init="gaussian")
-        value = wide.make(shape, n_outputs, seeded(self.seed, f"value network x{self.repeats}"))
-        return GatedNetwork(feature, value, gate_transform=TileGates())
+        generator = seeded(self.seed, f"value network x{self.repeats}")
+        value = wide.make(self.data.shape, self.data.n_outputs, generator)
+        return GatedNetwork(_network(self, directory), value, gate_transform=TileGates())
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """As `Task.run`."""
@@ -234,7 +226,7 @@ class WidenValue(Task):
         if not bool(learnt.isfinite().all()):
             # One draw of a narrow network's kernel may be far above its expectation, and the rate too large for it.
             return {"diverged": True}
-        told = dynamics.test(cross, targets, GradientSteps(self.n_steps_trained, rate)).to(learnt)
+        predicted = dynamics.test(cross, targets, GradientSteps(self.n_steps_trained, rate)).to(learnt)
 
         def accuracy(outputs: "Tensor") -> float:
             return float((outputs.argmax(1) == test.labels).double().mean())
@@ -242,10 +234,10 @@ class WidenValue(Task):
         return {
             "diverged": False,
             "network": accuracy(learnt),
-            "kernel": accuracy(told),
+            "kernel": accuracy(predicted),
             "interpolating": accuracy(dynamics.test(cross, targets, float("inf"))),
-            "agree": float((learnt.argmax(1) == told.argmax(1)).double().mean()),
-            "distance": float((learnt - told).norm() / told.norm()),
+            "agree": float((learnt.argmax(1) == predicted.argmax(1)).double().mean()),
+            "distance": float((learnt - predicted).norm() / predicted.norm()),
             "train_error": float((_outputs(network, train.images) - before - targets).norm() / targets.norm()),
         }
 

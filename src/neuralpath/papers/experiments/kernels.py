@@ -2,9 +2,11 @@
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Literal
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.grids import Grid, counted, course, finished_runs, grid, part_of, tasks_of
 from neuralpath.papers.experiments.kernel_tasks import FitKernel, KernelName, WidenValue
 from neuralpath.papers.experiments.seed_tables import (
     Printed,
@@ -12,15 +14,13 @@ from neuralpath.papers.experiments.seed_tables import (
     accuracies,
     accuracy,
     beside,
-    finished,
     mean_curves,
     printed,
     results_by_seed,
-    spread,
 )
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
-from neuralpath.papers.experiments.statistics import paired
+from neuralpath.papers.experiments.statistics import paired, spread
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
@@ -52,6 +52,30 @@ PRINTED = {
     "relu": ("GCONV", "ReLU"),
 }
 """Architecture and regime of the figures that the papers compare on CIFAR-10."""
+
+COMPARED = (
+    ("path-learnt", "path-random"),
+    ("path-learnt", "limit-tangent"),
+    ("limit-tangent", "path-random"),
+    ("path-learnt", "linear"),
+    ("FL", "path-learnt"),
+    ("FR-II", "path-random"),
+    ("FL", "limit-tangent"),
+    ("limit-tangent", "FR-II"),
+    ("FL", "FR-II"),
+    ("relu", "limit-tangent"),
+)
+"""Rows whose accuracies are compared, first minus second."""
+
+WIDENED = {
+    "network": "network",
+    "kernel": "kernel, as many steps",
+    "interpolating": "kernel, to the end",
+    "agree": "same predictions",
+    "distance": "distance of the outputs",
+    "train_error": "training error left",
+}
+"""Columns of the table of wider value networks, by the entries of their results."""
 
 _DENSE_DATA = DataSpec("mnist", n_train=10_000)
 _DENSE_NET = NetSpec("fc", width=128, depth=6, bias=False)
@@ -105,107 +129,84 @@ class KernelsConfig:
             raise ValueError(f"`ridges` must be finite numbers, 0 or more, got {self.ridges}.")
 
 
-@dataclass(frozen=True)
-class _Case:
-    """Networks of one kind, and their kernels."""
-
-    data: DataSpec
-    net: NetSpec
-    recipe: TrainingRecipe
-
-
 def tasks(config: KernelsConfig) -> tuple[Task, ...]:
     """The networks and kernels of each part."""
-    found: list[Task] = []
-    for part in config.only:
-        if part != "widened":
-            for runs in _rows(config, part).values():
-                found += runs.values()
-    if "widened" in config.only:
-        found += [
-            widened(config, gates, repeats, seed)
-            for gates in ("random", "learnt")
-            for repeats in config.repeats
-            for seed in config.seeds
-        ]
-    return tuple(found)
+    parts = [_rows(config, part) for part in config.only if part != "widened"]
+    return tasks_of(*parts, _widened_grid(config) if "widened" in config.only else {})
 
 
-def _case(config: KernelsConfig, part: KernelsPart) -> _Case:
+def _case(config: KernelsConfig, part: KernelsPart) -> tuple[DataSpec, NetSpec, TrainingRecipe]:
+    """The examples, the network and its training."""
     if part == "dense":
-        return _Case(config.dense_data, config.dense_net, config.dense_recipe)
+        return config.dense_data, config.dense_net, config.dense_recipe
     if part == "images":
-        return _Case(config.image_data, config.image_net, config.image_recipe)
-    return _Case(config.wide_data, config.wide_net, config.wide_recipe)
+        return config.image_data, config.image_net, config.image_recipe
+    return config.wide_data, config.wide_net, config.wide_recipe
 
 
 def network(config: KernelsConfig, part: KernelsPart, seed: int) -> TrainNetwork:
     """The ReLU network with learned gates; its last epoch counts, so that test data choose nothing."""
-    case = _case(config, part)
-    return TrainNetwork(data_of_seed(case.data, seed), case.net, case.recipe.training(), seed)
+    data, net, recipe = _case(config, part)
+    return TrainNetwork(data_of_seed(data, seed), net, recipe.training(), seed)
 
 
 def gated(config: KernelsConfig, part: KernelsPart, regime: Literal["FL", "FR-II"], seed: int) -> TrainGated:
     """The network with learned or random gates, on the same examples."""
-    case = _case(config, part)
+    data, net, recipe = _case(config, part)
     gates = Weights(network(config, part, seed)) if regime == "FL" else None
-    return TrainGated(data_of_seed(case.data, seed), case.net, case.recipe.training(), regime, seed, gates)
+    return TrainGated(data_of_seed(data, seed), net, recipe.training(), regime, seed, gates)
 
 
 def regression(config: KernelsConfig, part: KernelsPart, kernel: KernelOf, seed: int) -> FitKernel:
     """Kernel regression with one of `KERNELS`."""
-    case = _case(config, part)
+    data, net, _ = _case(config, part)
     gates = Weights(network(config, part, seed)) if kernel == "path-learnt" else None
     name: KernelName = "path" if kernel == "path-random" or kernel == "path-learnt" else kernel
-    return FitKernel(data_of_seed(case.data, seed), case.net, name, config.ridges, config.n_chosen_on, gates, seed)
+    return FitKernel(data_of_seed(data, seed), net, name, config.ridges, config.n_chosen_on, gates, seed)
 
 
 def widened(config: KernelsConfig, gates: GatesOf, repeats: int, seed: int) -> WidenValue:
     """A value network with repeated gates."""
-    return WidenValue(
-        data_of_seed(config.wide_data, seed),
-        config.wide_net,
-        repeats,
-        config.wide_steps,
-        config.wide_lr,
-        Weights(network(config, "widened", seed)) if gates == "learnt" else None,
-        seed,
-    )
+    data, net, _ = _case(config, "widened")
+    learned = Weights(network(config, "widened", seed)) if gates == "learnt" else None
+    return WidenValue(data_of_seed(data, seed), net, repeats, config.wide_steps, config.wide_lr, learned, seed)
 
 
-def _rows(config: KernelsConfig, part: KernelsPart) -> dict[str, dict[int, Task]]:
+def _widened_grid(config: KernelsConfig) -> Grid:
+    return grid(partial(widened, config), config.seeds, gates=("random", "learnt"), repeats=config.repeats)
+
+
+def _rows(config: KernelsConfig, part: KernelsPart) -> dict[str, Seeds]:
     """The runs of each row of a table, by seed."""
-    rows: dict[str, dict[int, Task]] = {"relu": {seed: network(config, part, seed) for seed in config.seeds}}
-    for regime in ("FL", "FR-II"):
-        rows[regime] = {seed: gated(config, part, regime, seed) for seed in config.seeds}
-    for kernel in config.kernels:
-        if part == "images" and kernel == "limit-path":  # all pairs of positions, without a fast way
-            continue
-        rows[kernel] = {seed: regression(config, part, kernel, seed) for seed in config.seeds}
-    return rows
+    # The path kernel of infinite width has no fast method for images: it needs all pairs of positions.
+    names = [name for name in config.kernels if part != "images" or name != "limit-path"]
+    return {
+        "relu": {seed: network(config, part, seed) for seed in config.seeds},
+        **grid(partial(gated, config, part), config.seeds, regime=("FL", "FR-II")),
+        **grid(partial(regression, config, part), config.seeds, kernel=names),
+    }
 
 
 def summary(config: KernelsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Accuracies of kernels and networks, paired comparisons, and networks that tend to their kernel."""
-    parts: list[SummaryItem] = []
+    items: list[SummaryItem] = []
     for part in config.only:
-        parts += _widening(config, results) if part == "widened" else _accuracies(config, results, part)
-    return tuple(parts)
+        items += _widening(config, results) if part == "widened" else _accuracies(config, results, part)
+    return tuple(items)
 
 
-def _accuracies(config: KernelsConfig, results: Results, part: KernelsPart) -> list[SummaryItem]:
-    rows, case = _rows(config, part), _case(config, part)
-    note = finished(rows.values(), results)
+def _accuracies(config: KernelsConfig, results: Results, part: KernelsPart) -> tuple[SummaryItem, ...]:
+    rows, (data, net, _) = _rows(config, part), _case(config, part)
     cells: list[dict[str, Cell]] = []
-    for name, runs in rows.items():
-        found = results_by_seed(runs, results).values()
+    for name, seeds in rows.items():
         if name in NETWORKS:
-            last, best = accuracy(runs, results, "last"), accuracy(runs, results, "best")
-            trained, ridge = accuracy(runs, results, "last", "train_accuracy"), None
+            last, best = accuracy(seeds, results, "last"), accuracy(seeds, results, "best")
+            trained, ridge = accuracy(seeds, results, "last", "train_accuracy"), None
         else:
-            last, best = spread(100 * run["test_accuracy"] for run in found), None
-            trained = spread(100 * run["train_accuracy"] for run in found)
-            ridge = ", ".join(sorted({f"{run['ridge']:g}" for run in found})) or None
+            runs = results_by_seed(seeds, results).values()
+            last, best = spread(100 * run["test_accuracy"] for run in runs), None
+            trained = spread(100 * run["train_accuracy"] for run in runs)
+            ridge = ", ".join(sorted({f"{run['ridge']:g}" for run in runs})) or None
         figure, difference = beside(best if name in NETWORKS else last, _printed(part, name)).values()
         cells.append(
             {
@@ -218,15 +219,14 @@ def _accuracies(config: KernelsConfig, results: Results, part: KernelsPart) -> l
                 "ours - printed": difference,
             }
         )
-    about = (
-        f"{case.data.label}, {case.net.label}. Ridges in units of the mean diagonal, chosen by leaving one out on "
-        f"{config.n_chosen_on:,} training examples or fewer. "
+    note = (
+        f"{data.label}, {net.label}. Ridges in units of the mean diagonal, chosen by leaving one out on "
+        f"{config.n_chosen_on:,} training examples or fewer."
     )
     if part == "images":
-        about += "Printed figures are of all of CIFAR-10, 32 x 32, and of wide networks: no claim beyond the subset. "
-    title = f"Kernels and networks on the same examples ({part}): test accuracy in %"
-    table = Table.of(title, cells, about + note)
-    return [table, _comparisons(rows, results, part, note)]
+        note += " Printed figures are of all of CIFAR-10, 32 x 32, and of wide networks: no claim beyond the subset."
+    table = Table.of(f"Kernels and networks on the same examples ({part}): test accuracy in %", cells, note)
+    return counted((table, _comparisons(rows, results, part)), tasks_of(rows), results)
 
 
 def _printed(part: KernelsPart, name: str) -> Printed | None:
@@ -238,94 +238,58 @@ def _printed(part: KernelsPart, name: str) -> Printed | None:
     return printed(paper="P1", where="table 2", architecture=architecture, optimizer="Adam", regime=regime)
 
 
-def _comparisons(rows: dict[str, dict[int, Task]], results: Results, part: KernelsPart, note: str) -> Table:
+def _comparisons(rows: dict[str, Seeds], results: Results, part: KernelsPart) -> Table:
     """Paired by seed; networks with their last epoch."""
-    pairs = (
-        ("path-learnt", "path-random"),
-        ("path-learnt", "limit-tangent"),
-        ("limit-tangent", "path-random"),
-        ("path-learnt", "linear"),
-        ("FL", "path-learnt"),
-        ("FR-II", "path-random"),
-        ("FL", "limit-tangent"),
-        ("limit-tangent", "FR-II"),
-        ("FL", "FR-II"),
-        ("relu", "limit-tangent"),
-    )
-    cells: list[tuple[Cell, ...]] = []
-    for first, second in pairs:
-        if first not in rows or second not in rows:
-            continue
-        found = paired(*(_tests(name, rows[name], results) for name in (first, second)))
-        names = [TITLES[name] for name in (first, second)]
-        cells.append((*names, *((None, None) if found is None else (found.difference, found.exceeds))))
-    return Table(
-        f"Paired comparisons ({part})",
-        ("first", "second", "first - second in points", "in standard errors"),
-        tuple(cells),
-        f"Networks with their last epoch. {note}",
-    )
-
-
-def _tests(name: str, runs: dict[int, Task], results: Results) -> dict[int, float]:
-    if name in NETWORKS:
-        return accuracies(runs, results, "last")
-    return {seed: 100 * run["test_accuracy"] for seed, run in results_by_seed(runs, results).items()}
-
-
-WIDENED = {
-    "network": "network",
-    "kernel": "kernel, as many steps",
-    "interpolating": "kernel, to the end",
-    "agree": "same predictions",
-    "distance": "distance of the outputs",
-    "train_error": "training error left",
-}
-"""Columns of the table of wider value networks, by the entries of their results."""
-
-
-def _widening(config: KernelsConfig, results: Results) -> list[SummaryItem]:
-    rows: list[dict[str, Cell]] = []
-    distances: dict[str, list[dict[float, float | None]]] = {}
-    every: list[Seeds] = []
-    kinds: tuple[GatesOf, ...] = ("random", "learnt")
-    for gates in kinds:
-        by_seed: dict[int, dict[float, float | None]] = {seed: {} for seed in config.seeds}
-        for repeats in config.repeats:
-            runs = {seed: widened(config, gates, repeats, seed) for seed in config.seeds}
-            every.append(runs)
-            found = results_by_seed(runs, results)
-            trained = [run for run in found.values() if not run["diverged"]]
-            for seed, run in found.items():
-                if not run["diverged"]:
-                    by_seed[seed][float(repeats * config.wide_net.width)] = run["distance"]
-            rows.append(
+    cells: list[dict[str, Cell]] = []
+    for first, second in COMPARED:
+        if first in rows and second in rows:
+            pair = paired(*(_tests(name, rows[name], results) for name in (first, second)))
+            cells.append(
                 {
-                    "gates": gates,
-                    "width of the value network": repeats * config.wide_net.width,
-                    **{title: spread(100 * run[name] for run in trained) for name, title in WIDENED.items()},
-                    "runs that diverged": len(found) - len(trained),
+                    "first": TITLES[first],
+                    "second": TITLES[second],
+                    "first - second in points": pair.difference if pair else None,
+                    "in standard errors": pair.exceeds if pair else None,
                 }
             )
-        distances[f"{gates} gates"] = list(by_seed.values())
-    note = finished(every, results)
-    return [
-        Table.of(
-            "Value networks behind repeated gates, and kernel regression with their path kernel (in %)",
-            rows,
-            f"Test accuracies after {config.wide_steps} steps of gradient descent on the squared loss; the kernel is "
-            "the expected tangent kernel, a multiple of the path kernel that is the same at all widths. What a "
-            f"network gives before training is taken off. Distances are relative. {note}",
-        ),
-        Curves(
-            "Networks tend to their kernel",
-            "width of the value network",
-            "distance of test outputs",
-            mean_curves(distances),
-            note,
-            "xy",
-        ),
+    return Table.of(f"Paired comparisons ({part})", cells, "Networks with their last epoch.")
+
+
+def _tests(name: str, seeds: Seeds, results: Results) -> dict[int, float]:
+    if name in NETWORKS:
+        return accuracies(seeds, results, "last")
+    return {seed: 100 * run["test_accuracy"] for seed, run in results_by_seed(seeds, results).items()}
+
+
+def _widening(config: KernelsConfig, results: Results) -> tuple[SummaryItem, ...]:
+    points = _widened_grid(config)
+    every = finished_runs(points, results)
+    converged = {
+        (gates, repeats * config.wide_net.width): {seed: run for seed, run in runs.items() if not run["diverged"]}
+        for (gates, repeats), runs in every.items()
+    }
+    rows = [
+        {
+            "gates": gates,
+            "width of the value network": width,
+            **{title: spread(100 * run[name] for run in trained.values()) for name, title in WIDENED.items()},
+            "runs that diverged": len(runs) - len(trained),
+        }
+        for ((gates, width), trained), runs in zip(converged.items(), every.values(), strict=True)
     ]
+    distances = {
+        f"{gates} gates": course(part_of(converged, gates), lambda run: run["distance"])
+        for gates in ("random", "learnt")
+    }
+    table = Table.of(
+        "Value networks behind repeated gates, and kernel regression with their path kernel (in %)",
+        rows,
+        f"Test accuracies after {config.wide_steps} steps of gradient descent on the squared loss; the kernel is "
+        "the expected tangent kernel, a multiple of the path kernel that is the same at all widths. What a "
+        "network gives before training is taken off. Distances are relative.",
+    )
+    curves, axes = mean_curves(distances), ("width of the value network", "distance of test outputs")
+    return counted((table, Curves("Networks tend to their kernel", *axes, curves, log="xy")), tasks_of(points), results)
 
 
 _CPU = KernelsConfig()

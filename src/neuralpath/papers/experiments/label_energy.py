@@ -1,14 +1,25 @@
 """How the path kernel turns to the labels while a network trains: P0 figure 3, P1 figure 2 (middle)."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.seed_tables import finished, mean_curves, spread
+from neuralpath.papers.experiments.grids import (
+    Grid,
+    Read,
+    Runs,
+    accuracy_at,
+    counted,
+    course_of_epochs,
+    finished_runs,
+    grid,
+    means,
+    tasks_of,
+)
+from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_given, check_integers
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
-from neuralpath.papers.experiments.statistics import paired
+from neuralpath.papers.experiments.statistics import paired, spread
 from neuralpath.papers.experiments.summary_items import Cell, Curves, HeatMaps, SummaryItem, Table
 from neuralpath.papers.experiments.trained import optimizer_label, run_training, seeded
 from neuralpath.papers.runs import Task
@@ -25,8 +36,6 @@ if TYPE_CHECKING:
 
 LEADING = (1, 2, 5, 10, 20, 50)
 """Numbers of leading eigenvectors whose share of the labels is followed through training."""
-
-_MAP_DIGITS = 3
 
 
 @dataclass(frozen=True)
@@ -57,24 +66,22 @@ class TraceLabelEnergy(Task):
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
         """As `Task.run`."""
-        kernel = _KernelOfGates(self.make(), self.measured(directory.data_dir))
+        kernel = _KernelOfGates(self.make(), self.measured(directory.data_dir), self.n_mapped)
 
         def measure(moment: "TrainingMoment") -> dict[str, Any]:
-            return kernel.measure(moment.model) if self._is_due(moment.epoch) else {}
+            is_due = moment.epoch % self.every == 0 or moment.epoch == self.training.epochs
+            return kernel.measure(moment.model) if is_due else {}
 
         model = self.make()
         result = run_training(model, self, directory, measure=measure)
-        keys = ("energy", "leading")
-        measured = [
-            {"epoch": line["step"], **{key: line[key] for key in keys}}
-            for line in directory.metrics()
-            if "energy" in line
-        ]
+        lines = [line for line in directory.metrics() if "energy" in line]
         return {
-            "measured": measured,
-            "before": kernel.portrait(self.make(), self.n_mapped),
-            "after": kernel.portrait(model, self.n_mapped),
-            "classes": kernel.mapped_classes(self.n_mapped),
+            "measured": [
+                {"epoch": line["step"], **{key: line[key] for key in ("energy", "leading")}} for line in lines
+            ],
+            "before": kernel.portrait(self.make()),
+            "after": kernel.portrait(model),
+            "classes": [int(label) for label in kernel.labels[kernel.mapped]],
             **result,
         }
 
@@ -85,19 +92,20 @@ class TraceLabelEnergy(Task):
         train = self.data.load(data_dir).train
         return balanced_subset(train, self.n_per_class, seeded(self.data.seed, "label energy examples"))
 
-    def _is_due(self, epoch: int) -> bool:
-        return epoch % self.every == 0 or epoch == self.training.epochs
-
 
 class _KernelOfGates:
     """The path kernel of a network's gates on fixed examples sorted by class, in float64."""
 
-    def __init__(self, model: "nn.Module", examples: "Split") -> None:
+    def __init__(self, model: "nn.Module", examples: "Split", n_mapped: int) -> None:
+        import torch
+
         from neuralpath.graph import trace
 
         order = examples.labels.argsort(stable=True)
         self.images = examples.images[order].double()
         self.labels = examples.labels[order].double()
+        # Rows of the picture: the first examples of each class.
+        self.mapped = torch.cat([(self.labels == sign).nonzero()[: n_mapped // 2, 0] for sign in (-1, 1)])
         self._twin = model.double().eval()
         self._graph = trace(self._twin, self.images[:1])
 
@@ -119,10 +127,10 @@ class _KernelOfGates:
                 raise
             return {"energy": None, "leading": None}
         shares = (split.projections / split.projections.sum()).cumsum(0)
-        counts = [count for count in LEADING if count <= len(shares)]
-        return {"energy": float(split.total), "leading": {str(count): float(shares[count - 1]) for count in counts}}
+        leading = {str(count): float(shares[count - 1]) for count in LEADING if count <= len(shares)}
+        return {"energy": float(split.total), "leading": leading}
 
-    def portrait(self, model: "nn.Module", n_mapped: int) -> dict[str, Any]:
+    def portrait(self, model: "nn.Module") -> dict[str, Any]:
         """The split over all eigenvectors, and cosines of path features of a few examples as a picture."""
         import torch
 
@@ -130,32 +138,16 @@ class _KernelOfGates:
         values, vectors = torch.linalg.eigh(kernel / kernel.trace())
         length = kernel.diagonal().sqrt()
         cosines = kernel / (length[:, None] * length).clamp(min=torch.finfo(kernel.dtype).tiny)
-        rows = self._mapped(n_mapped)
+        picture = cosines[self.mapped][:, self.mapped].tolist()
         return {
-            "eigenvalues": _rounded(values.flip(0).tolist()),
-            "projections": _rounded(((vectors.T @ self.labels) ** 2).flip(0).tolist()),
-            "map": [[round(value, _MAP_DIGITS) for value in row] for row in cosines[rows][:, rows].tolist()],
+            "eigenvalues": _rounded(values.flip(0)),
+            "projections": _rounded(((vectors.T @ self.labels) ** 2).flip(0)),
+            "map": [[round(cosine, 3) for cosine in row] for row in picture],
         }
 
-    def mapped_classes(self, n_mapped: int) -> list[int]:
-        """Class of each row of the picture."""
-        return [int(label) for label in self.labels[self._mapped(n_mapped)]]
 
-    def _mapped(self, n_mapped: int) -> "Tensor":
-        import torch
-
-        return torch.cat([(self.labels == sign).nonzero()[: n_mapped // 2, 0] for sign in (-1, 1)])
-
-
-def _rounded(values: Sequence[float]) -> list[float]:
-    return [float(f"{value:.6g}") for value in values]
-
-
-def _decomposition(size: int) -> Any:
-    import torch
-
-    matrix = torch.eye(size, dtype=torch.float64) + 0.1
-    return lambda: torch.linalg.eigh(matrix)
+def _rounded(values: "Tensor") -> list[float]:
+    return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 _DATA = DataSpec("mnist", classes=(4, 7))
@@ -189,81 +181,67 @@ class LabelEnergyConfig:
 
 def tasks(config: LabelEnergyConfig) -> tuple[Task, ...]:
     """A run for each depth and seed."""
-    return tuple(_task(config, depth, seed) for depth in config.depths for seed in config.seeds)
+    return tasks_of(_grid(config))
 
 
-def _task(config: LabelEnergyConfig, depth: int, seed: int) -> TraceLabelEnergy:
-    net = replace(config.net, depth=depth)
-    return TraceLabelEnergy(config.data, net, config.training, config.n_per_class, config.every, config.n_mapped, seed)
+def _grid(config: LabelEnergyConfig) -> Grid:
+    measured = config.n_per_class, config.every, config.n_mapped
+
+    def task(depth: int, seed: int) -> TraceLabelEnergy:
+        return TraceLabelEnergy(config.data, replace(config.net, depth=depth), config.training, *measured, seed)
+
+    return grid(task, config.seeds, depth=config.depths)
 
 
 def summary(config: LabelEnergyConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Energy before and after, its course, the labels' share in leading eigenvectors, and pictures of the kernel."""
-    rows: list[tuple[Cell, ...]] = []
-    energies: dict[str, list[dict[float, float | None]]] = {}
-    leading: dict[str, list[dict[float, float | None]]] = {}
-    split: dict[str, list[dict[float, float | None]]] = {}
-    for depth in config.depths:
-        runs = {seed: results[task] for seed in config.seeds if (task := _task(config, depth, seed)) in results}
-        first = {seed: run["measured"][0]["energy"] for seed, run in runs.items() if run["measured"][0]["energy"]}
-        last = {seed: run["measured"][-1]["energy"] for seed, run in runs.items() if run["measured"][-1]["energy"]}
-        fall = paired(last, first)
-        rows.append(
-            (
-                depth,
-                spread(first.values()),
-                spread(last.values()),
-                spread(last[seed] / first[seed] for seed in sorted(first.keys() & last.keys())),
-                None if fall is None else fall.difference,
-                None if fall is None else fall.exceeds,
-                spread(100 * run["best"]["test_accuracy"] for run in runs.values() if run["best"]),
-                spread(100 * run["last"]["test_accuracy"] for run in runs.values() if run["last"]),
-            )
-        )
-        energies[f"d = {depth}"] = [
-            {float(point["epoch"]): point["energy"] for point in run["measured"]} for run in runs.values()
-        ]
+    by_depth = finished_runs(_grid(config), results)
+    energies, leading, split = {}, {}, {}
+    for depth, runs in by_depth.items():
+        energies[f"d = {depth}"] = course_of_epochs(runs, lambda entry: entry["energy"])
         for count in LEADING:
-            leading[f"d = {depth}, leading {count}"] = [
-                {float(p["epoch"]): p["leading"].get(str(count)) for p in run["measured"] if p["leading"]}
-                for run in runs.values()
-            ]
+            leading[f"d = {depth}, leading {count}"] = course_of_epochs(runs, _share_of_leading(count))
         for when in ("before", "after"):
             split[f"d = {depth}, {when} training"] = [_cumulated(run[when]) for run in runs.values()]
-    note = finished(tasks(config), results)
-    table = Table(
-        "Label energy of the path kernel",
-        (
-            "depth",
-            "before",
-            "after",
-            "after / before",
-            "after - before",
-            "in standard errors",
-            "test accuracy, best epoch",
-            "last epoch",
+    by_number = "eigenvectors, largest eigenvalue first"
+    items = (
+        Table.of(
+            "Label energy of the path kernel",
+            [{"depth": depth} | _row(runs) for depth, runs in by_depth.items()],
+            f"The energy is y' H^-1 y for H of trace 1, on {config.n_per_class} examples of each class. The papers "
+            "print no number, only that it falls.",
         ),
-        tuple(rows),
-        f"The energy is y' H^-1 y for H of trace 1, on {config.n_per_class} examples of each class. The papers print "
-        f"no number, only that it falls. {note}",
+        Curves("Label energy during training", "epoch", "label energy", mean_curves(energies), log="y"),
+        Curves("Labels in the leading eigenvectors", "epoch", "share of the labels", mean_curves(leading)),
+        Curves("Label energy by eigenvectors", by_number, "cumulated label energy", mean_curves(split), log="y"),
     )
-    return (
-        table,
-        Curves("Label energy during training", "epoch", "label energy", mean_curves(energies), note, "y"),
-        Curves("Labels in the leading eigenvectors", "epoch", "share of the labels", mean_curves(leading), note),
-        Curves(
-            "Label energy by eigenvectors",
-            "eigenvectors, largest eigenvalue first",
-            "cumulated label energy",
-            mean_curves(split),
-            note,
-            "y",
-        ),
-        *_pictures(config, results),
+    # For each depth, of the first seed that is finished.
+    pictures = (_pictures(depth, *next(iter(runs.items()))) for depth, runs in by_depth.items() if runs)
+    return (*counted(items, tasks(config), results), *pictures)
+
+
+def _row(runs: Runs) -> dict[str, Cell]:
+    first, last = (
+        {seed: energy for seed, run in runs.items() if (energy := run["measured"][index]["energy"])}
+        for index in (0, -1)
     )
+    fall = paired(last, first)
+    return {
+        "before": spread(first.values()),
+        "after": spread(last.values()),
+        "after / before": spread(last[seed] / first[seed] for seed in sorted(first.keys() & last.keys())),
+        "after - before": fall.difference if fall else None,
+        "in standard errors": fall.exceeds if fall else None,
+        **means(runs, {"test accuracy, best epoch": accuracy_at("best"), "last epoch": accuracy_at("last")}),
+    }
+
+
+def _share_of_leading(count: int) -> Read:
+    return lambda entry: entry["leading"].get(str(count)) if entry["leading"] else None
 
 
 def _cumulated(portrait: dict[str, Any]) -> dict[float, float | None]:
+    """The energy of the leading eigenvectors, by their number; up to the first eigenvalue that rounding made 0."""
     total, cumulated = 0.0, {}
     for number, (value, share) in enumerate(zip(portrait["eigenvalues"], portrait["projections"], strict=True), 1):
         if value <= 0:
@@ -273,18 +251,9 @@ def _cumulated(portrait: dict[str, Any]) -> dict[float, float | None]:
     return cumulated
 
 
-def _pictures(config: LabelEnergyConfig, results: Results) -> tuple[HeatMaps, ...]:
-    """For each depth, of the first seed that is finished."""
-    pictures = []
-    for depth in config.depths:
-        for seed in config.seeds:
-            run = results.get(_task(config, depth, seed))
-            if run is not None:
-                maps = {f"{when} training": tuple(map(tuple, run[when]["map"])) for when in ("before", "after")}
-                title = f"Cosines between path features, d = {depth}, seed {seed}"
-                pictures.append(HeatMaps(title, maps, tuple(run["classes"])))
-                break
-    return tuple(pictures)
+def _pictures(depth: int, seed: int, run: dict[str, Any]) -> HeatMaps:
+    maps = {f"{when} training": tuple(map(tuple, run[when]["map"])) for when in ("before", "after")}
+    return HeatMaps(f"Cosines between path features, d = {depth}, seed {seed}", maps, tuple(run["classes"]))
 
 
 _PAPER = LabelEnergyConfig()

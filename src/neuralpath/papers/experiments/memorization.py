@@ -1,15 +1,28 @@
 """Experiment `memorization`: fitting random labels with fixed random gates, against depth and width (P0 2.3, 4.2)."""
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.grids import (
+    Course,
+    Grid,
+    Read,
+    Runs,
+    counted,
+    course,
+    finished_runs,
+    grid,
+    means,
+    part_of,
+    tasks_of,
+)
 from neuralpath.papers.experiments.random_labels import REMAINING, FitPair, Inputs, Memorize
-from neuralpath.papers.experiments.seed_tables import finished, mean_curves, spread
+from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.papers.experiments.specs import DataSpec
-from neuralpath.papers.experiments.summary_items import Cell, Curve, Curves, SummaryItem, Table
+from neuralpath.papers.experiments.statistics import spread
+from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.runs import Task
 
 _DATA = DataSpec("mnist")
@@ -43,210 +56,136 @@ class MemorizationConfig:
 
 def tasks(config: MemorizationConfig) -> tuple[Task, ...]:
     """A run for each kind of input, width, depth and seed, and the pair with and without biases."""
-    return (
-        *(
-            _task(config, inputs, width, depth, seed)
-            for inputs in config.inputs
-            for width in config.widths
-            for depth in config.depths
-            for seed in config.seeds
-        ),
-        *(_pair(config, bias, seed) for bias in (False, True) for seed in config.seeds),
-    )
+    return tasks_of(_grid(config), _pairs(config))
 
 
-def _task(config: MemorizationConfig, inputs: Inputs, width: int, depth: int, seed: int) -> Memorize:
-    return Memorize(config.data, inputs, config.n_examples, width, depth, config.n_steps, config.lr, seed)
+def _grid(config: MemorizationConfig) -> Grid:
+    task = partial(Memorize, config.data, n_examples=config.n_examples, n_steps_trained=config.n_steps, lr=config.lr)
+    return grid(task, config.seeds, inputs=config.inputs, width=config.widths, depth=config.depths)
 
 
-def _pair(config: MemorizationConfig, bias: bool, seed: int) -> FitPair:
-    return FitPair(32, 3, bias, config.pair_steps, seed)
+def _pairs(config: MemorizationConfig) -> Grid:
+    return grid(partial(FitPair, 32, 3, n_steps_trained=config.pair_steps), config.seeds, bias=(False, True))
 
 
 def summary(config: MemorizationConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Tables of speed, spectrum and entries, curves of each against depth, and the pair."""
-    note = finished(tasks(config), results)
-    parts: list[SummaryItem] = []
+    every = finished_runs(_grid(config), results)
+    items: list[SummaryItem] = []
     for inputs in config.inputs:
-        runs = {
-            (width, depth): [
-                results[task] for seed in config.seeds if (task := _task(config, inputs, width, depth, seed)) in results
-            ]
-            for width in config.widths
-            for depth in config.depths
-        }
-        parts += [_speeds(config, inputs, runs, note), _entry_table(inputs, runs, note)]
-        parts += _figures(config, inputs, runs, note)
-    return (*parts, _pair_table(config, results, note))
+        runs = part_of(every, inputs)
+        items += [_speeds(config, inputs, runs), _entry_table(inputs, runs), *_figures(config, inputs, runs)]
+    pair = _pair_table(finished_runs(_pairs(config), results))
+    return counted((*items, pair), tasks(config), results)
 
 
-_Runs = dict[tuple[int, int], list[dict[str, Any]]]
+_ByShape = dict[tuple[int, int], Runs]
+"""Runs by width and depth."""
 
 
-def _speeds(config: MemorizationConfig, inputs: Inputs, runs: _Runs, note: str) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for (width, depth), found in runs.items():
-        reached = [[run["reached"][f"{share:g}"] for run in found] for share in REMAINING]
-        rows.append(
-            (
-                width,
-                depth,
-                *(
-                    cell
-                    for steps in reached
-                    for cell in (spread(steps), sum(step is None for step in steps) if found else None)
-                ),
-                spread(100 * run["errors"][-1] for run in found if run["errors"][-1] is not None),
-                spread(100 * told[-1] for run in found if (told := run["predicted_by"]["expected"])),
-                sum(run["diverged"] for run in found),
-            )
-        )
-    return Table(
+def _speeds(config: MemorizationConfig, inputs: Inputs, by_shape: _ByShape) -> Table:
+    return Table.of(
         f"Training behind fixed random gates ({inputs})",
-        (
-            "width",
-            "depth",
-            *(
-                column
-                for share in REMAINING
-                for column in (f"steps to {100 * share:g} % of the error", f"runs that never got to {100 * share:g} %")
-            ),
-            "error left in %",
-            "the expected kernel says",
-            "diverged",
-        ),
-        tuple(rows),
+        [{"width": width, "depth": depth} | _speed(runs) for (width, depth), runs in by_shape.items()],
         f"Random signs as labels for {config.n_examples} inputs of length 1; {config.n_steps} steps of gradient descent"
         f" with {config.lr:g} / (largest eigenvalue of the kernel). P0 says that more depth first helps and then "
-        "hurts, without numbers. Means of steps are of the runs that got there; errors of about 1e-5 % are rounding. "
-        f"{note}",
+        "hurts, without numbers. Means of steps are of the runs that got there; errors of about 1e-5 % are rounding.",
     )
 
 
-def _entry_table(inputs: Inputs, runs: _Runs, note: str) -> Table:
-    names = ("diagonal_mean", "diagonal_deviation", "suppression", "suppression_in_the_limit")
-    rows: list[tuple[Cell, ...]] = [
-        (
-            width,
-            depth,
-            *(spread(run["entries"][name] for run in found) for name in names),
-            spread(run["distance"] for run in found),
-            spread(_condition(run, "expected") for run in found),
-            spread(_condition(run, "drawn") for run in found),
-        )
-        for (width, depth), found in runs.items()
-    ]
-    return Table(
+def _speed(runs: Runs) -> dict[str, Cell]:
+    row: dict[str, Cell] = {}
+    for share in REMAINING:
+        steps = [run["reached"][f"{share:g}"] for run in runs.values()]
+        row[f"steps to {100 * share:g} % of the error"] = spread(steps)
+        row[f"runs that never got to {100 * share:g} %"] = steps.count(None) if runs else None
+    return row | {
+        "error left in %": spread(100 * error for run in runs.values() if (error := run["errors"][-1]) is not None),
+        "the expected kernel says": spread(
+            100 * errors[-1] for run in runs.values() if (errors := run["predicted_by"]["expected"])
+        ),
+        "diverged": sum(run["diverged"] for run in runs.values()),
+    }
+
+
+def _entry_table(inputs: Inputs, by_shape: _ByShape) -> Table:
+    columns: dict[str, Read] = {
+        "diagonal": lambda run: run["entries"]["diagonal_mean"],
+        "its deviation": lambda run: run["entries"]["diagonal_deviation"],
+        "off-diagonal / inner product": lambda run: run["entries"]["suppression"],
+        "infinite width": lambda run: run["entries"]["suppression_in_the_limit"],
+        "distance of the draw from its mean": lambda run: run["distance"],
+        "median / largest eigenvalue, mean": lambda run: _condition(run["spectrum"]["expected"]),
+        "of the draw": lambda run: _condition(run["spectrum"]["drawn"]),
+    }
+    return Table.of(
         f"Entries and spectrum of the kernel divided by d ({inputs})",
-        (
-            "width",
-            "depth",
-            "diagonal",
-            "its deviation",
-            "off-diagonal / inner product",
-            "infinite width",
-            "distance of the draw from its mean",
-            "median / largest eigenvalue, mean",
-            "of the draw",
-        ),
-        tuple(rows),
-        f"The diagonal should tend to 1, and off-diagonal entries be suppressed by the product of overlaps. {note}",
+        [{"width": width, "depth": depth} | means(runs, columns) for (width, depth), runs in by_shape.items()],
+        "The diagonal should tend to 1, and off-diagonal entries be suppressed by the product of overlaps.",
     )
 
 
-def _condition(run: dict[str, Any], name: str) -> float:
+def _condition(spectrum: list[float]) -> float:
     """The median eigenvalue over the largest: how fast most directions are learned at the largest stable rate."""
-    values = run["spectrum"][name]
-    return float(values[len(values) // 2] / values[0])
+    return spectrum[len(spectrum) // 2] / spectrum[0]
 
 
-def _figures(config: MemorizationConfig, inputs: Inputs, runs: _Runs, note: str) -> list[Curves]:
-    def against_depth(read: Callable[[dict[str, Any]], float | None]) -> tuple[Curve, ...]:
-        n_seeds = max((len(found) for found in runs.values()), default=0)
-        return mean_curves(
-            {
-                f"w = {width}": [
-                    {
-                        float(depth): read(runs[width, depth][k])
-                        for depth in config.depths
-                        if k < len(runs[width, depth])
-                    }
-                    for k in range(n_seeds)
-                ]
-                for width in config.widths
-            }
-        )
+def _figures(config: MemorizationConfig, inputs: Inputs, by_shape: _ByShape) -> list[Curves]:
+    def against_depth(read: Read) -> dict[str, Course]:
+        return {f"w = {width}": course(part_of(by_shape, width), read) for width in config.widths}
 
-    suppression = (
-        *against_depth(lambda run: run["entries"]["suppression"]),
-        *mean_curves(
-            {
-                "infinite width": [
-                    {float(depth): run["entries"]["suppression_in_the_limit"]}
-                    for (_, depth), found in runs.items()
-                    for run in found
-                ]
-            }
-        ),
-    )
+    least = min(REMAINING)
+    steps = against_depth(lambda run: run["reached"][f"{least:g}"] or config.n_steps)
+    errors = against_depth(lambda run: run["errors"][-1])
+    suppression = against_depth(lambda run: run["entries"]["suppression"])
+    in_the_limit = against_depth(lambda run: run["entries"]["suppression_in_the_limit"])
+    suppression["infinite width"] = [point for points in in_the_limit.values() for point in points]
     return [
         Curves(
-            f"Steps to {100 * min(REMAINING):g} % of the error ({inputs})",
+            f"Steps to {100 * least:g} % of the error ({inputs})",
             "depth",
             "steps of gradient descent",
-            against_depth(lambda run: run["reached"][f"{min(REMAINING):g}"] or config.n_steps),
-            log="y",
-            note=f"Runs that never got there count with all their {config.n_steps} steps. {note}",
+            mean_curves(steps),
+            f"Runs that never got there count with all their {config.n_steps} steps.",
+            "y",
         ),
         Curves(
-            f"Error left after training ({inputs})",
-            "depth",
-            "share of the first error",
-            against_depth(lambda run: run["errors"][-1]),
-            note,
-            "y",
+            f"Error left after training ({inputs})", "depth", "share of the first error", mean_curves(errors), log="y"
         ),
         Curves(
             f"Off-diagonal suppression ({inputs})",
             "depth",
             "entry over inner product of the inputs",
-            suppression,
-            note,
-            "y",
+            mean_curves(suppression),
+            log="y",
         ),
-        *(_courses(config, inputs, width, runs, note) for width in config.widths),
-        *(_spectra(config, inputs, width, runs, note) for width in sorted({min(config.widths), max(config.widths)})),
+        *(_courses(config, inputs, width, by_shape) for width in config.widths),
+        *(_spectra(config, inputs, width, by_shape) for width in sorted({min(config.widths), max(config.widths)})),
     ]
 
 
-def _courses(config: MemorizationConfig, inputs: Inputs, width: int, runs: _Runs, note: str) -> Curves:
+def _courses(config: MemorizationConfig, inputs: Inputs, width: int, by_shape: _ByShape) -> Curves:
     courses = {
         f"d = {depth}": [
-            dict(zip(map(float, run["moments"]), run["errors"], strict=True)) for run in runs[width, depth]
+            dict(zip(map(float, run["moments"]), run["errors"], strict=True)) for run in by_shape[width, depth].values()
         ]
         for depth in _few(config.depths)
     }
-    return Curves(
-        f"Training ({inputs}), w = {width}", "step", "share of the first error", mean_curves(courses), note, "xy"
-    )
+    title = f"Training ({inputs}), w = {width}"
+    return Curves(title, "step", "share of the first error", mean_curves(courses), log="xy")
 
 
-def _spectra(config: MemorizationConfig, inputs: Inputs, width: int, runs: _Runs, note: str) -> Curves:
+def _spectra(config: MemorizationConfig, inputs: Inputs, width: int, by_shape: _ByShape) -> Curves:
     spectra = {
         f"d = {depth}, {name}": [
-            {float(k): value for k, value in enumerate(run["spectrum"][name], 1)} for run in runs[width, depth]
+            {float(k): value for k, value in enumerate(run["spectrum"][name], 1)}
+            for run in by_shape[width, depth].values()
         ]
         for name in ("expected", "drawn")
         for depth in _few(config.depths)
     }
-    return Curves(
-        f"Spectra of the kernel over d ({inputs}), w = {width}",
-        "eigenvalue number",
-        "eigenvalue",
-        mean_curves(spectra),
-        note,
-        "xy",
-    )
+    title = f"Spectra of the kernel over d ({inputs}), w = {width}"
+    return Curves(title, "eigenvalue number", "eigenvalue", mean_curves(spectra), log="xy")
 
 
 def _few(depths: tuple[int, ...], most: int = 4) -> tuple[int, ...]:
@@ -256,23 +195,16 @@ def _few(depths: tuple[int, ...], most: int = 4) -> tuple[int, ...]:
     return tuple(ordered[round(k * (len(ordered) - 1) / max(n - 1, 1))] for k in range(n))
 
 
-def _pair_table(config: MemorizationConfig, results: Results, note: str) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for bias in (False, True):
-        runs = [results[task] for seed in config.seeds if (task := _pair(config, bias, seed)) in results]
-        rows.append(
-            (
-                "with" if bias else "without",
-                spread(run["outputs"][0] for run in runs),
-                spread(run["outputs"][1] for run in runs),
-                spread(run["loss"] for run in runs),
-            )
-        )
-    return Table(
+def _pair_table(by_bias: dict[bool, Runs]) -> Table:
+    columns: dict[str, Read] = {
+        "f(x)": lambda run: run["outputs"][0],
+        "f(x / 2)": lambda run: run["outputs"][1],
+        "sum of squares": lambda run: run["loss"],
+    }
+    return Table.of(
         "The pair (x, 1), (x / 2, -1)",
-        ("biases", "f(x)", "f(x / 2)", "sum of squares"),
-        tuple(rows),
-        f"Without biases f(x / 2) = f(x) / 2, so that the sum of squares is at least 1.8, at f(x) = 0.4. {note}",
+        [{"biases": "with" if bias else "without"} | means(runs, columns) for bias, runs in by_bias.items()],
+        "Without biases f(x / 2) = f(x) / 2, so that the sum of squares is at least 1.8, at f(x) = 0.4.",
     )
 
 

@@ -15,19 +15,30 @@ def check_integers(least: int, **settings: int | tuple[int, ...]) -> None:
     ValueError: `widths` must be integers of at least 1, got (4, 0).
     """
     for name, value in settings.items():
-        values, what = (value, "integers") if isinstance(value, tuple) else ((value,), "an integer")
-        if any(isinstance(one, bool) or not isinstance(one, int) or one < least for one in values):
+        numbers, what = (value, "integers") if isinstance(value, tuple) else ((value,), "an integer")
+        if any(isinstance(number, bool) or not isinstance(number, int) or number < least for number in numbers):
             raise ValueError(f"`{name}` must be {what} of at least {least}, got {value}.")
 
 
 def check_given(**settings: tuple[object, ...]) -> None:
-    """Refuse settings without an entry, of which there would be no run.
-
-    Raises: ValueError naming the setting.
-    """
+    """Refuse settings without an entry, of which there would be no run, with a `ValueError` that names the setting."""
     for name, values in settings.items():
         if not values:
             raise ValueError(f"`{name}` is empty: give at least one.")
+
+
+def check_shares(**settings: float) -> None:
+    """Refuse numbers that are not above 0 and up to 1, with a `ValueError` that names the setting."""
+    for name, value in settings.items():
+        if not 0 < value <= 1:
+            raise ValueError(f"`{name}` must be a share above 0 and up to 1, got {value}.")
+
+
+def check_positive(**settings: float) -> None:
+    """Refuse numbers that are not above 0 and finite, with a `ValueError` that names the setting."""
+    for name, value in settings.items():
+        if not 0 < value < math.inf:
+            raise ValueError(f"`{name}` must be a finite number above 0, got {value}.")
 
 
 def check_seeds(config: Any, where: str = "") -> None:
@@ -47,26 +58,6 @@ def check_seeds(config: Any, where: str = "") -> None:
                 if len(set(value)) < len(value):
                     raise ValueError(f"`{name}` must differ, since each is a run of its own; got {tuple(value)}.")
             check_seeds(value, f"{name}.")
-
-
-def check_shares(**settings: float) -> None:
-    """Refuse numbers that are no share, above 0 and up to 1.
-
-    Raises: ValueError naming the setting.
-    """
-    for name, value in settings.items():
-        if not 0 < value <= 1:
-            raise ValueError(f"`{name}` must be a share above 0 and up to 1, got {value}.")
-
-
-def check_positive(**settings: float) -> None:
-    """Refuse numbers that are not above 0 and finite.
-
-    Raises: ValueError naming the setting.
-    """
-    for name, value in settings.items():
-        if not 0 < value < math.inf:
-            raise ValueError(f"`{name}` must be a finite number above 0, got {value}.")
 
 
 @runtime_checkable

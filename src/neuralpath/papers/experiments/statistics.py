@@ -39,9 +39,8 @@ class Spread:
 
     def times(self, factor: float) -> "Spread":
         """In another unit, such as per cent."""
-        deviation = None if self.deviation is None else abs(factor) * self.deviation
-        error = None if self.error is None else abs(factor) * self.error
-        return Spread(factor * self.mean, deviation, error, self.n, self.decimals)
+        deviation, error = (None if size is None else abs(factor) * size for size in (self.deviation, self.error))
+        return replace(self, mean=factor * self.mean, deviation=deviation, error=error)
 
     def with_decimals(self, decimals: int) -> "Spread":
         """The same numbers, with this many digits after the decimal point."""
@@ -111,11 +110,6 @@ def paired(first: Mapping[int, float], second: Mapping[int, float]) -> Paired | 
 
 
 def spread(values: Iterable[float | None], decimals: int | None = None) -> Spread | None:
-    """Mean and spread of the values that are not None; None if there are none.
-
-    Args:
-        values: The numbers.
-        decimals: Digits behind the point; by default the sizes decide.
-    """
+    """Mean and spread of the values that are not None; None if there are none. Decimals as in `Spread`."""
     known = [value for value in values if value is not None]
     return Spread.of(known, decimals) if known else None

@@ -21,12 +21,12 @@ class Table:
 
     @staticmethod
     def of(title: str, rows: "Sequence[Mapping[str, Cell]]", note: str = "") -> "Table":
-        """A table from at least one row, each a dictionary from columns to cells.
+        """A table from rows, each a dictionary from columns to cells.
 
         >>> Table.of("Squares", [{"x": 2, "square": 4}, {"x": 3, "square": 9}]).rows
         ((2, 4), (3, 9))
         """
-        return Table(title, tuple(rows[0]), tuple(tuple(row.values()) for row in rows), note)
+        return Table(title, tuple(rows[0] if rows else ()), tuple(tuple(row.values()) for row in rows), note)
 
     def __post_init__(self) -> None:
         for row in self.rows:

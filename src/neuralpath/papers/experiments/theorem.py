@@ -3,17 +3,31 @@
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from functools import partial
+from itertools import product
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
+from neuralpath.papers.experiments.grids import (
+    Course,
+    Grid,
+    Read,
+    Runs,
+    counted,
+    course,
+    finished_runs,
+    grid,
+    means,
+    part_of,
+)
 from neuralpath.papers.experiments.kernel_draws import ApproachLimits, DrawKernels, DrawnFamily, FirstLayer, TrainLazily
-from neuralpath.papers.experiments.seed_tables import finished, mean_curves, spread
+from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_integers
+from neuralpath.papers.experiments.statistics import spread
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.runs import Task
 
-Kind = Literal["dependent", "independent"]
-KINDS: tuple[Kind, ...] = ("dependent", "independent")
+LIMITS = {"dependent": "K^(d)", "independent": "d Σ Π"}
+"""Limits of the kernel of the weights that made the gates, and of other weights."""
 
 LAW_FROM = 128
 """Widths from which on laws are fitted too: where the distance is of order 1 the law has not set in yet."""
@@ -68,18 +82,51 @@ class TheoremConfig:
 
 
 def tasks(config: TheoremConfig) -> tuple[Task, ...]:
-    """Runs of all four parts."""
-    found: list[Task] = []
-    for seed in config.seeds:
-        found += [_drawn(config, f, w, config.depth, seed) for f in config.families for w in _widths(config, f)]
-        found += [_deep(config, family, depth, seed) for family in config.deep_families for depth in config.depths]
-        found += [_limits(config, width, seed) for width in config.limit_widths]
-        found += [_lazy(config, first, width, seed) for first in config.first_layers for width in config.lazy_widths]
-    return tuple(found)
+    """Runs of all four parts, those of one seed after the other."""
+    grids = (_draws(config), _deep_draws(config), _limits(config), _lazy(config))
+    points = [runs for points in grids for runs in points.values()]
+    return tuple(runs[seed] for seed in config.seeds for runs in points)
 
 
-def _widths(config: TheoremConfig, family: DrawnFamily) -> tuple[int, ...]:
-    return config.widths if family == "fc" else config.other_widths
+def _draws(config: TheoremConfig) -> Grid:
+    """By family and width."""
+
+    def task(family: DrawnFamily, width: int, seed: int) -> DrawKernels:
+        return DrawKernels(family, width, config.depth, config.n_examples, _n_draws(config, width), seed)
+
+    points: Grid = {}
+    for family in config.families:
+        points |= grid(
+            task, config.seeds, family=[family], width=config.widths if family == "fc" else config.other_widths
+        )
+    return points
+
+
+def _deep_draws(config: TheoremConfig) -> Grid:
+    """By family and depth."""
+    task = partial(DrawKernels, width=config.deep_width, n_examples=config.n_examples, n_draws=config.deep_draws)
+    return grid(task, config.seeds, family=config.deep_families, depth=config.depths)
+
+
+def _limits(config: TheoremConfig) -> Grid:
+    """By width."""
+
+    def task(width: int, seed: int) -> ApproachLimits:
+        return ApproachLimits(width, config.depth, config.n_examples, _n_draws(config, width), seed)
+
+    return grid(task, config.seeds, width=config.limit_widths)
+
+
+def _lazy(config: TheoremConfig) -> Grid:
+    """By the variance of the first layer's weights, and width."""
+    task = partial(
+        TrainLazily,
+        depth=3,
+        n_examples=config.n_examples,
+        n_steps_trained=config.lazy_steps,
+        n_networks=config.lazy_seeds,
+    )
+    return grid(task, config.seeds, first_layer=config.first_layers, width=config.lazy_widths)
 
 
 def _n_draws(config: TheoremConfig, width: int) -> int:
@@ -87,239 +134,189 @@ def _n_draws(config: TheoremConfig, width: int) -> int:
     return max(6, min(config.most_draws, 16384 // width))
 
 
-def _drawn(config: TheoremConfig, family: DrawnFamily, width: int, depth: int, seed: int) -> DrawKernels:
-    return DrawKernels(family, width, depth, config.n_examples, _n_draws(config, width), seed)
-
-
-def _deep(config: TheoremConfig, family: DrawnFamily, depth: int, seed: int) -> DrawKernels:
-    return DrawKernels(family, config.deep_width, depth, config.n_examples, config.deep_draws, seed)
-
-
-def _limits(config: TheoremConfig, width: int, seed: int) -> ApproachLimits:
-    return ApproachLimits(width, config.depth, config.n_examples, _n_draws(config, width), seed)
-
-
-def _lazy(config: TheoremConfig, first: FirstLayer, width: int, seed: int) -> TrainLazily:
-    return TrainLazily(first, width, 3, config.n_examples, config.lazy_steps, config.lazy_seeds, seed)
-
-
 def summary(config: TheoremConfig, results: Results) -> tuple[SummaryItem, ...]:
     """A table and a figure of each part."""
-    note = finished(tasks(config), results)
-    return (
-        *_concentration(config, results, note),
-        *_depths(config, results, note),
-        *_two_limits(config, results, note),
-        *_training(config, results, note),
+    items = (
+        *_concentration(config, finished_runs(_draws(config), results)),
+        *_depths(config, finished_runs(_deep_draws(config), results)),
+        *_two_limits(finished_runs(_limits(config), results)),
+        *_training(config, finished_runs(_lazy(config), results)),
     )
+    return counted(items, tasks(config), results)
 
 
-def _concentration(config: TheoremConfig, results: Results, note: str) -> tuple[SummaryItem, ...]:
+def _concentration(config: TheoremConfig, every: dict[tuple[DrawnFamily, int], Runs]) -> tuple[SummaryItem, ...]:
     rows: list[dict[str, Cell]] = []
     laws: list[dict[str, Cell]] = []
-    courses: dict[str, list[dict[float, float | None]]] = {}
+    courses: dict[str, Course] = {}
     for family in config.families:
-        samples: dict[int, list[float]] = {}
-        by_seed: dict[int, dict[float, float | None]] = {seed: {} for seed in config.seeds}
-        for width in _widths(config, family):
-            runs = _found(results, {seed: _drawn(config, family, width, config.depth, seed) for seed in config.seeds})
-            samples[width] = [distance for run in runs.values() for distance in run["distances"]]
-            for seed, run in runs.items():
-                by_seed[seed][float(width)] = run["distance"]
-            rows.append(
-                {
-                    "network": family,
-                    "width": width,
-                    "relative distance": spread(run["distance"] for run in runs.values()),
-                    "times sqrt(width)": spread(run["distance"] * math.sqrt(width) for run in runs.values()),
-                    "eigenvalue ratios from": spread(run["eigenvalue_ratios"][0] for run in runs.values()),
-                    "to": spread(run["eigenvalue_ratios"][1] for run in runs.values()),
-                    "mean of the draws off by, in standard errors": max(
-                        (run["mean_off_in_errors"] for run in runs.values()), default=None
-                    ),
-                }
-            )
-        courses[family] = list(by_seed.values())
+        by_width = part_of(every, family)
+        rows += [{"network": family, "width": width} | _drawn_row(width, runs) for width, runs in by_width.items()]
+        squares = {
+            width: [distance**2 for run in runs.values() for distance in run["distances"]]
+            for width, runs in by_width.items()
+        }
         for least in (0, LAW_FROM):
-            law = _law({width: [value**2 for value in values] for width, values in samples.items() if width >= least})
-            power, error = (None if part is None else part / 2 for part in law)
+            power, error = (None if part is None else part / 2 for part in _law(squares, least))
             laws.append(
                 {"network": family, "widths from": least or "all", "power of the width": power, "standard error": error}
             )
+        courses[family] = course(by_width, lambda run: run["distance"])
     return (
         Table.of(
             "One draw of the value tangent kernel against its expectation",
             rows,
-            f"Root mean square over draws. The last column is the median over entries: about 0.7 where the expectation "
-            f"is exact. {note}",
+            "Root mean square over draws. The last column is the median over entries: about 0.7 where the expectation "
+            "is exact.",
         ),
-        Table.of("Law of the distance", laws, f"-1/2 is expected. {note}"),
-        Curves("One draw and its expectation", "width", "relative distance", mean_curves(courses), note, "xy"),
+        Table.of("Law of the distance", laws, "-1/2 is expected."),
+        Curves("One draw and its expectation", "width", "relative distance", mean_curves(courses), log="xy"),
     )
 
 
-def _depths(config: TheoremConfig, results: Results, note: str) -> tuple[SummaryItem, ...]:
+def _drawn_row(width: int, runs: Runs) -> dict[str, Cell]:
+    columns: dict[str, Read] = {
+        "relative distance": lambda run: run["distance"],
+        "times sqrt(width)": lambda run: run["distance"] * math.sqrt(width),
+        "eigenvalue ratios from": lambda run: run["eigenvalue_ratios"][0],
+        "to": lambda run: run["eigenvalue_ratios"][1],
+    }
+    off = max((run["mean_off_in_errors"] for run in runs.values()), default=None)
+    return {**means(runs, columns), "mean of the draws off by, in standard errors": off}
+
+
+def _depths(config: TheoremConfig, every: dict[tuple[DrawnFamily, int], Runs]) -> tuple[SummaryItem, ...]:
     from neuralpath.kernels import printed_variance_bound
 
-    rows: list[tuple[Cell, ...]] = []
-    courses: dict[str, list[dict[float, float | None]]] = {}
     width = config.deep_width
     bounds = {
         # In units of the squared expectation, for open gates and inputs whose squared norm is their dimension.
         depth: printed_variance_bound(1, width, depth, 1 / width) / depth**2
         for depth in config.depths
-        if depth >= 2 and 4 * depth < width**2
+        if 4 * depth < width**2
     }
-    for family in config.deep_families:
-        by_seed: dict[int, dict[float, float | None]] = {seed: {} for seed in config.seeds}
-        for depth in config.depths:
-            runs = _found(results, {seed: _deep(config, family, depth, seed) for seed in config.seeds})
-            variance = spread(run["distance"] ** 2 for run in runs.values())
-            for seed, run in runs.items():
-                by_seed[seed][float(depth)] = run["distance"] ** 2
-            bound = bounds.get(depth) if family == "open" else None
-            rows.append(
-                (
-                    family,
-                    depth,
-                    variance,
-                    None if variance is None else variance.times(width / depth),
-                    bound,
-                    None if variance is None or bound is None else variance.mean / bound,
-                )
-            )
-        courses[family] = list(by_seed.values())
-    courses["printed bound (P0 theorem 4.1)"] = [{float(depth): bound for depth, bound in bounds.items()}]
+    rows: list[dict[str, Cell]] = []
+    for (family, depth), runs in every.items():
+        variance = spread(run["distance"] ** 2 for run in runs.values())
+        bound = bounds.get(depth) if family == "open" else None
+        rows.append(
+            {
+                "gates": family,
+                "depth": depth,
+                "relative variance": variance,
+                "in units of d / w": variance.times(width / depth) if variance else None,
+                "printed bound": bound,
+                "measured / bound": variance.mean / bound if variance and bound else None,
+            }
+        )
+    courses: dict[str, Course] = {
+        family: course(part_of(every, family), lambda run: run["distance"] ** 2) for family in config.deep_families
+    }
+    curves = mean_curves({**courses, "printed bound (P0 theorem 4.1)": [{float(d): b for d, b in bounds.items()}]})
     return (
-        Table(
+        Table.of(
             f"Relative variance against depth, width {width}",
-            ("gates", "depth", "relative variance", "in units of d / w", "printed bound", "measured / bound"),
-            tuple(rows),
-            f"`open` has all gates open and random signs, the case of the printed bound, whose dependence on the depth "
-            f"is wrong (erratum E13). {note}",
+            rows,
+            "`open` has all gates open and random signs, the case of the printed bound, whose dependence on the depth "
+            "is wrong (erratum E13).",
         ),
-        Curves(
-            f"Variance against depth, width {width}", "depth", "relative variance", mean_curves(courses), note, "xy"
-        ),
+        Curves(f"Variance against depth, width {width}", "depth", "relative variance", curves, log="xy"),
     )
 
 
-def _two_limits(config: TheoremConfig, results: Results, note: str) -> tuple[SummaryItem, ...]:
-    rows: list[tuple[Cell, ...]] = []
-    courses: dict[str, list[dict[float, float | None]]] = {
-        f"{kind} weights to the {limit} limit": [{} for _ in config.seeds] for kind in KINDS for limit in KINDS
-    }
-    samples: dict[Kind, dict[int, list[float]]] = {kind: {} for kind in KINDS}
-    between = []
-    for width in config.limit_widths:
-        runs = _found(results, {seed: _limits(config, width, seed) for seed in config.seeds})
-        cells = [spread(r["distance"][kind][limit] for r in runs.values()) for kind in KINDS for limit in KINDS]
-        rows.append((width, *cells))
-        between += [run["between_limits"] for run in runs.values()]
-        for kind in KINDS:
-            samples[kind][width] = [distance**2 for run in runs.values() for distance in run["distances"][kind]]
-            for limit in KINDS:
-                for index, seed in enumerate(config.seeds):
-                    if seed in runs:
-                        course = courses[f"{kind} weights to the {limit} limit"][index]
-                        course[float(width)] = runs[seed]["distance"][kind][limit]
-    laws = {kind: _law(samples[kind]) for kind in KINDS}
-    known = {kind: law for kind, law in laws.items() if law[0] is not None}
-    said = " and ".join(f"{e / 2:.3f} ± {s / 2:.3f} ({kind})" for kind, (e, s) in known.items() if e and s is not None)
-    apart = spread(between)
+def _two_limits(by_width: dict[int, Runs]) -> tuple[SummaryItem, ...]:
+    def distance(kind: str, limit: str) -> Read:
+        return lambda run: run["distance"][kind][limit]
+
+    pairs = list(product(LIMITS, repeat=2))
+    columns = {f"{kind} to {LIMITS[limit]}": distance(kind, limit) for kind, limit in pairs}
+    courses = {f"{kind} weights to the {limit} limit": course(by_width, distance(kind, limit)) for kind, limit in pairs}
+    powers = []
+    for kind in LIMITS:
+        power, error = _law(
+            {
+                width: [distance**2 for run in runs.values() for distance in run["distances"][kind]]
+                for width, runs in by_width.items()
+            }
+        )
+        powers += [f"{power / 2:.3f} ± {error / 2:.3f} ({kind})"] if power and error is not None else []
+    apart = spread(run["between_limits"] for runs in by_width.values() for run in runs.values())
     return (
-        Table(
+        Table.of(
             "Two limits: weights that made the gates, and others",
-            ("width", "dependent to K^(d)", "dependent to d Σ Π", "independent to K^(d)", "independent to d Σ Π"),
-            tuple(rows),
-            "Relative distances. "
-            + ("" if apart is None else f"The limits are {apart.mean:.3f} apart. ")
-            + (f"Powers of the width for each one's own limit: {said}. " if said else "")
-            + note,
+            [{"width": width} | means(runs, columns) for width, runs in by_width.items()],
+            "Relative distances."
+            + (f" The limits are {apart.mean:.3f} apart." if apart else "")
+            + (f" Powers of the width for each one's own limit: {' and '.join(powers)}." if powers else ""),
         ),
-        Curves("Distances from the two limits", "width", "relative distance", mean_curves(courses), note, "xy"),
+        Curves("Distances from the two limits", "width", "relative distance", mean_curves(courses), log="xy"),
     )
 
 
-def _training(config: TheoremConfig, results: Results, note: str) -> tuple[SummaryItem, ...]:
-    rows: list[tuple[Cell, ...]] = []
-    laws: list[tuple[Cell, ...]] = []
-    courses: dict[str, list[dict[float, float | None]]] = {}
-    names = {"flips": "gates that differ", "kernel": "change of the kernel", "prediction": "off the fixed kernel"}
+def _training(config: TheoremConfig, every: dict[tuple[FirstLayer, int], Runs]) -> tuple[SummaryItem, ...]:
+    columns = {
+        "gates that differ in %": "flips",
+        "change of the kernel in %": "kernel",
+        "off the fixed kernel's prediction in %": "prediction",
+        "loss left in %": "loss",
+    }
+    quantities = {"flips": "gates that differ", "kernel": "change of the kernel", "prediction": "off the fixed kernel"}
+    rows: list[dict[str, Cell]] = []
+    laws: list[dict[str, Cell]] = []
+    courses = {}
     for first in config.first_layers:
-        samples: dict[str, dict[int, list[float]]] = {name: {} for name in names}
         variance = "2 / width" if first == "width" else "2 / fan-in"
-        for width in config.lazy_widths:
-            runs = list(_found(results, {s: _lazy(config, first, width, s) for s in config.seeds}).values())
-            values = {name: [value for run in runs for value in run[name]] for name in names}
-            rows.append(
-                (
-                    variance,
-                    width,
-                    *(spread(100 * value for value in found) for found in values.values()),
-                    spread(100 * value for run in runs for value in run["loss"]),
-                )
+        by_width = {
+            # Each run has several networks.
+            width: {name: [value for run in runs.values() for value in run[name]] for name in columns.values()}
+            for width, runs in part_of(every, first).items()
+        }
+        for width, values in by_width.items():
+            cells = {title: spread(100 * value for value in values[name]) for title, name in columns.items()}
+            rows.append({"variance of the first layer": variance, "width": width, **cells})
+        for name, quantity in quantities.items():
+            samples = {width: values[name] for width, values in by_width.items()}
+            (power, error), (wide_power, wide_error) = _law(samples), _law(samples, LAW_FROM)
+            laws.append(
+                {
+                    "variance of the first layer": variance,
+                    "quantity": quantity,
+                    "power of the width": power,
+                    "standard error": error,
+                    f"from width {LAW_FROM}": wide_power,
+                    "standard error from there": wide_error,
+                }
             )
-            for name, found in values.items():
-                samples[name][width] = found
-        for name, shown_name in names.items():
-            laws.append((variance, shown_name, *_law(samples[name]), *_law(_wide(samples[name]))))
             if name != "prediction":
-                courses[f"{shown_name}, first layer {variance}"] = [
-                    {float(width): values[k] for width, values in samples[name].items() if k < len(values)}
-                    for k in range(max((len(values) for values in samples[name].values()), default=0))
+                courses[f"{quantity}, first layer {variance}"] = [
+                    {float(width): value} for width, values in samples.items() for value in values
                 ]
     return (
-        Table(
+        Table.of(
             "Gates and kernel in training",
-            (
-                "variance of the first layer",
-                "width",
-                "gates that differ in %",
-                "change of the kernel in %",
-                "off the fixed kernel's prediction in %",
-                "loss left in %",
-            ),
-            tuple(rows),
-            f"After {config.lazy_steps} steps of gradient descent with a tenth of the largest stable rate. {note}",
+            rows,
+            f"After {config.lazy_steps} steps of gradient descent with a tenth of the largest stable rate.",
         ),
-        Table(
-            "Laws of the change in training",
-            (
-                "variance of the first layer",
-                "quantity",
-                "power of the width",
-                "standard error",
-                f"from width {LAW_FROM}",
-                "standard error from there",
-            ),
-            tuple(laws),
-            f"The papers say that gates and kernel change as the power -1/2. {note}",
+        Table.of(
+            "Laws of the change in training", laws, "The papers say that gates and kernel change as the power -1/2."
         ),
-        Curves("Change in training", "width", "share", mean_curves(courses), note, "xy"),
+        Curves("Change in training", "width", "share", mean_curves(courses), log="xy"),
     )
 
 
-def _wide(samples: Mapping[int, Sequence[float]]) -> dict[int, Sequence[float]]:
-    return {width: values for width, values in samples.items() if width >= LAW_FROM}
-
-
-def _found(results: Results, by_seed: Mapping[int, Task]) -> dict[int, dict[str, Any]]:
-    return {seed: results[task] for seed, task in by_seed.items() if task in results}
-
-
-def _law(samples: Mapping[int, Sequence[float]]) -> tuple[float | None, float | None]:
-    """The power of the width and its standard error, from the widths with at least two positive values."""
+def _law(samples: Mapping[int, Sequence[float]], least: int = 0) -> tuple[float | None, float | None]:
+    """The power of the width and its standard error, from the large enough widths with at least two positive values."""
     import torch
 
     from neuralpath.kernels import fitted_power
 
-    usable = {width: values for width, values in samples.items() if len(values) >= 2 and sum(values) > 0}
+    wide = {width: values for width, values in samples.items() if width >= least}
+    usable = {width: values for width, values in wide.items() if len(values) >= 2 and sum(values) > 0}
     if len(usable) < 2:
         return None, None
     # A network of which no gate flips counts as one of the smallest share that is not 0.
-    least = min(value for values in usable.values() for value in values if value > 0)
-    law = fitted_power(list(usable), [torch.tensor(values).double().clamp(min=least) for values in usable.values()])
+    floor = min(value for values in usable.values() for value in values if value > 0)
+    law = fitted_power(list(usable), [torch.tensor(values).double().clamp(min=floor) for values in usable.values()])
     return law.exponent, law.standard_error
 
 

@@ -1,0 +1,85 @@
+"""Experiments over a grid of settings and seeds: their tasks, and means over the seeds at each point of the grid."""
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from itertools import product
+from typing import Any
+
+from neuralpath.papers.experiments.experiment import Results
+from neuralpath.papers.experiments.seed_tables import Seeds, When, finished, results_by_seed
+from neuralpath.papers.experiments.statistics import spread
+from neuralpath.papers.experiments.summary_items import Cell, SummaryItem
+from neuralpath.papers.runs import Task
+
+Grid = dict[Any, Seeds]
+"""The tasks of each point of a grid, by seed. A point is a setting, or a tuple of settings if there are several."""
+
+Runs = dict[int, dict[str, Any]]
+"""Results of the finished runs of one point, by seed."""
+
+Course = list[dict[float, float | None]]
+"""Points of a mean curve: y by x, for each run, as `mean_curves` takes them."""
+
+Read = Callable[[dict[str, Any]], float | None]
+"""A number from the result of a run; None: it does not count."""
+
+
+def grid(task: Callable[..., Task], seeds: Iterable[int], **axes: Iterable[Any]) -> Grid:
+    """The tasks of all points and seeds; ``task`` is called with a value of each axis and ``seed``, by keyword."""
+    points = list(product(*axes.values()))
+    runs = [{seed: task(**dict(zip(axes, point, strict=True)), seed=seed) for seed in seeds} for point in points]
+    return dict(zip(points if len(axes) > 1 else [point for (point,) in points], runs, strict=True))
+
+
+def tasks_of(*grids: Grid) -> tuple[Task, ...]:
+    """All tasks of grids."""
+    return tuple(task for points in grids for runs in points.values() for task in runs.values())
+
+
+def finished_runs(points: Grid, results: Results) -> dict[Any, Runs]:
+    """The results so far at each point of a grid."""
+    return {point: results_by_seed(runs, results) for point, runs in points.items()}
+
+
+def part_of(groups: Mapping[Any, Runs], first: Any) -> dict[Any, Runs]:
+    """The points whose first setting is this one, by their other settings."""
+    return {
+        rest[0] if len(rest) == 1 else tuple(rest): runs
+        for (setting, *rest), runs in groups.items()
+        if setting == first
+    }
+
+
+def means(runs: Runs, columns: Mapping[str, Read]) -> dict[str, Cell]:
+    """Cells of a row: the mean over seeds of each column.
+
+    >>> row = means({0: {"loss": 0.5}, 1: {"loss": 0.7}}, {"loss in %": lambda run: 100 * run["loss"]})
+    >>> str(row["loss in %"])
+    '60.0 ± 14.1 (2)'
+    """
+    return {title: spread(map(read, runs.values())) for title, read in columns.items()}
+
+
+def accuracy_at(when: When) -> Read:
+    """Reads the test accuracy in percent."""
+    return lambda run: 100 * run[when]["test_accuracy"] if run[when] else None
+
+
+def course(groups: Mapping[Any, Runs], read: Read) -> Course:
+    """Points of a mean curve from the runs at each x.
+
+    >>> course({16: {0: {"loss": 0.5}, 1: {"loss": 0.7}}, 32: {0: {"loss": 0.1}}}, lambda run: run["loss"])
+    [{16.0: 0.5}, {16.0: 0.7}, {32.0: 0.1}]
+    """
+    return [{float(x): read(run)} for x, runs in groups.items() for run in runs.values()]
+
+
+def course_of_epochs(runs: Runs, read: Read) -> Course:
+    """Points of a mean curve against the epoch, read from each entry of the runs' ``measured``."""
+    return [{float(entry["epoch"]): read(entry) for entry in run["measured"]} for run in runs.values()]
+
+
+def counted(items: Iterable[SummaryItem], tasks: Iterable[Task], results: Results) -> tuple[SummaryItem, ...]:
+    """The items, with the number of finished tasks at the end of their notes."""
+    count = finished(tasks, results)
+    return tuple(replace(item, note=f"{item.note} {count}".strip()) for item in items)
