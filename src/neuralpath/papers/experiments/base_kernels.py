@@ -2,17 +2,17 @@
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.grids import Course, Grid, Runs, counted, finished_runs, grid, part_of, tasks_of
+from neuralpath.papers.experiments.grids import Course, Grid, counted, finished_runs, grid, part_of, tasks_of
 from neuralpath.papers.experiments.random_labels import cosines_of, next_angles, overlaps_in_the_limit
 from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_given, check_integers
 from neuralpath.papers.experiments.specs import DataSpec
-from neuralpath.papers.experiments.statistics import Spread, spread
+from neuralpath.papers.experiments.statistics import Runs, Spread, spread
 from neuralpath.papers.experiments.summary_items import Curve, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import seeded
 from neuralpath.papers.runs import Task
@@ -110,14 +110,11 @@ def gates_and_inputs(layers: "nn.Sequential", x: "Tensor", is_linear: bool) -> "
     return walked
 
 
-_DATA = DataSpec("mnist")
-
-
 @dataclass(frozen=True)
 class BaseKernelsConfig:
     """Gate overlap by layer at random initialization, its limit, and how the product of overlaps decays with depth."""
 
-    data: DataSpec = _DATA
+    data: DataSpec = field(default=DataSpec("mnist"))
     features: tuple[Features, ...] = ("relu", "linear")
     """Feature networks with ReLUs, and linear ones, whose angles do not change with depth."""
     n_examples: int = 200

@@ -6,22 +6,16 @@ from itertools import product
 from typing import Any
 
 from neuralpath.papers.experiments.experiment import Results
-from neuralpath.papers.experiments.seed_tables import Seeds, When, finished, results_by_seed
-from neuralpath.papers.experiments.statistics import spread
-from neuralpath.papers.experiments.summary_items import Cell, SummaryItem
+from neuralpath.papers.experiments.seed_tables import Seeds, finished, results_by_seed
+from neuralpath.papers.experiments.statistics import Read, Runs
+from neuralpath.papers.experiments.summary_items import SummaryItem
 from neuralpath.papers.runs import Task
 
 Grid = dict[Any, Seeds]
 """The tasks of each point of a grid, by seed. A point is a setting, or a tuple of settings if there are several."""
 
-Runs = dict[int, dict[str, Any]]
-"""Results of the finished runs of one point, by seed."""
-
 Course = list[dict[float, float | None]]
 """Points of a mean curve: y by x, for each run, as `mean_curves` takes them."""
-
-Read = Callable[[dict[str, Any]], float | None]
-"""A number from the result of a run; None: it does not count."""
 
 
 def grid(task: Callable[..., Task], seeds: Iterable[int], **axes: Iterable[Any]) -> Grid:
@@ -48,21 +42,6 @@ def part_of(groups: Mapping[Any, Runs], first: Any) -> dict[Any, Runs]:
         for (setting, *rest), runs in groups.items()
         if setting == first
     }
-
-
-def means(runs: Runs, columns: Mapping[str, Read]) -> dict[str, Cell]:
-    """Cells of a row: the mean over seeds of each column.
-
-    >>> row = means({0: {"loss": 0.5}, 1: {"loss": 0.7}}, {"loss in %": lambda run: 100 * run["loss"]})
-    >>> str(row["loss in %"])
-    '60.0 ± 14.1 (2)'
-    """
-    return {title: spread(map(read, runs.values())) for title, read in columns.items()}
-
-
-def accuracy_at(when: When) -> Read:
-    """Reads the test accuracy in percent."""
-    return lambda run: 100 * run[when]["test_accuracy"] if run[when] else None
 
 
 def course(groups: Mapping[Any, Runs], read: Read) -> Course:

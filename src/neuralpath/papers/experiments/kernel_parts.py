@@ -1,24 +1,14 @@
 """Experiment `kernel-parts`: value and feature part of the tangent kernel during training (P1 section 6)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.grids import (
-    Grid,
-    Read,
-    Runs,
-    accuracy_at,
-    counted,
-    course_of_epochs,
-    finished_runs,
-    grid,
-    means,
-    tasks_of,
-)
+from neuralpath.papers.experiments.grids import Grid, counted, course_of_epochs, finished_runs, grid, tasks_of
 from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.statistics import Read, Runs, accuracy_at, means
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, optimizer_label, run_training, seeded
 from neuralpath.papers.runs import Task
@@ -98,8 +88,6 @@ def _parts(model: Any, x: "Tensor") -> dict[str, dict[str, float]]:
     }
 
 
-_DATA = DataSpec("mnist")
-_NET = NetSpec("fc", width=128, depth=6)
 _TRAINING = TrainingConfig(epochs=60, batch_size=32, optimizer=SGD(1e-2))
 
 
@@ -107,8 +95,8 @@ _TRAINING = TrainingConfig(epochs=60, batch_size=32, optimizer=SGD(1e-2))
 class KernelPartsConfig:
     """Trace and Frobenius norm of the parts of the tangent kernel during training."""
 
-    data: DataSpec = _DATA
-    net: NetSpec = _NET
+    data: DataSpec = field(default=DataSpec("mnist"))
+    net: NetSpec = field(default=NetSpec("fc", width=128, depth=6))
     training: TrainingConfig = _TRAINING
     beta: float = 8.0
     """Steepness of the soft gates: 8 in P1."""

@@ -1,7 +1,7 @@
 """Kernel regression with path kernels and kernels of infinite width, against the networks on the same examples."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal
 
@@ -77,16 +77,6 @@ WIDENED = {
 }
 """Columns of the table of wider value networks, by the entries of their results."""
 
-_DENSE_DATA = DataSpec("mnist", n_train=10_000)
-_DENSE_NET = NetSpec("fc", width=128, depth=6, bias=False)
-_IMAGE_DATA = DataSpec("cifar10", n_train=1000, n_test=1000, size=16)
-_IMAGE_NET = NetSpec("gconv", channels=(16, 16, 32, 32), hidden=(64, 64), bias=False)
-_WIDE_DATA = DataSpec("mnist", n_train=500, n_test=1000)
-_WIDE_NET = NetSpec("fc", width=32, depth=4, bias=False)
-_DENSE_RECIPE = TrainingRecipe("adam", 3e-4, epochs=40)
-_IMAGE_RECIPE = TrainingRecipe("adam", 1e-3, epochs=100)
-_WIDE_RECIPE = TrainingRecipe("adam", 1e-3, epochs=60)
-
 
 @dataclass(frozen=True)
 class KernelsConfig:
@@ -94,17 +84,17 @@ class KernelsConfig:
 
     only: tuple[KernelsPart, ...] = ("dense", "images", "widened")
     """Parts to run: fully connected networks, convolutional ones, and wider value networks."""
-    dense_data: DataSpec = _DENSE_DATA
-    dense_net: NetSpec = _DENSE_NET
-    dense_recipe: TrainingRecipe = _DENSE_RECIPE
-    image_data: DataSpec = _IMAGE_DATA
-    image_net: NetSpec = _IMAGE_NET
+    dense_data: DataSpec = field(default=DataSpec("mnist", n_train=10_000))
+    dense_net: NetSpec = field(default=NetSpec("fc", width=128, depth=6, bias=False))
+    dense_recipe: TrainingRecipe = field(default=TrainingRecipe("adam", 3e-4, epochs=40))
+    image_data: DataSpec = field(default=DataSpec("cifar10", n_train=1000, n_test=1000, size=16))
+    image_net: NetSpec = field(default=NetSpec("gconv", channels=(16, 16, 32, 32), hidden=(64, 64), bias=False))
     """Its kernel of infinite width is the CNTK with pooling."""
-    image_recipe: TrainingRecipe = _IMAGE_RECIPE
-    wide_data: DataSpec = _WIDE_DATA
-    wide_net: NetSpec = _WIDE_NET
+    image_recipe: TrainingRecipe = field(default=TrainingRecipe("adam", 1e-3, epochs=100))
+    wide_data: DataSpec = field(default=DataSpec("mnist", n_train=500, n_test=1000))
+    wide_net: NetSpec = field(default=NetSpec("fc", width=32, depth=4, bias=False))
     """The network whose gates are repeated."""
-    wide_recipe: TrainingRecipe = _WIDE_RECIPE
+    wide_recipe: TrainingRecipe = field(default=TrainingRecipe("adam", 1e-3, epochs=60))
     """Training of the network whose learned gates are repeated."""
     repeats: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
     """How often each gate is repeated in a wider value network."""

@@ -1,25 +1,14 @@
 """How the path kernel turns to the labels while a network trains: P0 figure 3, P1 figure 2 (middle)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.grids import (
-    Grid,
-    Read,
-    Runs,
-    accuracy_at,
-    counted,
-    course_of_epochs,
-    finished_runs,
-    grid,
-    means,
-    tasks_of,
-)
+from neuralpath.papers.experiments.grids import Grid, counted, course_of_epochs, finished_runs, grid, tasks_of
 from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_given, check_integers
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
-from neuralpath.papers.experiments.statistics import paired, spread
+from neuralpath.papers.experiments.statistics import Read, Runs, accuracy_at, means, paired, spread
 from neuralpath.papers.experiments.summary_items import Cell, Curves, HeatMaps, SummaryItem, Table
 from neuralpath.papers.experiments.trained import optimizer_label, run_training, seeded
 from neuralpath.papers.runs import Task
@@ -150,8 +139,6 @@ def _rounded(values: "Tensor") -> list[float]:
     return [float(f"{value:.6g}") for value in values.tolist()]
 
 
-_DATA = DataSpec("mnist", classes=(4, 7))
-_NET = NetSpec("fc", width=100, bias=False, init="random-sign")
 # Smoothing and epsilon are the defaults of Keras, in which the notebook is written.
 _OPTIMIZER = RMSprop(1e-4, alpha=0.9, eps=1e-7)
 _TRAINING = TrainingConfig(epochs=50, batch_size=64, optimizer=_OPTIMIZER, loss="squared")
@@ -161,8 +148,8 @@ _TRAINING = TrainingConfig(epochs=50, batch_size=64, optimizer=_OPTIMIZER, loss=
 class LabelEnergyConfig:
     """Label energy of the path kernel during training, two classes, squared loss, random signs."""
 
-    data: DataSpec = _DATA
-    net: NetSpec = _NET
+    data: DataSpec = field(default=DataSpec("mnist", classes=(4, 7)))
+    net: NetSpec = field(default=NetSpec("fc", width=100, bias=False, init="random-sign"))
     depths: tuple[int, ...] = (5, 6)
     """Weight layers: 5 in the papers, 6 in the notebook."""
     training: TrainingConfig = _TRAINING

@@ -1,38 +1,24 @@
 """Experiment `memorization`: fitting random labels with fixed random gates, against depth and width (P0 2.3, 4.2)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.grids import (
-    Course,
-    Grid,
-    Read,
-    Runs,
-    counted,
-    course,
-    finished_runs,
-    grid,
-    means,
-    part_of,
-    tasks_of,
-)
+from neuralpath.papers.experiments.grids import Course, Grid, counted, course, finished_runs, grid, part_of, tasks_of
 from neuralpath.papers.experiments.random_labels import REMAINING, FitPair, Inputs, Memorize
 from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.papers.experiments.specs import DataSpec
-from neuralpath.papers.experiments.statistics import spread
+from neuralpath.papers.experiments.statistics import Read, Runs, means, spread
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.runs import Task
-
-_DATA = DataSpec("mnist")
 
 
 @dataclass(frozen=True)
 class MemorizationConfig:
     """Fixed random gates: training speed, spectrum and off-diagonal entries against depth and width."""
 
-    data: DataSpec = _DATA
+    data: DataSpec = field(default=DataSpec("mnist"))
     inputs: tuple[Inputs, ...] = ("images", "sphere")
     """Where the inputs come from; all are scaled to length 1, and their labels are random signs."""
     n_examples: int = 200

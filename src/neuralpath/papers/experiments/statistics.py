@@ -1,8 +1,9 @@
 """Means over seeds, and comparisons between runs of equal seeds."""
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, Literal
 
 _DEVIATION_DIGITS = 2
 """Significant digits of the deviation."""
@@ -113,3 +114,30 @@ def spread(values: Iterable[float | None], decimals: int | None = None) -> Sprea
     """Mean and spread of the values that are not None; None if there are none. Decimals as in `Spread`."""
     known = [value for value in values if value is not None]
     return Spread.of(known, decimals) if known else None
+
+
+# Rows of tables
+
+Cell = str | int | float | Spread | None
+"""A number is shown with the digits that it needs; None as a dash."""
+
+Runs = dict[int, dict[str, Any]]
+"""Results of the finished runs of one point, by seed."""
+
+Read = Callable[[dict[str, Any]], float | None]
+"""A number from the result of a run; None: it does not count."""
+
+
+def means(runs: Runs, columns: Mapping[str, Read]) -> dict[str, Cell]:
+    """Cells of a row: the mean over seeds of each column.
+
+    >>> row = means({0: {"loss": 0.5}, 1: {"loss": 0.7}}, {"loss in %": lambda run: 100 * run["loss"]})
+    >>> str(row["loss in %"])
+    '60.0 ± 14.1 (2)'
+    """
+    return {title: spread(map(read, runs.values())) for title, read in columns.items()}
+
+
+def accuracy_at(when: Literal["best", "last"]) -> Read:
+    """Reads the test accuracy in percent."""
+    return lambda run: 100 * run[when]["test_accuracy"] if run[when] else None

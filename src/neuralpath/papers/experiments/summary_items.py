@@ -4,10 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from neuralpath.papers.experiments.statistics import Spread
-
-Cell = str | int | float | Spread | None
-"""A number is shown with the digits that it needs; None as a dash."""
+from neuralpath.papers.experiments.statistics import Cell as Cell
 
 
 @dataclass(frozen=True)

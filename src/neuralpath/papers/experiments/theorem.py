@@ -7,22 +7,11 @@ from functools import partial
 from itertools import product
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.grids import (
-    Course,
-    Grid,
-    Read,
-    Runs,
-    counted,
-    course,
-    finished_runs,
-    grid,
-    means,
-    part_of,
-)
+from neuralpath.papers.experiments.grids import Course, Grid, counted, course, finished_runs, grid, part_of
 from neuralpath.papers.experiments.kernel_draws import ApproachLimits, DrawKernels, DrawnFamily, FirstLayer, TrainLazily
 from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_integers
-from neuralpath.papers.experiments.statistics import spread
+from neuralpath.papers.experiments.statistics import Read, Runs, means, spread
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.runs import Task
 
@@ -66,18 +55,9 @@ class TheoremConfig:
     seeds: tuple[int, ...] = (0, 1, 2)
 
     def __post_init__(self) -> None:
-        check_integers(
-            1,
-            widths=self.widths,
-            other_widths=self.other_widths,
-            limit_widths=self.limit_widths,
-            deep_width=self.deep_width,
-            n_examples=self.n_examples,
-            most_draws=self.most_draws,
-            lazy_widths=self.lazy_widths,
-            lazy_steps=self.lazy_steps,
-            lazy_seeds=self.lazy_seeds,
-        )
+        check_integers(1, widths=self.widths, other_widths=self.other_widths, limit_widths=self.limit_widths)
+        check_integers(1, deep_width=self.deep_width, n_examples=self.n_examples, most_draws=self.most_draws)
+        check_integers(1, lazy_widths=self.lazy_widths, lazy_steps=self.lazy_steps, lazy_seeds=self.lazy_seeds)
         check_integers(2, depth=self.depth, depths=self.depths, deep_draws=self.deep_draws)
 
 
@@ -96,9 +76,8 @@ def _draws(config: TheoremConfig) -> Grid:
 
     points: Grid = {}
     for family in config.families:
-        points |= grid(
-            task, config.seeds, family=[family], width=config.widths if family == "fc" else config.other_widths
-        )
+        widths = config.widths if family == "fc" else config.other_widths
+        points |= grid(task, config.seeds, family=[family], width=widths)
     return points
 
 
@@ -119,13 +98,10 @@ def _limits(config: TheoremConfig) -> Grid:
 
 def _lazy(config: TheoremConfig) -> Grid:
     """By the variance of the first layer's weights, and width."""
-    task = partial(
-        TrainLazily,
-        depth=3,
-        n_examples=config.n_examples,
-        n_steps_trained=config.lazy_steps,
-        n_networks=config.lazy_seeds,
-    )
+
+    def task(first_layer: FirstLayer, width: int, seed: int) -> TrainLazily:
+        return TrainLazily(first_layer, width, 3, config.n_examples, config.lazy_steps, config.lazy_seeds, seed)
+
     return grid(task, config.seeds, first_layer=config.first_layers, width=config.lazy_widths)
 
 
@@ -148,7 +124,6 @@ def summary(config: TheoremConfig, results: Results) -> tuple[SummaryItem, ...]:
 def _concentration(config: TheoremConfig, every: dict[tuple[DrawnFamily, int], Runs]) -> tuple[SummaryItem, ...]:
     rows: list[dict[str, Cell]] = []
     laws: list[dict[str, Cell]] = []
-    courses: dict[str, Course] = {}
     for family in config.families:
         by_width = part_of(every, family)
         rows += [{"network": family, "width": width} | _drawn_row(width, runs) for width, runs in by_width.items()]
@@ -158,10 +133,9 @@ def _concentration(config: TheoremConfig, every: dict[tuple[DrawnFamily, int], R
         }
         for least in (0, LAW_FROM):
             power, error = (None if part is None else part / 2 for part in _law(squares, least))
-            laws.append(
-                {"network": family, "widths from": least or "all", "power of the width": power, "standard error": error}
-            )
-        courses[family] = course(by_width, lambda run: run["distance"])
+            law: dict[str, Cell] = {"power of the width": power, "standard error": error}
+            laws.append({"network": family, "widths from": least or "all", **law})
+    courses = {str(family): course(part_of(every, family), lambda run: run["distance"]) for family in config.families}
     return (
         Table.of(
             "One draw of the value tangent kernel against its expectation",
@@ -212,7 +186,7 @@ def _depths(config: TheoremConfig, every: dict[tuple[DrawnFamily, int], Runs]) -
     courses: dict[str, Course] = {
         family: course(part_of(every, family), lambda run: run["distance"] ** 2) for family in config.deep_families
     }
-    curves = mean_curves({**courses, "printed bound (P0 theorem 4.1)": [{float(d): b for d, b in bounds.items()}]})
+    courses["printed bound (P0 theorem 4.1)"] = [{float(depth): bound for depth, bound in bounds.items()}]
     return (
         Table.of(
             f"Relative variance against depth, width {width}",
@@ -220,7 +194,7 @@ def _depths(config: TheoremConfig, every: dict[tuple[DrawnFamily, int], Runs]) -
             "`open` has all gates open and random signs, the case of the printed bound, whose dependence on the depth "
             "is wrong (erratum E13).",
         ),
-        Curves(f"Variance against depth, width {width}", "depth", "relative variance", curves, log="xy"),
+        Curves(f"Variance against depth, width {width}", "depth", "relative variance", mean_curves(courses), log="xy"),
     )
 
 
