@@ -1,6 +1,6 @@
 """Experiments over a grid of settings and seeds: their tasks, and means over the seeds at each point of the grid."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
@@ -18,11 +18,13 @@ Course = list[dict[float, float | None]]
 """Points of a mean curve: y by x, for each run, as `mean_curves` takes them."""
 
 
-def grid(task: Callable[..., Task], seeds: Iterable[int], **axes: Iterable[Any]) -> Grid:
+def grid(task: Callable[..., Task], seeds: Sequence[int], **axes: Iterable[Any]) -> Grid:
     """The tasks of all points and seeds; ``task`` is called with a value of each axis and ``seed``, by keyword."""
-    points = list(product(*axes.values()))
-    runs = [{seed: task(**dict(zip(axes, point, strict=True)), seed=seed) for seed in seeds} for point in points]
-    return dict(zip(points if len(axes) > 1 else [point for (point,) in points], runs, strict=True))
+    points: Grid = {}
+    for values in product(*axes.values()):
+        settings = dict(zip(axes, values, strict=True))
+        points[values if len(axes) > 1 else values[0]] = {seed: task(**settings, seed=seed) for seed in seeds}
+    return points
 
 
 def tasks_of(*grids: Grid) -> tuple[Task, ...]:

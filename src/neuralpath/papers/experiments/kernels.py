@@ -9,7 +9,6 @@ from neuralpath.papers.experiments.experiment import Experiment, Results
 from neuralpath.papers.experiments.grids import Grid, counted, course, finished_runs, grid, part_of, tasks_of
 from neuralpath.papers.experiments.kernel_tasks import FitKernel, KernelName, WidenValue
 from neuralpath.papers.experiments.seed_tables import (
-    Printed,
     Seeds,
     accuracies,
     accuracy,
@@ -45,13 +44,14 @@ NETWORKS: dict[str, str] = {
 }
 TITLES = {str(name): title for name, title in (*NETWORKS.items(), *KERNELS.items())}
 
+_GCONV = {"paper": "P1", "where": "table 2", "architecture": "GCONV", "optimizer": "Adam"}
 PRINTED = {
-    "limit-tangent": ("CNTK", "kernel regression"),
-    "FL": ("GCONV", "FL"),
-    "FR-II": ("GCONV", "FR-II"),
-    "relu": ("GCONV", "ReLU"),
+    "limit-tangent": {"architecture": "CNTK", "regime": "kernel regression"},
+    "FL": _GCONV | {"regime": "FL"},
+    "FR-II": _GCONV | {"regime": "FR-II"},
+    "relu": _GCONV | {"regime": "ReLU"},
 }
-"""Architecture and regime of the figures that the papers compare on CIFAR-10."""
+"""The figures that the papers compare on CIFAR-10, by row."""
 
 COMPARED = (
     ("path-learnt", "path-random"),
@@ -135,7 +135,7 @@ def _case(config: KernelsConfig, part: KernelsPart) -> tuple[DataSpec, NetSpec, 
 
 
 def network(config: KernelsConfig, part: KernelsPart, seed: int) -> TrainNetwork:
-    """The ReLU network with learned gates; its last epoch counts, so that test data choose nothing."""
+    """The ReLU network; its last epoch counts, so that test data choose nothing."""
     data, net, recipe = _case(config, part)
     return TrainNetwork(data_of_seed(data, seed), net, recipe.training(), seed)
 
@@ -197,7 +197,8 @@ def _accuracies(config: KernelsConfig, results: Results, part: KernelsPart) -> t
             last, best = spread(100 * run["test_accuracy"] for run in runs), None
             trained = spread(100 * run["train_accuracy"] for run in runs)
             ridge = ", ".join(sorted({f"{run['ridge']:g}" for run in runs})) or None
-        figure, difference = beside(best if name in NETWORKS else last, _printed(part, name)).values()
+        paper = printed(**PRINTED[name]) if part == "images" and name in PRINTED else None
+        figure, difference = beside(best if name in NETWORKS else last, paper).values()
         cells.append(
             {
                 "method": TITLES[name],
@@ -217,15 +218,6 @@ def _accuracies(config: KernelsConfig, results: Results, part: KernelsPart) -> t
         note += " Printed figures are of all of CIFAR-10, 32 x 32, and of wide networks: no claim beyond the subset."
     table = Table.of(f"Kernels and networks on the same examples ({part}): test accuracy in %", cells, note)
     return counted((table, _comparisons(rows, results, part)), tasks_of(rows), results)
-
-
-def _printed(part: KernelsPart, name: str) -> Printed | None:
-    if part != "images" or name not in PRINTED:
-        return None
-    architecture, regime = PRINTED[name]
-    if architecture == "CNTK":
-        return printed(architecture=architecture, regime=regime)
-    return printed(paper="P1", where="table 2", architecture=architecture, optimizer="Adam", regime=regime)
 
 
 def _comparisons(rows: dict[str, Seeds], results: Results, part: KernelsPart) -> Table:
@@ -272,7 +264,7 @@ def _widening(config: KernelsConfig, results: Results) -> tuple[SummaryItem, ...
         for gates in ("random", "learnt")
     }
     table = Table.of(
-        "Value networks behind repeated gates, and kernel regression with their path kernel (in %)",
+        "Value networks with repeated gates, and kernel regression with their path kernel (in %)",
         rows,
         f"Test accuracies after {config.wide_steps} steps of gradient descent on the squared loss; the kernel is "
         "the expected tangent kernel, a multiple of the path kernel that is the same at all widths. What a "

@@ -71,7 +71,7 @@ _ByShape = dict[tuple[int, int], Runs]
 
 def _speeds(config: MemorizationConfig, inputs: Inputs, by_shape: _ByShape) -> Table:
     return Table.of(
-        f"Training behind fixed random gates ({inputs})",
+        f"Training with fixed random gates ({inputs})",
         [{"width": width, "depth": depth} | _speed(runs) for (width, depth), runs in by_shape.items()],
         f"Random signs as labels for {config.n_examples} inputs of length 1; {config.n_steps} steps of gradient descent"
         f" with {config.lr:g} / (largest eigenvalue of the kernel). P0 says that more depth first helps and then "
@@ -198,7 +198,7 @@ _PAPER = MemorizationConfig()
 
 EXPERIMENT = Experiment(
     name="memorization",
-    description="how fast random labels are fitted behind fixed random gates, against depth and width",
+    description="how fast random labels are fitted with fixed random gates, against depth and width",
     source="P0 sections 2.3 and 4.2",
     config=MemorizationConfig,
     presets={

@@ -62,7 +62,7 @@ class TheoremConfig:
 
 
 def tasks(config: TheoremConfig) -> tuple[Task, ...]:
-    """Runs of all four parts, those of one seed after the other."""
+    """Runs of all four parts, seed by seed."""
     grids = (_draws(config), _deep_draws(config), _limits(config), _lazy(config))
     points = [runs for points in grids for runs in points.values()]
     return tuple(runs[seed] for seed in config.seeds for runs in points)
