@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +16,8 @@ from neuralpath.papers.runs import FORMAT, RunError, Store, Task, results_of, sw
 
 PRESETS = ("smoke", "cpu", "paper")
 
-SWEEPS = "sweeps"
-"""Folder of the sweeps' files in an output folder."""
-
-Results = Mapping[Task, dict[str, Any]]
-"""Results of the finished tasks; the others are missing."""
+SWEEPS = "sweeps"  # folder of the sweeps' files in an output folder
+Results = Mapping[Task, dict[str, Any]]  # of the finished tasks; the others are missing
 
 
 class MisfitResults(RunError):
@@ -42,24 +39,14 @@ class Experiment:
     """One table or figure of the papers; a module of this folder defines it, and `registry.NAMES` lists it."""
 
     name: str
-    description: str
-    """One line for the list."""
-    source: str
-    """The place in the papers, such as ``P0 table 4, P1 table 2``."""
-    config: type
-    """The class of its configs, a frozen dataclass."""
-    presets: Mapping[str, Any]
-    """A config for each scale."""
-    reduced: Mapping[str, str]
-    """How a preset differs from what the papers did, in a sentence; for the smaller presets."""
-    tasks: Callable[[Any], tuple[Task, ...]]
-    """The runs of a config; their dependencies come on top."""
+    description: str  # one line for the list
+    source: str  # the place in the papers, such as ``P0 table 4, P1 table 2``
+    config: type  # the class of its configs, a frozen dataclass
+    presets: Mapping[str, Any]  # a config for each scale of `PRESETS`
+    reduced: Mapping[str, str]  # how a smaller preset differs from what the papers did, in a sentence
+    tasks: Callable[[Any], tuple[Task, ...]]  # the runs of a config; their dependencies come on top
     summary: Callable[[Any, Results], tuple[SummaryItem, ...]]
     """Tables and figures from the results so far; it must accept any subset of finished tasks, none included."""
-
-    def __post_init__(self) -> None:
-        if set(self.presets) != set(PRESETS):
-            raise ValueError(f"{self.name}: `presets` must be {', '.join(PRESETS)}.")
 
     def run(self, config: Any, out: Path | str, **options: Any) -> tuple[SummaryItem, ...]:
         """Do all runs of a config in a folder.
@@ -121,11 +108,7 @@ class Sweep:
         return self.experiment.tasks(self.config)
 
     def summary(self, store: Store) -> tuple[SummaryItem, ...]:
-        """Tables and figures of the finished runs.
-
-        Raises:
-            MisfitResults: If results do not have the form that this version expects.
-        """
+        """Tables and figures of the finished runs; `MisfitResults` if they do not have the form expected here."""
         with fitting_results(f"{self.name} is not shown"):
             return self.experiment.summary(self.config, results_of(self.tasks, store))
 
@@ -141,36 +124,21 @@ class Sweep:
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON values, from which `registry.sweep_from_json` makes the sweep again."""
-        return {
-            "format": FORMAT,
-            "experiment": self.experiment.name,
-            "preset": self.preset,
-            "config": to_json(self.config),
-            "command": self.command,
-            "version": self.version,
-        }
+        texts = {"preset": self.preset, "command": self.command, "version": self.version}
+        return {"format": FORMAT, "experiment": self.experiment.name, "config": to_json(self.config), **texts}
 
     def write(self, folder: Path) -> None:
         """Write the sweep's file in an output folder.
 
         A call from Python has no command and may have no preset; those of an earlier call are kept then.
-
-        Raises:
-            RunError: If the folder cannot be written to.
         """
         path = folder / SWEEPS / f"{self.name}.json"
         entries = self.to_json()
-        entries |= {name: entries[name] or _stored(path, name) for name in ("preset", "command")}
+        for name in ("preset", "command"):
+            with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+                entries[name] = entries[name] or str(json.loads(path.read_bytes())[name])
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, (json.dumps(entries, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
         except OSError as error:
             raise RunError(f"the folder {folder} cannot be written to: {error.strerror}.") from error
-
-
-def _stored(path: Path, name: str) -> str:
-    """An entry of the file of the same sweep; empty if there is none."""
-    try:
-        return str(json.loads(path.read_bytes())[name])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return ""

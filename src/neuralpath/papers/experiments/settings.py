@@ -6,9 +6,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 
 
 def check_integers(least: int, **settings: int | tuple[int, ...]) -> None:
-    """Refuse numbers below ``least``; each setting is one number or several.
-
-    Raises: ValueError naming the setting.
+    """Refuse numbers below ``least``, with a `ValueError` that names the setting; each is one number or several.
 
     >>> check_integers(1, width=8, widths=(4, 0))
     Traceback (most recent call last):
@@ -42,10 +40,7 @@ def check_positive(**settings: float) -> None:
 
 
 def check_seeds(config: Any, where: str = "") -> None:
-    """Refuse a config in which there are no seeds, one below 0, or one of them twice, at whatever depth.
-
-    Raises: ValueError naming the setting.
-    """
+    """Refuse a config in which, at whatever depth, there are no seeds, one below 0, or one of them twice."""
     if isinstance(config, tuple):
         for index, entry in enumerate(config):
             check_seeds(entry, f"{where}{index}.")
@@ -61,22 +56,16 @@ def check_seeds(config: Any, where: str = "") -> None:
 
 
 @runtime_checkable
-class Named(Protocol):
-    """A part of an experiment."""
-
+class _Named(Protocol):
     @property
-    def name(self) -> str:
-        """The name by which it is chosen."""
+    def name(self) -> str: ...
 
 
-PartType = TypeVar("PartType", bound=Named)
+PartType = TypeVar("PartType", bound=_Named)
 
 
 def chosen_parts(parts: tuple[PartType, ...], only: tuple[str, ...]) -> tuple[PartType, ...]:
-    """The parts with these names, or all if there are no names.
-
-    Raises: ValueError for a name that no part has.
-    """
+    """The parts with these names, or all if there are no names; no part may be missing."""
     names = [part.name for part in parts]
     if unknown := [name for name in only if name not in names]:
         raise ValueError(f"`only` must be among {', '.join(names)}; got {', '.join(map(repr, unknown))}.")

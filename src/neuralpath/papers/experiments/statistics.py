@@ -5,14 +5,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-_DEVIATION_DIGITS = 2
-"""Significant digits of the deviation."""
-_LEAST_DIGITS = 3
-"""Least number of significant digits of the larger of mean and deviation."""
-_MOST_DIGITS = 6
-"""Largest number of them, since records have no more."""
-_PLAIN = (1e-3, 1e6)
-"""Range of numbers that are written without an exponent."""
+_DEVIATION_DIGITS = 2  # significant digits of the deviation
+_LEAST_DIGITS = 3  # least number of significant digits of the larger of mean and deviation
+_MOST_DIGITS = 6  # largest number of them, since records have no more
+_PLAIN = (1e-3, 1e6)  # range of numbers that are written without an exponent
 
 
 @dataclass(frozen=True)
@@ -23,8 +19,7 @@ class Spread:
     deviation: float | None
     error: float | None
     n: int
-    decimals: int | None = field(default=None, compare=False)
-    """Digits after the decimal point; None: the sizes of mean and deviation decide."""
+    decimals: int | None = field(default=None, compare=False)  # None: the sizes of mean and deviation decide
 
     @staticmethod
     def of(values: Sequence[float], decimals: int | None = None) -> "Spread":
@@ -70,8 +65,8 @@ class Spread:
         elif not math.isfinite(largest) or largest == 0:
             texts = [f"{value:g}" for value in (self.mean, spread)]
         else:
-            top = _exponent(largest)
-            below = top - _exponent(spread) if spread else 2 * (self.deviation is None)
+            top = math.floor(math.log10(largest))  # exponent of the first significant digit
+            below = top - math.floor(math.log10(spread)) if spread else 2 * (self.deviation is None)
             # Counted from the first digit of the larger of the two.
             of_both = min(_MOST_DIGITS, max(_LEAST_DIGITS, below + _DEVIATION_DIGITS))
             if _PLAIN[0] <= largest < _PLAIN[1]:
@@ -84,11 +79,6 @@ class Spread:
     def __str__(self) -> str:
         mean, deviation = self.digits
         return f"{mean}{f' ± {deviation}' if deviation else ''} ({self.n})"
-
-
-def _exponent(value: float) -> int:
-    """Of the first significant digit."""
-    return math.floor(math.log10(value))
 
 
 @dataclass(frozen=True)
@@ -116,16 +106,16 @@ def spread(values: Iterable[float | None], decimals: int | None = None) -> Sprea
     return Spread.of(known, decimals) if known else None
 
 
+def rounded(values: Iterable[float]) -> list[float]:
+    """To the digits that records have."""
+    return [float(f"{value:.{_MOST_DIGITS}g}") for value in values]
+
+
 # Rows of tables
 
-Cell = str | int | float | Spread | None
-"""A number is shown with the digits that it needs; None as a dash."""
-
-Runs = dict[int, dict[str, Any]]
-"""Results of the finished runs of one point, by seed."""
-
-Read = Callable[[dict[str, Any]], float | None]
-"""A number from the result of a run; None: it does not count."""
+Cell = str | int | float | Spread | None  # a number is shown with the digits that it needs; None as a dash
+Runs = dict[int, dict[str, Any]]  # results of the finished runs of one point, by seed
+Read = Callable[[dict[str, Any]], float | None]  # a number from the result of a run; None: it does not count
 
 
 def means(runs: Runs, columns: Mapping[str, Read]) -> dict[str, Cell]:

@@ -50,10 +50,8 @@ class Curves:
     y_label: str
     curves: tuple[Curve, ...]
     note: str = ""
-    log: Literal["", "x", "y", "xy"] = ""
-    """The logarithmic axes."""
-    lines: Mapping[str, float] | None = None
-    """Horizontal lines, such as a paper's figure."""
+    log: Literal["", "x", "y", "xy"] = ""  # the logarithmic axes
+    lines: Mapping[str, float] | None = None  # horizontal lines, such as a paper's figure
 
     @property
     def log_x(self) -> bool:
@@ -83,8 +81,7 @@ class HeatMaps:
 
     title: str
     maps: Mapping[str, tuple[tuple[float, ...], ...]]
-    classes: tuple[int, ...] | None = None
-    """Class of each row."""
+    classes: tuple[int, ...] | None = None  # of each row
     note: str = ""
 
 
