@@ -4,7 +4,7 @@ from neuralpath.papers.experiments import NAMES, get, read_sweeps
 from neuralpath.papers.experiments.summary_items import Table
 
 
-def test_every_experiment_is_a_module_with_a_run(tmp_path):
+def test_every_experiment_is_a_module_with_tasks():
     for name in NAMES:
         experiment = get(name)
         assert experiment.name == name
@@ -12,10 +12,9 @@ def test_every_experiment_is_a_module_with_a_run(tmp_path):
 
 
 def test_run_does_the_tasks_and_gives_their_summary(tmp_path):
-    from neuralpath.papers.experiments import base_kernels
-
-    config = base_kernels.EXPERIMENT.presets["smoke"]
-    items = base_kernels.run(config, tmp_path, progress=False)
+    experiment = get("base-kernels")
+    config = experiment.presets["smoke"]
+    items = experiment.run(config, tmp_path, progress=False)
     assert any(isinstance(item, Table) for item in items)
     [sweep], problems = read_sweeps(tmp_path)
     assert sweep.config == config

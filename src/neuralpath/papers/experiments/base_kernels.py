@@ -7,20 +7,17 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.grids import Course, Grid, counted, finished_runs, grid, part_of, tasks_of
+from neuralpath.papers.experiments.grids import Course, Grid, counted, figure, finished_runs, grid, part_of, tasks_of
 from neuralpath.papers.experiments.random_labels import cosines_of, next_angles, overlaps_in_the_limit
-from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_given, check_integers
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.statistics import Runs, Spread, spread
-from neuralpath.papers.experiments.summary_items import Curve, Curves, SummaryItem, Table
+from neuralpath.papers.experiments.summary_items import Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import seeded
-from neuralpath.papers.runs import Task
+from neuralpath.papers.runs import RunDirectory, Task
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
-
-    from neuralpath.papers.runs import RunDirectory
 
 Features = Literal["relu", "linear"]
 
@@ -30,8 +27,7 @@ class GateOverlaps(Task):
     """The share of gates that pairs of examples open together, layer by layer, in a random network without biases."""
 
     data: DataSpec
-    features: Features
-    """Whether the network that makes the gates has ReLUs, or passes its pre-activations on unchanged."""
+    features: Features  # whether the network that makes the gates has ReLUs, or passes pre-activations on unchanged
     n_examples: int
     width: int
     n_layers: int
@@ -50,7 +46,7 @@ class GateOverlaps(Task):
         generator = seeded(self.seed, "overlapping network")
         return nets.FC(self.data.shape, self.width, self.n_layers + 1, init=init, generator=generator).layers
 
-    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+    def run(self, directory: RunDirectory) -> dict[str, Any]:
         """As `Task.run`."""
         from neuralpath.data import balanced_subset
 
@@ -77,19 +73,13 @@ def _measured(layers: "nn.Sequential", x: "Tensor", is_linear: bool) -> list[dic
         overlap = (opened @ opened.T / opened.shape[1])[pairs]
         by_angle = (math.pi - angle) / (2 * math.pi)
         product, in_the_limit = product * 2 * overlap, in_the_limit * 2 * limit
+        averaged = {"overlap": overlap, "opened": opened, "angle": angle, "limit": limit, "by_angle": by_angle}
+        averaged |= {"product": product, "product_in_the_limit": in_the_limit}
+        distances = {"off_the_angle": overlap - by_angle, "off_the_limit": overlap - limit}
         measured.append(
-            {
-                "overlap": float(overlap.mean()),
-                "least": float(overlap.min()),
-                "opened": float(opened.mean()),
-                "angle": float(angle.mean()),
-                "limit": float(limit.mean()),
-                "by_angle": float(by_angle.mean()),
-                "off_the_angle": float((overlap - by_angle).square().mean().sqrt()),
-                "off_the_limit": float((overlap - limit).square().mean().sqrt()),
-                "product": float(product.mean()),
-                "product_in_the_limit": float(in_the_limit.mean()),
-            }
+            {"least": float(overlap.min())}
+            | {name: float(values.mean()) for name, values in averaged.items()}
+            | {name: float(values.square().mean().sqrt()) for name, values in distances.items()}
         )
     return measured
 
@@ -166,33 +156,31 @@ def _table(config: BaseKernelsConfig, features: Features, by_width: dict[int, Ru
         factor = 1 if name == "angle" else 100
         return spread(factor * run["layers"][layer - 1][name] for run in runs.values())
 
-    return Table.of(
-        f"Gate overlap of pairs by layer, {features} features",
-        [
-            {"width": width, "layer": layer} | {title: cell(runs, layer, name) for title, name in columns.items()}
-            for width, runs in by_width.items()
-            for layer in _shown_layers(config.n_layers)
-        ],
-        "The overlap should tend to (π-θ)/2π, with θ the angle between the layer's inputs, as the width grows; and, it "
-        "is conjectured, to 1/2 with depth.",
-    )
+    rows = [
+        {"width": width, "layer": layer} | {title: cell(runs, layer, name) for title, name in columns.items()}
+        for width, runs in by_width.items()
+        for layer in _shown_layers(config.n_layers)
+    ]
+    note = "It should tend to (π-θ)/2π with the width, θ the angle of the inputs, and is conjectured to tend to 1/2."
+    return Table.of(f"Gate overlap of pairs by layer, {features} features", rows, note)
 
 
 def _figures(features: Features, by_width: dict[int, Runs]) -> list[Curves]:
+    # The limit depends on the examples alone, so it is the same in all runs.
+    first = [run for runs in by_width.values() for run in runs.values()][:1]
+
     def by_layer(runs: Iterable[dict[str, Any]], name: str) -> Course:
         return [{float(k): layer[name] for k, layer in enumerate(run["layers"], 1)} for run in runs]
 
-    def curves(name: str, name_of_limit: str) -> tuple[Curve, ...]:
-        courses = {f"w = {width}": by_layer(runs.values(), name) for width, runs in by_width.items()}
-        # The limit depends on the examples alone, so it is the same in all runs.
-        first = [run for runs in by_width.values() for run in runs.values()][:1]
-        return mean_curves({**courses, "infinite width": by_layer(first, name_of_limit)})
+    def courses(name: str, limit: str) -> dict[str, Course]:
+        by_name = {f"w = {width}": by_layer(runs.values(), name) for width, runs in by_width.items()}
+        return {**by_name, "infinite width": by_layer(first, limit)}
 
-    overlaps, products = curves("overlap", "limit"), curves("product", "product_in_the_limit")
+    overlaps, products = courses("overlap", "limit"), courses("product", "product_in_the_limit")
     share, title = "share of gates that a pair opens together", f"Product of twice the overlaps, {features} features"
     return [
-        Curves(f"Gate overlap, {features} features", "layer", share, overlaps, lines={"conjectured": 0.5}),
-        Curves(title, "layer", "mean over pairs", products, log="xy" if features == "relu" else "y"),
+        figure(f"Gate overlap, {features} features", "layer", share, overlaps, lines={"conjectured": 0.5}),
+        figure(title, "layer", "mean over pairs", products, log="xy" if features == "relu" else "y"),
     ]
 
 
@@ -224,8 +212,6 @@ def _shown_layers(n_layers: int) -> list[int]:
     return sorted({2**power for power in range(n_layers.bit_length())} | {min(3, n_layers), n_layers})
 
 
-_PAPER = BaseKernelsConfig()
-
 EXPERIMENT = Experiment(
     name="base-kernels",
     description="gate overlap by layer in random networks against its limit, and how products decay with depth",
@@ -235,8 +221,7 @@ EXPERIMENT = Experiment(
         "smoke": BaseKernelsConfig(
             data=DataSpec("digits"), n_examples=30, widths=(32, 512), n_layers=6, limit_layers=256, seeds=(0, 1, 2)
         ),
-        "cpu": _PAPER,
-        "paper": _PAPER,
+        **dict.fromkeys(("cpu", "paper"), BaseKernelsConfig()),
     },
     reduced={
         "smoke": "embedded digits, 6 layers, two widths",
@@ -245,5 +230,3 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run

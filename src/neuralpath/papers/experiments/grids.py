@@ -6,16 +6,13 @@ from itertools import product
 from typing import Any
 
 from neuralpath.papers.experiments.experiment import Results
-from neuralpath.papers.experiments.seed_tables import Seeds, finished, results_by_seed
+from neuralpath.papers.experiments.seed_tables import Seeds, finished, mean_curves, results_by_seed
 from neuralpath.papers.experiments.statistics import Read, Runs
-from neuralpath.papers.experiments.summary_items import SummaryItem
+from neuralpath.papers.experiments.summary_items import Curves, SummaryItem
 from neuralpath.papers.runs import Task
 
-Grid = dict[Any, Seeds]
-"""The tasks of each point of a grid, by seed. A point is a setting, or a tuple of settings if there are several."""
-
-Course = list[dict[float, float | None]]
-"""Points of a mean curve: y by x, for each run, as `mean_curves` takes them."""
+Grid = dict[Any, Seeds]  # tasks by point and seed; a point is a setting, or a tuple if there are several
+Course = list[dict[float, float | None]]  # points of a mean curve: y by x, for each run
 
 
 def grid(task: Callable[..., Task], seeds: Sequence[int], **axes: Iterable[Any]) -> Grid:
@@ -39,11 +36,8 @@ def finished_runs(points: Grid, results: Results) -> dict[Any, Runs]:
 
 def part_of(groups: Mapping[Any, Runs], first: Any) -> dict[Any, Runs]:
     """The points whose first setting is this one, by their other settings."""
-    return {
-        rest[0] if len(rest) == 1 else tuple(rest): runs
-        for (setting, *rest), runs in groups.items()
-        if setting == first
-    }
+    parts = {tuple(rest): runs for (setting, *rest), runs in groups.items() if setting == first}
+    return {rest[0] if len(rest) == 1 else rest: runs for rest, runs in parts.items()}
 
 
 def course(groups: Mapping[Any, Runs], read: Read) -> Course:
@@ -58,6 +52,11 @@ def course(groups: Mapping[Any, Runs], read: Read) -> Course:
 def course_of_epochs(runs: Runs, read: Read) -> Course:
     """Points of a mean curve against the epoch, read from each entry of the runs' ``measured``."""
     return [{float(entry["epoch"]): read(entry) for entry in run["measured"]} for run in runs.values()]
+
+
+def figure(title: str, x_label: str, y_label: str, courses: Mapping[str, Course], **options: Any) -> Curves:
+    """The mean curve of each course that has a finished run; the options are those of `Curves`."""
+    return Curves(title, x_label, y_label, mean_curves(courses), **options)
 
 
 def counted(items: Iterable[SummaryItem], tasks: Iterable[Task], results: Results) -> tuple[SummaryItem, ...]:

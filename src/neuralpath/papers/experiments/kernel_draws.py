@@ -2,37 +2,31 @@
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any, Literal
 
+from neuralpath.papers.experiments.statistics import rounded
 from neuralpath.papers.experiments.trained import seeded
-from neuralpath.papers.runs import Task
+from neuralpath.papers.runs import RunDirectory, Task
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from neuralpath.graph import PathGraph
-    from neuralpath.papers.runs import RunDirectory
 
 DrawnFamily = Literal["fc", "cnn", "residual", "open"]
 FirstLayer = Literal["width", "in"]
 
-N_INPUTS = 16
-"""Dimension of the inputs of drawn networks."""
-
-LAZY_INPUTS = 6
-"""Dimension of the inputs of networks that are compared with limits or trained."""
-
-RATE = 0.1
-"""Learning rate as a share of the largest that is stable for the kernel before training."""
+N_INPUTS = 16  # dimension of the inputs of drawn networks
+LAZY_INPUTS = 6  # dimension of the inputs of networks that are compared with limits or trained
+RATE = 0.1  # learning rate as a share of the largest that is stable for the kernel before training
 
 
 @dataclass(frozen=True)
 class DrawKernels(Task):
     """Draw value weights with the gates of a random network, and compare each kernel with the expectation."""
 
-    family: DrawnFamily
-    """`open` is a network without gates, with random signs as weights; the others have gates and normal weights."""
+    family: DrawnFamily  # `open` has no gates, and random signs as weights; the others have normal weights
     width: int
     depth: int
     n_examples: int
@@ -44,7 +38,7 @@ class DrawKernels(Task):
         """As `Task.label`."""
         return f"draws {self.family} w{self.width} d{self.depth} n{self.n_draws} seed{self.seed}"
 
-    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+    def run(self, directory: RunDirectory) -> dict[str, Any]:
         """As `Task.run`."""
         from neuralpath.graph import trace
         from neuralpath.kernels import concentration, random_signs
@@ -52,14 +46,13 @@ class DrawKernels(Task):
         x = self.inputs()
         graph = trace(self.network(), x[:1])
         generator = seeded(self.seed, f"draws {self.width} {self.depth}")
-        options: dict[str, Any] = {"generator": generator}
-        if self.family == "open":
-            options |= {"weight_variance": 1 / self.width, "draw": random_signs}
-        drawn = concentration(graph, x, self.n_draws, **options)
+        signs: dict[str, Any] = {"weight_variance": 1 / self.width, "draw": random_signs}
+        options = signs if self.family == "open" else {}
+        drawn = concentration(graph, x, self.n_draws, generator=generator, **options)
         low, high = (float(ends.mean()) for ends in drawn.spectrum_ratios.aminmax(dim=1))
         return {
             "distance": math.sqrt(drawn.relative_variance),
-            "distances": _rounded(drawn.distances.tolist()),
+            "distances": rounded(drawn.distances.tolist()),
             "eigenvalue_ratios": [low, high],
             "mean_off_in_errors": float(((drawn.mean - drawn.expected).abs() / drawn.standard_error).median()),
         }
@@ -105,57 +98,45 @@ class ApproachLimits(Task):
         """As `Task.label`."""
         return f"limits w{self.width} d{self.depth} n{self.n_draws} seed{self.seed}"
 
-    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+    def run(self, directory: RunDirectory) -> dict[str, Any]:
         """As `Task.run`."""
         import torch
 
         from neuralpath import nets
         from neuralpath.graph import trace
-        from neuralpath.kernels import random_weights, value_kernel
+        from neuralpath.kernels import limit_path_kernel, limit_tangent_kernel, random_weights, value_kernel
 
         x = torch.randn(self.n_examples, LAZY_INPUTS, generator=seeded(self.seed, "limit inputs"))
         x = x / x.norm(dim=1, keepdim=True)
         model = nets.FC(LAZY_INPUTS, self.width, self.depth)
         graph = trace(model, x[:1])
-        limits = _limits(graph, x, self.depth)
+        # Of weights of variance 2 / width: those that define the gates, and independent ones.
+        limits = {"dependent": limit_tangent_kernel(graph, x, progress=False)}
+        scale = self.depth * 2 ** (self.depth - 1) * LAZY_INPUTS
+        limits["independent"] = scale * limit_path_kernel(graph, x, progress=False)
         # By the kind of weights, and the limit that their kernel is compared with.
-        distances: dict[str, dict[str, list[float]]] = {kind: {limit: [] for limit in limits} for kind in limits}
+        distances: dict[tuple[str, str], list[float]] = {(kind, limit): [] for kind in limits for limit in limits}
         generator = seeded(self.seed, f"limits {self.width}")
         for _ in range(self.n_draws):
             nets.initialize(model, nets.Gaussian(), generator)
             weights = random_weights(graph, generator=generator, weight_variance=2 / self.width)
             drawn = {"dependent": value_kernel(graph, x), "independent": value_kernel(graph, x, weights=weights)}
-            for kind, kernel in drawn.items():
-                for name, limit in limits.items():
-                    distances[kind][name].append(float((kernel - limit).norm() / limit.norm()))
+            for (kind, kernel), (name, limit) in product(drawn.items(), limits.items()):
+                distances[kind, name].append(float((kernel - limit).norm() / limit.norm()))
         apart = (limits["dependent"] - limits["independent"]).norm() / limits["dependent"].norm()
+        means = {pair: math.sqrt(sum(v * v for v in values) / len(values)) for pair, values in distances.items()}
         return {
-            "distance": {
-                kind: {limit: math.sqrt(sum(v * v for v in values) / len(values)) for limit, values in by_limit.items()}
-                for kind, by_limit in distances.items()
-            },
-            "distances": {kind: _rounded(distances[kind][kind]) for kind in limits},
+            "distance": {kind: {limit: means[kind, limit] for limit in limits} for kind in limits},
+            "distances": {kind: rounded(distances[kind, kind]) for kind in limits},
             "between_limits": float(apart),
         }
-
-
-def _limits(graph: "PathGraph", x: "Tensor", depth: int) -> "dict[str, Tensor]":
-    """Kernels of weights of variance 2 / width: those that define the gates, and independent ones."""
-    from neuralpath.kernels import limit_path_kernel, limit_tangent_kernel
-
-    paths = limit_path_kernel(graph, x, progress=False)
-    return {
-        "dependent": limit_tangent_kernel(graph, x, progress=False),
-        "independent": depth * 2 ** (depth - 1) * x.shape[1] * paths,
-    }
 
 
 @dataclass(frozen=True)
 class TrainLazily(Task):
     """Train ReLU networks by gradient descent; how many gates flip, and how far the tangent kernel moves."""
 
-    first_layer: FirstLayer
-    """Variance of the first layer's weights: 2 / width, as the papers have it, or 2 / fan-in."""
+    first_layer: FirstLayer  # variance of its weights: 2 / width, as the papers have it, or 2 / fan-in
     width: int
     depth: int
     n_examples: int
@@ -168,7 +149,7 @@ class TrainLazily(Task):
         """As `Task.label`."""
         return f"lazy {self.first_layer} w{self.width} d{self.depth} n{self.n_networks} seed{self.seed}"
 
-    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+    def run(self, directory: RunDirectory) -> dict[str, Any]:
         """As `Task.run`."""
         import torch
 
@@ -212,7 +193,3 @@ def _trained(model: "nn.Module", graph: "PathGraph", x: "Tensor", y: "Tensor", n
         "prediction": float((predicted - last).norm() / (y - first).norm()),
         "loss": float((last - y).square().sum() / (first - y).square().sum()),
     }
-
-
-def _rounded(values: list[float]) -> list[float]:
-    return [float(f"{value:.6g}") for value in values]

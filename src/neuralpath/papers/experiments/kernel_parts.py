@@ -1,25 +1,23 @@
 """Experiment `kernel-parts`: value and feature part of the tangent kernel during training (P1 section 6)."""
 
 from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.grids import Grid, counted, course_of_epochs, finished_runs, grid, tasks_of
-from neuralpath.papers.experiments.seed_tables import mean_curves
+from neuralpath.papers.experiments.grids import Grid, counted, course_of_epochs, figure, finished_runs, grid, tasks_of
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.statistics import Read, Runs, accuracy_at, means
 from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
 from neuralpath.papers.experiments.trained import GatedRegime, TrainGated, optimizer_label, run_training, seeded
-from neuralpath.papers.runs import Task
+from neuralpath.papers.runs import RunDirectory, Task
 from neuralpath.training import SGD, TrainingConfig
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import Tensor
 
-    from neuralpath.papers.runs import RunDirectory
     from neuralpath.training import TrainingMoment
 
 NORMS = {"trace": "Trace", "frobenius": "Frobenius norm"}
@@ -33,8 +31,7 @@ class TraceKernelParts(Task):
     net: NetSpec
     training: TrainingConfig
     regime: GatedRegime
-    beta: float
-    """Steepness of the soft gates of DL."""
+    beta: float  # steepness of the soft gates of DL
     n_examples: int
     every: int
     seed: int = 0
@@ -54,7 +51,7 @@ class TraceKernelParts(Task):
         """The training alone."""
         return TrainGated(self.data, self.net, self.training, self.regime, self.seed, beta=self.beta)
 
-    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+    def run(self, directory: RunDirectory) -> dict[str, Any]:
         """As `Task.run`."""
         x = self.measured(directory.data_dir)
 
@@ -66,7 +63,7 @@ class TraceKernelParts(Task):
         measured = [{"epoch": line["step"], **line["parts"]} for line in directory.metrics() if "parts" in line]
         return {"measured": measured, **result}
 
-    def measured(self, data_dir: "Path | None" = None) -> "Tensor":
+    def measured(self, data_dir: Path | None = None) -> "Tensor":
         """The examples that are measured, the same for every seed of the network."""
         from neuralpath.data import balanced_subset
 
@@ -115,10 +112,8 @@ class KernelPartsConfig:
         if "FL" in self.regimes:
             raise ValueError("`regimes` must be among DL, FR-II and FR-DI: FL takes the gates of another run; got FL.")
         if self.n_examples % self.data.n_classes:
-            raise ValueError(
-                f"`n_examples` must be a multiple of {self.data.n_classes}, since there are equally many of each of "
-                f"the {self.data.n_classes} classes; got {self.n_examples}."
-            )
+            wrong = f"a multiple of {self.data.n_classes}, equally many of each class; got {self.n_examples}"
+            raise ValueError(f"`n_examples` must be {wrong}.")
 
 
 def tasks(config: KernelPartsConfig) -> tuple[Task, ...]:
@@ -127,33 +122,29 @@ def tasks(config: KernelPartsConfig) -> tuple[Task, ...]:
 
 
 def _grid(config: KernelPartsConfig) -> Grid:
-    training, measured = (config.data, config.net, config.training), (config.beta, config.n_examples, config.every)
-
-    def task(regime: GatedRegime, seed: int) -> TraceKernelParts:
-        return TraceKernelParts(*training, regime, *measured, seed)
-
+    measured: dict[str, Any] = {"beta": config.beta, "n_examples": config.n_examples, "every": config.every}
+    task = partial(TraceKernelParts, config.data, config.net, config.training, **measured)
     return grid(task, config.seeds, regime=config.regimes)
 
 
 def summary(config: KernelPartsConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Both parts before and after training, their ratio over training, their course, and the accuracies."""
     by_regime = finished_runs(_grid(config), results)
-    table = Table.of(
-        "Parts of the tangent kernel",
-        [
-            {"regime": regime, "size": norm, "when": when} | _sizes(runs, norm, index)
-            for regime, runs in by_regime.items()
-            for norm in NORMS
-            for when, index in (("before training", 0), ("first epoch measured", 1), ("last epoch", -1))
-        ],
-        f"Of the logits, on {config.n_examples} training examples. The papers say that both are of one scale, without "
-        "numbers; gates that are fixed have no K^F.",
-    )
-    figures = [_figure(by_regime.get("DL", {}), norm) for norm in NORMS]
+    rows = [
+        {"regime": regime, "size": norm, "when": when} | _sizes(runs, norm, index)
+        for regime, runs in by_regime.items()
+        for norm in NORMS
+        for when, index in (("before training", 0), ("first epoch measured", 1), ("last epoch", -1))
+    ]
+    note = f"Of the logits, {config.n_examples} training examples. P1 says, without numbers, that both have one scale."
     columns = {"best epoch": accuracy_at("best"), "last epoch": accuracy_at("last")}
-    rows = [{"regime": regime} | means(runs, columns) for regime, runs in by_regime.items()]
-    accuracies = Table.of("Test accuracy of the same networks in %", rows)
-    return counted((table, *figures, accuracies), tasks(config), results)
+    accuracies = [{"regime": regime} | means(runs, columns) for regime, runs in by_regime.items()]
+    items: tuple[SummaryItem, ...] = (
+        Table.of("Parts of the tangent kernel", rows, note),
+        *(_figure(by_regime.get("DL", {}), norm) for norm in NORMS),
+        Table.of("Test accuracy of the same networks in %", accuracies),
+    )
+    return counted(items, tasks(config), results)
 
 
 def _sizes(runs: Runs, norm: str, index: int) -> dict[str, Cell]:
@@ -175,11 +166,9 @@ def _sizes(runs: Runs, norm: str, index: int) -> dict[str, Cell]:
 def _figure(runs: Runs, norm: str) -> Curves:
     value = course_of_epochs(runs, lambda entry: entry["value"][norm])
     feature = course_of_epochs(runs, lambda entry: entry["feature"][norm])
-    title, curves = NORMS[norm], mean_curves({"K^V": value, "K^F": feature})
-    return Curves(f"{title} of the parts in decoupled learning", "epoch", title, curves, log="y")
+    title, courses = f"{NORMS[norm]} of the parts in decoupled learning", {"K^V": value, "K^F": feature}
+    return figure(title, "epoch", NORMS[norm], courses, log="y")
 
-
-_PAPER = KernelPartsConfig()
 
 EXPERIMENT = Experiment(
     name="kernel-parts",
@@ -194,12 +183,9 @@ EXPERIMENT = Experiment(
             n_examples=20,
             seeds=(0, 1, 2),
         ),
-        "cpu": _PAPER,
-        "paper": _PAPER,
+        **dict.fromkeys(("cpu", "paper"), KernelPartsConfig()),
     },
     reduced={"smoke": "embedded digits, a smaller network, 3 epochs at a higher rate"},
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run

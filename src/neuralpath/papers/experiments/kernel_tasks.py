@@ -8,31 +8,22 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
+from neuralpath.papers.experiments.statistics import rounded
 from neuralpath.papers.experiments.trained import seeded
-from neuralpath.papers.runs import DamagedTensors, Task, Weights, read_tensors, write_tensors
+from neuralpath.papers.runs import DamagedTensors, RunDirectory, Task, Weights, read_tensors, write_tensors
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from neuralpath.gating import GatedNetwork
-    from neuralpath.papers.runs import RunDirectory
 
 KernelName = Literal["linear", "path", "limit-path", "limit-tangent"]
 
-DENSE_LIMIT = 30_000
-"""Training examples up to which the solution is exact (Cholesky); beyond, conjugate gradients."""
-
-STEPS = 500
-"""Of conjugate gradients, at most."""
-
-SOLVER_MEMORY = 1 << 40
-"""A budget that never decides anything: results must not depend on the memory that happens to be free."""
-
-BLOCK = 256
-"""Examples that are evaluated together."""
-
-ROWS = 125
-"""Rows of a kernel that are computed together, and stored until the run is finished."""
+DENSE_LIMIT = 30_000  # training examples up to which the solution is exact (Cholesky); beyond, conjugate gradients
+STEPS = 500  # of conjugate gradients, at most
+SOLVER_MEMORY = 1 << 40  # never decides anything: results must not depend on the memory that happens to be free
+BLOCK = 256  # examples that are evaluated together
+ROWS = 125  # rows of a kernel that are computed together, and stored until the run is finished
 
 
 @dataclass(frozen=True)
@@ -43,12 +34,9 @@ class FitKernel(Task):
     net: NetSpec
     kernel: KernelName
     """`path` is the path kernel of the network's gates; `limit-` kernels are of its structure at infinite width."""
-    ridges: tuple[float, ...]
-    """Ridges to choose from, in units of the kernel's mean diagonal entry."""
-    n_chosen_on: int
-    """Training examples on which the ridge is chosen."""
-    gates: Weights | None = None
-    """The trained network whose gates the path kernel has; otherwise those of a random network."""
+    ridges: tuple[float, ...]  # to choose from, in units of the kernel's mean diagonal entry
+    n_chosen_on: int  # training examples on which the ridge is chosen
+    gates: Weights | None = None  # the trained network whose gates the path kernel has; otherwise a random network
     seed: int = 0
 
     @property
@@ -63,11 +51,11 @@ class FitKernel(Task):
         n_train, n_test = self.data.n_images
         return sum(-(-n // ROWS) for n in (self.data.n_train or n_train, self.data.n_test or n_test))
 
-    def make(self, directory: "RunDirectory | None" = None) -> "nn.Module":
+    def make(self, directory: RunDirectory | None = None) -> "nn.Module":
         """The network whose kernel it is, in double precision."""
         return _network(self, directory).double().eval()
 
-    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+    def run(self, directory: RunDirectory) -> dict[str, Any]:
         """As `Task.run`."""
         import torch
 
@@ -81,10 +69,10 @@ class FitKernel(Task):
         own, cross = own.div_(scale), cross.div_(scale)
         order = torch.randperm(len(x), generator=seeded(self.seed, "ridge examples"))
         chosen = order[: self.n_chosen_on].sort().values
-        classifier = KernelClassifier("precomputed", max(self.ridges), solver="cholesky", memory=SOLVER_MEMORY)
+        options: dict[str, Any] = {"solver": "cholesky", "memory": SOLVER_MEMORY}
+        classifier = KernelClassifier("precomputed", max(self.ridges), **options)
         path = classifier.fit(own[chosen][:, chosen].numpy(), labels[chosen]).ridge_path(self.ridges)
-        solver = "cholesky" if len(x) <= DENSE_LIMIT else "cg"
-        options: dict[str, Any] = {"solver": solver, "max_iter": STEPS, "memory": SOLVER_MEMORY}
+        options |= {} if len(x) <= DENSE_LIMIT else {"solver": "cg", "max_iter": STEPS}
         classifier = KernelClassifier("precomputed", path.best_ridge, **options).fit(own.numpy(), labels)
         assert path.error_rates is not None
         return {
@@ -93,14 +81,14 @@ class FitKernel(Task):
             "ridge": path.best_ridge,
             "left_out": {
                 "ridges": list(self.ridges),
-                "squared_errors": [float(f"{error:.6g}") for error in path.squared_errors],
+                "squared_errors": rounded(path.squared_errors),
                 "accuracies": [1 - float(rate) for rate in path.error_rates],
             },
             "converged": bool(classifier.report_.converged),
         }
 
 
-def _network(task: "FitKernel | WidenValue", directory: "RunDirectory | None") -> "nn.Module":
+def _network(task: "FitKernel | WidenValue", directory: RunDirectory | None) -> "nn.Module":
     """The network of a task: trained, where it reads the gates of another run."""
     model = task.net.make(task.data.shape, task.data.n_outputs, seeded(task.seed, "network"))
     if task.gates is not None and directory is not None:
@@ -120,21 +108,19 @@ def _kernel_of(name: KernelName, model: "nn.Module", x: "Tensor") -> Kernel:
         return lambda a, b: a.flatten(1) @ b.flatten(1).T
     graph = trace(model, x[:1])
     if name == "path":
-        return lambda a, b: path_kernel(graph, a, b, normalize=True, progress=False)
-    if name == "limit-path":
-        return lambda a, b: limit_path_kernel(graph, a, b, progress=False)
-    return lambda a, b: limit_tangent_kernel(graph, a, b, progress=False)
+        return partial(path_kernel, graph, normalize=True, progress=False)
+    return partial(limit_path_kernel if name == "limit-path" else limit_tangent_kernel, graph, progress=False)
 
 
-def _computed(kernel: Kernel, train: "Tensor", test: "Tensor", directory: "RunDirectory") -> "tuple[Tensor, Tensor]":
-    """The kernel of the training examples, and between test and training examples, a block of rows at a time.
+def _computed(kernel: Kernel, train: "Tensor", test: "Tensor", directory: RunDirectory) -> "tuple[Tensor, Tensor]":
+    """The kernel of the training examples, and between test and training examples.
 
-    Each block of rows is kept until the run is finished, so that a run that goes on computes only what is missing.
+    Each block of rows is kept until the run is finished, so that a resumed run computes only what is missing.
     """
     import torch
 
-    n, m = len(train), len(test)
-    own = torch.empty(n, n, dtype=torch.float64)
+    n = len(train)
+    own, cross = (torch.empty(n_rows, n, dtype=torch.float64) for n_rows in (n, len(test)))
     for start in range(0, n, ROWS):
         stop = min(start + ROWS, n)
         # Up to its own block only: the other half is the same.
@@ -143,14 +129,13 @@ def _computed(kernel: Kernel, train: "Tensor", test: "Tensor", directory: "RunDi
         own[:start, start:stop] = block[:, :start].T
         square = own[start:stop, start:stop]
         own[start:stop, start:stop] = (square + square.T) / 2  # equal up to rounding; the solver requires equal halves
-    cross = torch.empty(m, n, dtype=torch.float64)
-    for start in range(0, m, ROWS):
-        stop = min(start + ROWS, m)
-        cross[start:stop] = _kept(directory, f"cross-{start}", partial(kernel, test[start:stop], train))
+    for start in range(0, len(test), ROWS):
+        rows = slice(start, start + ROWS)
+        cross[rows] = _kept(directory, f"cross-{start}", partial(kernel, test[rows], train))
     return own, cross
 
 
-def _kept(directory: "RunDirectory", name: str, compute: "Callable[[], Tensor]") -> "Tensor":
+def _kept(directory: RunDirectory, name: str, compute: "Callable[[], Tensor]") -> "Tensor":
     """A block of rows as it was computed before, or computed now; one that is damaged is named and computed anew."""
     from safetensors.torch import load, save
 
@@ -163,8 +148,7 @@ def _kept(directory: "RunDirectory", name: str, compute: "Callable[[], Tensor]")
         except DamagedTensors as error:
             warnings.warn(f"{error} It is computed anew.", CheckpointWarning, stacklevel=2)
     directory.checkpoints.mkdir(exist_ok=True)
-    data = save({"block": compute().contiguous()})
-    write_tensors(file, data)
+    write_tensors(file, data := save({"block": compute().contiguous()}))
     return load(data)["block"]
 
 
@@ -177,20 +161,16 @@ class WidenValue(Task):
     """
 
     data: DataSpec
-    net: NetSpec
-    """The network that makes the gates; fully connected, without biases."""
-    repeats: int
-    """How many times each gate is repeated: the value network is that much wider."""
+    net: NetSpec  # the network that makes the gates; fully connected, without biases
+    repeats: int  # how many times each gate is repeated: the value network is that much wider
     n_steps_trained: int
-    lr: float
-    """Learning rate as a share of the largest that is stable for the expected kernel."""
-    gates: Weights | None = None
-    """The trained network whose gates are taken; otherwise those of a random network."""
+    lr: float  # as a share of the largest learning rate that is stable for the expected kernel
+    gates: Weights | None = None  # the trained network whose gates are taken; otherwise a random network
     seed: int = 0
 
     def __post_init__(self) -> None:
         if self.net.family != "fc" or self.net.bias:
-            raise ValueError("gates are repeated for fully connected networks without biases; give `net` as such.")
+            raise ValueError("`net` must be fully connected and without biases, so that its gates can be repeated.")
 
     @property
     def label(self) -> str:
@@ -198,7 +178,7 @@ class WidenValue(Task):
         gates = "random" if self.gates is None else "learnt"
         return f"widened {self.data.label} {self.net.label} {gates} x{self.repeats} seed{self.seed}"
 
-    def make(self, directory: "RunDirectory | None" = None) -> "GatedNetwork":
+    def make(self, directory: RunDirectory | None = None) -> "GatedNetwork":
         """Gates of the network, each repeated; value weights of variance 2 / (width of the value network)."""
         from neuralpath.gating import GatedNetwork, TileGates
 
@@ -207,7 +187,7 @@ class WidenValue(Task):
         value = wide.make(self.data.shape, self.data.n_outputs, generator)
         return GatedNetwork(_network(self, directory), value, gate_transform=TileGates())
 
-    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+    def run(self, directory: RunDirectory) -> dict[str, Any]:
         """As `Task.run`."""
         import torch
 

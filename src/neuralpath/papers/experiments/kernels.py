@@ -1,48 +1,36 @@
 """Kernel regression with path kernels and kernels of infinite width, against the networks on the same examples."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.grids import Grid, counted, course, finished_runs, grid, part_of, tasks_of
+from neuralpath.papers.experiments.grids import Grid, counted, course, figure, finished_runs, grid, part_of, tasks_of
 from neuralpath.papers.experiments.kernel_tasks import FitKernel, KernelName, WidenValue
-from neuralpath.papers.experiments.seed_tables import (
-    Seeds,
-    accuracies,
-    accuracy,
-    beside,
-    mean_curves,
-    printed,
-    results_by_seed,
-)
+from neuralpath.papers.experiments.seed_tables import Seeds, accuracies, accuracy, beside, printed, results_by_seed
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.statistics import paired, spread
-from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
+from neuralpath.papers.experiments.summary_items import Cell, SummaryItem, Table
 from neuralpath.papers.experiments.trained import TrainGated, TrainNetwork
 from neuralpath.papers.runs import Task, Weights
 
 KernelsPart = Literal["dense", "images", "widened"]
-GatesOf = Literal["random", "learnt"]
-
-RIDGES = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
-
 KernelOf = Literal["linear", "path-random", "path-learnt", "limit-path", "limit-tangent"]
-KERNELS: dict[KernelOf, str] = {
+NETWORKS = ("relu", "FL", "FR-II")
+
+TITLES = {
+    "relu": "ReLU network",
+    "FL": "FL network (learnt gates)",
+    "FR-II": "FR-II network (random gates)",
     "linear": "linear kernel",
     "path-random": "NPK, random gates",
     "path-learnt": "NPK, learnt gates",
     "limit-path": "NPK, random gates, infinite width",
     "limit-tangent": "NTK, infinite width",
 }
-NETWORKS: dict[str, str] = {
-    "relu": "ReLU network",
-    "FL": "FL network (learnt gates)",
-    "FR-II": "FR-II network (random gates)",
-}
-TITLES = {str(name): title for name, title in (*NETWORKS.items(), *KERNELS.items())}
+"""Of the rows: networks and kernels."""
 
 _GCONV = {"paper": "P1", "where": "table 2", "architecture": "GCONV", "optimizer": "Adam"}
 PRINTED = {
@@ -53,19 +41,14 @@ PRINTED = {
 }
 """The figures that the papers compare on CIFAR-10, by row."""
 
-COMPARED = (
-    ("path-learnt", "path-random"),
-    ("path-learnt", "limit-tangent"),
-    ("limit-tangent", "path-random"),
-    ("path-learnt", "linear"),
-    ("FL", "path-learnt"),
-    ("FR-II", "path-random"),
-    ("FL", "limit-tangent"),
-    ("limit-tangent", "FR-II"),
-    ("FL", "FR-II"),
-    ("relu", "limit-tangent"),
-)
-"""Rows whose accuracies are compared, first minus second."""
+COMPARED = {
+    "path-learnt": ("path-random", "limit-tangent", "linear"),
+    "limit-tangent": ("path-random", "FR-II"),
+    "FL": ("path-learnt", "limit-tangent", "FR-II"),
+    "FR-II": ("path-random",),
+    "relu": ("limit-tangent",),
+}
+"""Rows whose accuracies are compared: each minus the others."""
 
 WIDENED = {
     "network": "network",
@@ -102,9 +85,9 @@ class KernelsConfig:
     """Steps of gradient descent of the wider value networks."""
     wide_lr: float = 0.25
     """Their learning rate as a share of the largest that is stable for the expected kernel."""
-    kernels: tuple[KernelOf, ...] = tuple(KERNELS)
+    kernels: tuple[KernelOf, ...] = get_args(KernelOf)
     """Kernels of the first two parts; the path kernel of infinite width is that of fully connected networks only."""
-    ridges: tuple[float, ...] = RIDGES
+    ridges: tuple[float, ...] = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0)
     """Ridges to choose from, in units of the kernel's mean diagonal entry."""
     n_chosen_on: int = 2000
     """Training examples on which the ridge is chosen, by leaving one out; test data take no part in it."""
@@ -148,14 +131,14 @@ def gated(config: KernelsConfig, part: KernelsPart, regime: Literal["FL", "FR-II
 
 
 def regression(config: KernelsConfig, part: KernelsPart, kernel: KernelOf, seed: int) -> FitKernel:
-    """Kernel regression with one of `KERNELS`."""
+    """Kernel regression."""
     data, net, _ = _case(config, part)
     gates = Weights(network(config, part, seed)) if kernel == "path-learnt" else None
     name: KernelName = "path" if kernel == "path-random" or kernel == "path-learnt" else kernel
     return FitKernel(data_of_seed(data, seed), net, name, config.ridges, config.n_chosen_on, gates, seed)
 
 
-def widened(config: KernelsConfig, gates: GatesOf, repeats: int, seed: int) -> WidenValue:
+def widened(config: KernelsConfig, gates: Literal["random", "learnt"], repeats: int, seed: int) -> WidenValue:
     """A value network with repeated gates."""
     data, net, _ = _case(config, "widened")
     learned = Weights(network(config, "widened", seed)) if gates == "learnt" else None
@@ -189,27 +172,18 @@ def _accuracies(config: KernelsConfig, results: Results, part: KernelsPart) -> t
     rows, (data, net, _) = _rows(config, part), _case(config, part)
     cells: list[dict[str, Cell]] = []
     for name, seeds in rows.items():
+        best = ridge = None
         if name in NETWORKS:
             last, best = accuracy(seeds, results, "last"), accuracy(seeds, results, "best")
-            trained, ridge = accuracy(seeds, results, "last", "train_accuracy"), None
+            trained = accuracy(seeds, results, "last", "train_accuracy")
         else:
             runs = results_by_seed(seeds, results).values()
-            last, best = spread(100 * run["test_accuracy"] for run in runs), None
-            trained = spread(100 * run["train_accuracy"] for run in runs)
+            last, trained = (spread(100 * run[f"{of}_accuracy"] for run in runs) for of in ("test", "train"))
             ridge = ", ".join(sorted({f"{run['ridge']:g}" for run in runs})) or None
+        row: dict[str, Cell] = {"method": TITLES[name], "test (kernel, or last epoch)": last, "test, best epoch": best}
         paper = printed(**PRINTED[name]) if part == "images" and name in PRINTED else None
-        figure, difference = beside(best if name in NETWORKS else last, paper).values()
-        cells.append(
-            {
-                "method": TITLES[name],
-                "test (kernel, or last epoch)": last,
-                "test, best epoch": best,
-                "train": trained,
-                "ridge": ridge,
-                "printed": figure,
-                "ours - printed": difference,
-            }
-        )
+        theirs, difference = beside(best if name in NETWORKS else last, paper).values()
+        cells.append(row | {"train": trained, "ridge": ridge, "printed": theirs, "ours - printed": difference})
     note = (
         f"{data.label}, {net.label}. Ridges in units of the mean diagonal, chosen by leaving one out on "
         f"{config.n_chosen_on:,} training examples or fewer."
@@ -222,25 +196,20 @@ def _accuracies(config: KernelsConfig, results: Results, part: KernelsPart) -> t
 
 def _comparisons(rows: dict[str, Seeds], results: Results, part: KernelsPart) -> Table:
     """Paired by seed; networks with their last epoch."""
-    cells: list[dict[str, Cell]] = []
-    for first, second in COMPARED:
-        if first in rows and second in rows:
-            pair = paired(*(_tests(name, rows[name], results) for name in (first, second)))
-            cells.append(
-                {
-                    "first": TITLES[first],
-                    "second": TITLES[second],
-                    "first - second in points": pair.difference if pair else None,
-                    "in standard errors": pair.exceeds if pair else None,
-                }
-            )
-    return Table.of(f"Paired comparisons ({part})", cells, "Networks with their last epoch.")
 
+    def tests(name: str) -> dict[int, float]:
+        if name in NETWORKS:
+            return accuracies(rows[name], results, "last")
+        return {seed: 100 * run["test_accuracy"] for seed, run in results_by_seed(rows[name], results).items()}
 
-def _tests(name: str, seeds: Seeds, results: Results) -> dict[int, float]:
-    if name in NETWORKS:
-        return accuracies(seeds, results, "last")
-    return {seed: 100 * run["test_accuracy"] for seed, run in results_by_seed(seeds, results).items()}
+    cells: list[tuple[Cell, ...]] = []
+    pairs = [(first, second) for first, others in COMPARED.items() for second in others]
+    for first, second in [names for names in pairs if rows.keys() >= set(names)]:
+        pair = paired(tests(first), tests(second))
+        values = (pair.difference, pair.exceeds) if pair else (None, None)
+        cells.append((TITLES[first], TITLES[second], *values))
+    columns = ("first", "second", "first - second in points", "in standard errors")
+    return Table(f"Paired comparisons ({part})", columns, tuple(cells), "Networks with their last epoch.")
 
 
 def _widening(config: KernelsConfig, results: Results) -> tuple[SummaryItem, ...]:
@@ -259,10 +228,8 @@ def _widening(config: KernelsConfig, results: Results) -> tuple[SummaryItem, ...
         }
         for ((gates, width), trained), runs in zip(converged.items(), every.values(), strict=True)
     ]
-    distances = {
-        f"{gates} gates": course(part_of(converged, gates), lambda run: run["distance"])
-        for gates in ("random", "learnt")
-    }
+    kinds = ("random", "learnt")
+    distances = {f"{kind} gates": course(part_of(converged, kind), lambda run: run["distance"]) for kind in kinds}
     table = Table.of(
         "Value networks with repeated gates, and kernel regression with their path kernel (in %)",
         rows,
@@ -270,11 +237,10 @@ def _widening(config: KernelsConfig, results: Results) -> tuple[SummaryItem, ...
         "the expected tangent kernel, a multiple of the path kernel that is the same at all widths. What a "
         "network gives before training is taken off. Distances are relative.",
     )
-    curves, axes = mean_curves(distances), ("width of the value network", "distance of test outputs")
-    return counted((table, Curves("Networks tend to their kernel", *axes, curves, log="xy")), tasks_of(points), results)
+    axes = ("width of the value network", "distance of test outputs")
+    curves = figure("Networks tend to their kernel", *axes, distances, log="xy")
+    return counted((table, curves), tasks_of(points), results)
 
-
-_CPU = KernelsConfig()
 
 EXPERIMENT = Experiment(
     name="kernels",
@@ -297,9 +263,8 @@ EXPERIMENT = Experiment(
             ridges=(1e-4, 1e-2, 1.0),
             kernels=("linear", "path-random", "path-learnt", "limit-tangent"),
         ),
-        "cpu": _CPU,
-        "paper": replace(
-            _CPU,
+        "cpu": KernelsConfig(),
+        "paper": KernelsConfig(
             dense_data=DataSpec("mnist"),
             dense_recipe=TrainingRecipe("adam", 3e-4, epochs=100),
             image_data=DataSpec("cifar10"),
@@ -321,5 +286,3 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run

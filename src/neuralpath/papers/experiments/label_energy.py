@@ -1,30 +1,27 @@
 """How the path kernel turns to the labels while a network trains: P0 figure 3, P1 figure 2 (middle)."""
 
 from dataclasses import dataclass, field, replace
+from itertools import accumulate, takewhile
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.grids import Grid, counted, course_of_epochs, finished_runs, grid, tasks_of
-from neuralpath.papers.experiments.seed_tables import mean_curves
+from neuralpath.papers.experiments.grids import Grid, counted, course_of_epochs, figure, finished_runs, grid, tasks_of
 from neuralpath.papers.experiments.settings import check_given, check_integers
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
-from neuralpath.papers.experiments.statistics import Read, Runs, accuracy_at, means, paired, spread
-from neuralpath.papers.experiments.summary_items import Cell, Curves, HeatMaps, SummaryItem, Table
+from neuralpath.papers.experiments.statistics import Read, Runs, accuracy_at, means, paired, rounded, spread
+from neuralpath.papers.experiments.summary_items import Cell, HeatMaps, SummaryItem, Table
 from neuralpath.papers.experiments.trained import optimizer_label, run_training, seeded
-from neuralpath.papers.runs import Task
+from neuralpath.papers.runs import RunDirectory, Task
 from neuralpath.training import RMSprop, TrainingConfig
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from torch import Tensor, nn
 
     from neuralpath.data import Split
-    from neuralpath.papers.runs import RunDirectory
     from neuralpath.training import TrainingMoment
 
-LEADING = (1, 2, 5, 10, 20, 50)
-"""Numbers of leading eigenvectors whose share of the labels is followed through training."""
+LEADING = (1, 2, 5, 10, 20, 50)  # numbers of leading eigenvectors whose share of the labels is followed
 
 
 @dataclass(frozen=True)
@@ -53,7 +50,7 @@ class TraceLabelEnergy(Task):
         """The network before training."""
         return self.net.make(self.data.shape, self.data.n_outputs, seeded(self.seed, "network"))
 
-    def run(self, directory: "RunDirectory") -> dict[str, Any]:
+    def run(self, directory: RunDirectory) -> dict[str, Any]:
         """As `Task.run`."""
         kernel = _KernelOfGates(self.make(), self.measured(directory.data_dir), self.n_mapped)
 
@@ -64,17 +61,16 @@ class TraceLabelEnergy(Task):
         model = self.make()
         result = run_training(model, self, directory, measure=measure)
         lines = [line for line in directory.metrics() if "energy" in line]
+        measured = [{"epoch": line["step"], "energy": line["energy"], "leading": line["leading"]} for line in lines]
         return {
-            "measured": [
-                {"epoch": line["step"], **{key: line[key] for key in ("energy", "leading")}} for line in lines
-            ],
+            "measured": measured,
             "before": kernel.portrait(self.make()),
             "after": kernel.portrait(model),
             "classes": [int(label) for label in kernel.labels[kernel.mapped]],
             **result,
         }
 
-    def measured(self, data_dir: "Path | None" = None) -> "Split":
+    def measured(self, data_dir: Path | None = None) -> "Split":
         """The examples that are measured, the same for every seed of the network."""
         from neuralpath.data import balanced_subset
 
@@ -127,16 +123,11 @@ class _KernelOfGates:
         values, vectors = torch.linalg.eigh(kernel / kernel.trace())
         length = kernel.diagonal().sqrt()
         cosines = kernel / (length[:, None] * length).clamp(min=torch.finfo(kernel.dtype).tiny)
-        picture = cosines[self.mapped][:, self.mapped].tolist()
         return {
-            "eigenvalues": _rounded(values.flip(0)),
-            "projections": _rounded(((vectors.T @ self.labels) ** 2).flip(0)),
-            "map": [[round(cosine, 3) for cosine in row] for row in picture],
+            "eigenvalues": rounded(values.flip(0).tolist()),
+            "projections": rounded(((vectors.T @ self.labels) ** 2).flip(0).tolist()),
+            "map": [[round(cosine, 3) for cosine in row] for row in cosines[self.mapped][:, self.mapped].tolist()],
         }
-
-
-def _rounded(values: "Tensor") -> list[float]:
-    return [float(f"{value:.6g}") for value in values.tolist()]
 
 
 # Smoothing and epsilon are the defaults of Keras, in which the notebook is written.
@@ -172,9 +163,8 @@ def tasks(config: LabelEnergyConfig) -> tuple[Task, ...]:
 
 
 def _grid(config: LabelEnergyConfig) -> Grid:
-    measured = config.n_per_class, config.every, config.n_mapped
-
     def task(depth: int, seed: int) -> TraceLabelEnergy:
+        measured = config.n_per_class, config.every, config.n_mapped
         return TraceLabelEnergy(config.data, replace(config.net, depth=depth), config.training, *measured, seed)
 
     return grid(task, config.seeds, depth=config.depths)
@@ -191,16 +181,13 @@ def summary(config: LabelEnergyConfig, results: Results) -> tuple[SummaryItem, .
         for when in ("before", "after"):
             split[f"d = {depth}, {when} training"] = [_cumulated(run[when]) for run in runs.values()]
     by_number = "eigenvectors, largest eigenvalue first"
+    rows = [{"depth": depth} | _row(runs) for depth, runs in by_depth.items()]
+    note = f"y' H^-1 y, H of trace 1, {config.n_per_class} examples of each class. The papers only say that it falls."
     items = (
-        Table.of(
-            "Label energy of the path kernel",
-            [{"depth": depth} | _row(runs) for depth, runs in by_depth.items()],
-            f"The energy is y' H^-1 y for H of trace 1, on {config.n_per_class} examples of each class. The papers "
-            "print no number, only that it falls.",
-        ),
-        Curves("Label energy during training", "epoch", "label energy", mean_curves(energies), log="y"),
-        Curves("Labels in the leading eigenvectors", "epoch", "share of the labels", mean_curves(leading)),
-        Curves("Label energy by eigenvectors", by_number, "cumulated label energy", mean_curves(split), log="y"),
+        Table.of("Label energy of the path kernel", rows, note),
+        figure("Label energy during training", "epoch", "label energy", energies, log="y"),
+        figure("Labels in the leading eigenvectors", "epoch", "share of the labels", leading),
+        figure("Label energy by eigenvectors", by_number, "cumulated label energy", split, log="y"),
     )
     # For each depth, of the first seed that is finished.
     pictures = (_pictures(depth, *next(iter(runs.items()))) for depth, runs in by_depth.items() if runs)
@@ -229,21 +216,15 @@ def _share_of_leading(count: int) -> Read:
 
 def _cumulated(portrait: dict[str, Any]) -> dict[float, float | None]:
     """The energy of the leading eigenvectors, by their number; up to the first eigenvalue that rounding made 0."""
-    total, cumulated = 0.0, {}
-    for number, (value, share) in enumerate(zip(portrait["eigenvalues"], portrait["projections"], strict=True), 1):
-        if value <= 0:
-            break
-        total += share / value
-        cumulated[float(number)] = total
-    return cumulated
+    pairs = zip(portrait["eigenvalues"], portrait["projections"], strict=True)
+    energies = (share / value for value, share in takewhile(lambda pair: pair[0] > 0, pairs))
+    return {float(number): total for number, total in enumerate(accumulate(energies), 1)}
 
 
 def _pictures(depth: int, seed: int, run: dict[str, Any]) -> HeatMaps:
     maps = {f"{when} training": tuple(map(tuple, run[when]["map"])) for when in ("before", "after")}
     return HeatMaps(f"Cosines between path features, d = {depth}, seed {seed}", maps, tuple(run["classes"]))
 
-
-_PAPER = LabelEnergyConfig()
 
 EXPERIMENT = Experiment(
     name="label-energy",
@@ -260,8 +241,7 @@ EXPERIMENT = Experiment(
             n_mapped=12,
             seeds=(0, 1, 2),
         ),
-        "cpu": _PAPER,
-        "paper": _PAPER,
+        **dict.fromkeys(("cpu", "paper"), LabelEnergyConfig()),
     },
     reduced={"smoke": "embedded digits, a narrower and shallower network, 8 epochs at a higher rate"},
     tasks=tasks,

@@ -2,11 +2,12 @@
 
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import count, product
+from typing import Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.grids import Course, Grid, counted, course, finished_runs, grid, part_of, tasks_of
+from neuralpath.papers.experiments.grids import Grid, counted, course, figure, finished_runs, grid, part_of, tasks_of
 from neuralpath.papers.experiments.random_labels import REMAINING, FitPair, Inputs, Memorize
-from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_given, check_integers, check_positive
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.experiments.statistics import Read, Runs, means, spread
@@ -34,39 +35,35 @@ class MemorizationConfig:
 
     def __post_init__(self) -> None:
         check_given(inputs=self.inputs, widths=self.widths, depths=self.depths)
-        check_integers(1, n_examples=self.n_examples, widths=self.widths, n_steps=self.n_steps)
-        check_integers(1, pair_steps=self.pair_steps)
+        check_integers(1, n_examples=self.n_examples, n_steps=self.n_steps, pair_steps=self.pair_steps)
+        check_integers(1, widths=self.widths)
         check_integers(2, depths=self.depths)
         check_positive(lr=self.lr)
 
 
 def tasks(config: MemorizationConfig) -> tuple[Task, ...]:
     """A run for each kind of input, width, depth and seed, and the pair with and without biases."""
-    return tasks_of(_grid(config), _pairs(config))
+    return tasks_of(*_grids(config))
 
 
-def _grid(config: MemorizationConfig) -> Grid:
+def _grids(config: MemorizationConfig) -> tuple[Grid, Grid]:
     task = partial(Memorize, config.data, n_examples=config.n_examples, n_steps_trained=config.n_steps, lr=config.lr)
-    return grid(task, config.seeds, inputs=config.inputs, width=config.widths, depth=config.depths)
-
-
-def _pairs(config: MemorizationConfig) -> Grid:
-    return grid(partial(FitPair, 32, 3, n_steps_trained=config.pair_steps), config.seeds, bias=(False, True))
+    pair = partial(FitPair, 32, 3, n_steps_trained=config.pair_steps)
+    shapes = grid(task, config.seeds, inputs=config.inputs, width=config.widths, depth=config.depths)
+    return shapes, grid(pair, config.seeds, bias=(False, True))
 
 
 def summary(config: MemorizationConfig, results: Results) -> tuple[SummaryItem, ...]:
     """Tables of speed, spectrum and entries, curves of each against depth, and the pair."""
-    every = finished_runs(_grid(config), results)
+    every, pairs = (finished_runs(points, results) for points in _grids(config))
     items: list[SummaryItem] = []
     for inputs in config.inputs:
         runs = part_of(every, inputs)
         items += [_speeds(config, inputs, runs), _entry_table(inputs, runs), *_figures(config, inputs, runs)]
-    pair = _pair_table(finished_runs(_pairs(config), results))
-    return counted((*items, pair), tasks(config), results)
+    return counted((*items, _pair_table(pairs)), tasks(config), results)
 
 
-_ByShape = dict[tuple[int, int], Runs]
-"""Runs by width and depth."""
+_ByShape = dict[tuple[int, int], Runs]  # by width and depth
 
 
 def _speeds(config: MemorizationConfig, inputs: Inputs, by_shape: _ByShape) -> Table:
@@ -85,11 +82,11 @@ def _speed(runs: Runs) -> dict[str, Cell]:
         steps = [run["reached"][f"{share:g}"] for run in runs.values()]
         row[f"steps to {100 * share:g} % of the error"] = spread(steps)
         row[f"runs that never got to {100 * share:g} %"] = steps.count(None) if runs else None
+    errors = [run["errors"][-1] for run in runs.values()]
+    predicted = [run["predicted_by"]["expected"] for run in runs.values()]
     return row | {
-        "error left in %": spread(100 * error for run in runs.values() if (error := run["errors"][-1]) is not None),
-        "the expected kernel says": spread(
-            100 * errors[-1] for run in runs.values() if (errors := run["predicted_by"]["expected"])
-        ),
+        "error left in %": spread(100 * error for error in errors if error is not None),
+        "the expected kernel says": spread(100 * of_steps[-1] for of_steps in predicted if of_steps),
         "diverged": sum(run["diverged"] for run in runs.values()),
     }
 
@@ -117,67 +114,49 @@ def _condition(spectrum: list[float]) -> float:
 
 
 def _figures(config: MemorizationConfig, inputs: Inputs, by_shape: _ByShape) -> list[Curves]:
-    def against_depth(read: Read) -> dict[str, Course]:
-        return {f"w = {width}": course(part_of(by_shape, width), read) for width in config.widths}
+    def against_depth(read: Read) -> dict[str, Any]:
+        return {f"w = {width}": course(part_of(by_shape, width), read) for width in widths}
 
-    least = min(REMAINING)
+    def drawn(title: str, y_label: str, courses: dict[str, Any], note: str = "") -> Curves:
+        return figure(f"{title} ({inputs})", "depth", y_label, courses, note=note, log="y")
+
+    widths, least = config.widths, min(REMAINING)
     steps = against_depth(lambda run: run["reached"][f"{least:g}"] or config.n_steps)
-    errors = against_depth(lambda run: run["errors"][-1])
+    note = f"Runs that never got there count with all their {config.n_steps} steps."
     suppression = against_depth(lambda run: run["entries"]["suppression"])
-    in_the_limit = against_depth(lambda run: run["entries"]["suppression_in_the_limit"])
-    suppression["infinite width"] = [point for points in in_the_limit.values() for point in points]
+    limits = against_depth(lambda run: run["entries"]["suppression_in_the_limit"])
+    suppression["infinite width"] = [point for points in limits.values() for point in points]
     return [
-        Curves(
-            f"Steps to {100 * least:g} % of the error ({inputs})",
-            "depth",
-            "steps of gradient descent",
-            mean_curves(steps),
-            f"Runs that never got there count with all their {config.n_steps} steps.",
-            "y",
-        ),
-        Curves(
-            f"Error left after training ({inputs})", "depth", "share of the first error", mean_curves(errors), log="y"
-        ),
-        Curves(
-            f"Off-diagonal suppression ({inputs})",
-            "depth",
-            "entry over inner product of the inputs",
-            mean_curves(suppression),
-            log="y",
-        ),
-        *(_courses(config, inputs, width, by_shape) for width in config.widths),
-        *(_spectra(config, inputs, width, by_shape) for width in sorted({min(config.widths), max(config.widths)})),
+        drawn(f"Steps to {100 * least:g} % of the error", "steps of gradient descent", steps, note),
+        drawn("Error left after training", "share of the first error", against_depth(lambda run: run["errors"][-1])),
+        drawn("Off-diagonal suppression", "entry over inner product of the inputs", suppression),
+        *(_courses(config, inputs, width, by_shape) for width in widths),
+        *(_spectra(config, inputs, width, by_shape) for width in sorted({min(widths), max(widths)})),
     ]
 
 
 def _courses(config: MemorizationConfig, inputs: Inputs, width: int, by_shape: _ByShape) -> Curves:
-    courses = {
-        f"d = {depth}": [
-            dict(zip(map(float, run["moments"]), run["errors"], strict=True)) for run in by_shape[width, depth].values()
-        ]
-        for depth in _few(config.depths)
-    }
+    courses = {}
+    for depth in _few(config.depths):
+        runs = by_shape[width, depth].values()
+        courses[f"d = {depth}"] = [dict(zip(map(float, run["moments"]), run["errors"], strict=True)) for run in runs]
     title = f"Training ({inputs}), w = {width}"
-    return Curves(title, "step", "share of the first error", mean_curves(courses), log="xy")
+    return figure(title, "step", "share of the first error", courses, log="xy")
 
 
 def _spectra(config: MemorizationConfig, inputs: Inputs, width: int, by_shape: _ByShape) -> Curves:
-    spectra = {
-        f"d = {depth}, {name}": [
-            {float(k): value for k, value in enumerate(run["spectrum"][name], 1)}
-            for run in by_shape[width, depth].values()
-        ]
-        for name in ("expected", "drawn")
-        for depth in _few(config.depths)
-    }
+    spectra = {}
+    for name, depth in product(("expected", "drawn"), _few(config.depths)):
+        values = [run["spectrum"][name] for run in by_shape[width, depth].values()]
+        spectra[f"d = {depth}, {name}"] = [dict(zip(count(1.0), spectrum, strict=False)) for spectrum in values]
     title = f"Spectra of the kernel over d ({inputs}), w = {width}"
-    return Curves(title, "eigenvalue number", "eigenvalue", mean_curves(spectra), log="xy")
+    return figure(title, "eigenvalue number", "eigenvalue", spectra, log="xy")
 
 
-def _few(depths: tuple[int, ...], most: int = 4) -> tuple[int, ...]:
+def _few(depths: tuple[int, ...]) -> tuple[int, ...]:
     """Up to four depths from the smallest to the largest: more curves in one figure are not legible."""
     ordered = sorted(set(depths))
-    n = min(most, len(ordered))
+    n = min(4, len(ordered))
     return tuple(ordered[round(k * (len(ordered) - 1) / max(n - 1, 1))] for k in range(n))
 
 
@@ -193,8 +172,6 @@ def _pair_table(by_bias: dict[bool, Runs]) -> Table:
         "Without biases f(x / 2) = f(x) / 2, so that the sum of squares is at least 1.8, at f(x) = 0.4.",
     )
 
-
-_PAPER = MemorizationConfig()
 
 EXPERIMENT = Experiment(
     name="memorization",
@@ -212,12 +189,9 @@ EXPERIMENT = Experiment(
             pair_steps=300,
             seeds=(0, 1, 2),
         ),
-        "cpu": _PAPER,
-        "paper": _PAPER,
+        **dict.fromkeys(("cpu", "paper"), MemorizationConfig()),
     },
     reduced={"smoke": "embedded digits, 20 examples, few depths and steps"},
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run

@@ -2,24 +2,21 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import product
+from typing import Any
 
 from neuralpath.papers.experiments.experiment import Experiment, Results
-from neuralpath.papers.experiments.grids import Course, Grid, counted, course, finished_runs, grid, part_of
+from neuralpath.papers.experiments.grids import Grid, counted, course, figure, finished_runs, grid, part_of
 from neuralpath.papers.experiments.kernel_draws import ApproachLimits, DrawKernels, DrawnFamily, FirstLayer, TrainLazily
-from neuralpath.papers.experiments.seed_tables import mean_curves
 from neuralpath.papers.experiments.settings import check_integers
 from neuralpath.papers.experiments.statistics import Read, Runs, means, spread
-from neuralpath.papers.experiments.summary_items import Cell, Curves, SummaryItem, Table
+from neuralpath.papers.experiments.summary_items import Cell, SummaryItem, Table
 from neuralpath.papers.runs import Task
 
-LIMITS = {"dependent": "K^(d)", "independent": "d Σ Π"}
-"""Limits of the kernel of the weights that made the gates, and of other weights."""
-
-LAW_FROM = 128
-"""Widths from which on laws are fitted too: where the distance is of order 1 the law has not set in yet."""
+LIMITS = {"dependent": "K^(d)", "independent": "d Σ Π"}  # of the weights that made the gates, and of other weights
+LAW_FROM = 128  # widths from which on laws are fitted too: where distances are of order 1 they have not set in yet
 
 
 @dataclass(frozen=True)
@@ -63,88 +60,60 @@ class TheoremConfig:
 
 def tasks(config: TheoremConfig) -> tuple[Task, ...]:
     """Runs of all four parts, seed by seed."""
-    grids = (_draws(config), _deep_draws(config), _limits(config), _lazy(config))
-    points = [runs for points in grids for runs in points.values()]
+    points = [runs for points in _grids(config) for runs in points.values()]
     return tuple(runs[seed] for seed in config.seeds for runs in points)
 
 
-def _draws(config: TheoremConfig) -> Grid:
-    """By family and width."""
+def _grids(config: TheoremConfig) -> tuple[Grid, Grid, Grid, Grid]:
+    """Draws by family and width; by family and depth; limits by width; training by first layer and width."""
 
-    def task(family: DrawnFamily, width: int, seed: int) -> DrawKernels:
-        return DrawKernels(family, width, config.depth, config.n_examples, _n_draws(config, width), seed)
+    def n_draws(width: int) -> int:  # many where they are cheap
+        return max(6, min(config.most_draws, 16384 // width))
 
-    points: Grid = {}
+    def draw(family: DrawnFamily, width: int, seed: int) -> DrawKernels:
+        return DrawKernels(family, width, config.depth, config.n_examples, n_draws(width), seed)
+
+    def limit(width: int, seed: int) -> ApproachLimits:
+        return ApproachLimits(width, config.depth, config.n_examples, n_draws(width), seed)
+
+    draws: Grid = {}
     for family in config.families:
         widths = config.widths if family == "fc" else config.other_widths
-        points |= grid(task, config.seeds, family=[family], width=widths)
-    return points
-
-
-def _deep_draws(config: TheoremConfig) -> Grid:
-    """By family and depth."""
-    task = partial(DrawKernels, width=config.deep_width, n_examples=config.n_examples, n_draws=config.deep_draws)
-    return grid(task, config.seeds, family=config.deep_families, depth=config.depths)
-
-
-def _limits(config: TheoremConfig) -> Grid:
-    """By width."""
-
-    def task(width: int, seed: int) -> ApproachLimits:
-        return ApproachLimits(width, config.depth, config.n_examples, _n_draws(config, width), seed)
-
-    return grid(task, config.seeds, width=config.limit_widths)
-
-
-def _lazy(config: TheoremConfig) -> Grid:
-    """By the variance of the first layer's weights, and width."""
-
-    def task(first_layer: FirstLayer, width: int, seed: int) -> TrainLazily:
-        return TrainLazily(first_layer, width, 3, config.n_examples, config.lazy_steps, config.lazy_seeds, seed)
-
-    return grid(task, config.seeds, first_layer=config.first_layers, width=config.lazy_widths)
-
-
-def _n_draws(config: TheoremConfig, width: int) -> int:
-    """Many where they are cheap."""
-    return max(6, min(config.most_draws, 16384 // width))
+        draws |= grid(draw, config.seeds, family=[family], width=widths)
+    deep = partial(DrawKernels, width=config.deep_width, n_examples=config.n_examples, n_draws=config.deep_draws)
+    lengths: dict[str, Any] = {"n_steps_trained": config.lazy_steps, "n_networks": config.lazy_seeds}
+    lazy = partial(TrainLazily, depth=3, n_examples=config.n_examples, **lengths)
+    return (
+        draws,
+        grid(deep, config.seeds, family=config.deep_families, depth=config.depths),
+        grid(limit, config.seeds, width=config.limit_widths),
+        grid(lazy, config.seeds, first_layer=config.first_layers, width=config.lazy_widths),
+    )
 
 
 def summary(config: TheoremConfig, results: Results) -> tuple[SummaryItem, ...]:
     """A table and a figure of each part."""
-    items = (
-        *_concentration(config, finished_runs(_draws(config), results)),
-        *_depths(config, finished_runs(_deep_draws(config), results)),
-        *_two_limits(finished_runs(_limits(config), results)),
-        *_training(config, finished_runs(_lazy(config), results)),
-    )
+    draws, deep, limits, lazy = (finished_runs(points, results) for points in _grids(config))
+    items = (*_concentration(config, draws), *_depths(config, deep), *_two_limits(limits), *_training(config, lazy))
     return counted(items, tasks(config), results)
 
 
 def _concentration(config: TheoremConfig, every: dict[tuple[DrawnFamily, int], Runs]) -> tuple[SummaryItem, ...]:
     rows: list[dict[str, Cell]] = []
-    laws: list[dict[str, Cell]] = []
+    laws: list[tuple[Cell, ...]] = []
     for family in config.families:
         by_width = part_of(every, family)
         rows += [{"network": family, "width": width} | _drawn_row(width, runs) for width, runs in by_width.items()]
-        squares = {
-            width: [distance**2 for run in runs.values() for distance in run["distances"]]
-            for width, runs in by_width.items()
-        }
         for least in (0, LAW_FROM):
-            power, error = (None if part is None else part / 2 for part in _law(squares, least))
-            law: dict[str, Cell] = {"power of the width": power, "standard error": error}
-            laws.append({"network": family, "widths from": least or "all", **law})
+            power, error = _distance_law(by_width, least=least)
+            laws.append((family, least or "all", power, error))
     courses = {str(family): course(part_of(every, family), lambda run: run["distance"]) for family in config.families}
+    law_columns = ("network", "widths from", "power of the width", "standard error")
+    note = "Root mean square over draws; the last column, a median over entries, is about 0.7 for an exact expectation."
     return (
-        Table.of(
-            "One draw of the value tangent kernel against its expectation",
-            rows,
-            "Root mean square over draws. The last column is the median over entries: about 0.7 where the expectation "
-            "is exact.",
-        ),
-        Table.of("Law of the distance", laws, "-1/2 is expected."),
-        Curves("One draw and its expectation", "width", "relative distance", mean_curves(courses), log="xy"),
+        Table.of("One draw of the value tangent kernel against its expectation", rows, note),
+        Table("Law of the distance", law_columns, tuple(laws), "-1/2 is expected."),
+        figure("One draw and its expectation", "width", "relative distance", courses, log="xy"),
     )
 
 
@@ -162,39 +131,26 @@ def _drawn_row(width: int, runs: Runs) -> dict[str, Cell]:
 def _depths(config: TheoremConfig, every: dict[tuple[DrawnFamily, int], Runs]) -> tuple[SummaryItem, ...]:
     from neuralpath.kernels import printed_variance_bound
 
-    width = config.deep_width
+    width, families = config.deep_width, [str(family) for family in config.deep_families]
     bounds = {
         # In units of the squared expectation, for open gates and inputs whose squared norm is their dimension.
         depth: printed_variance_bound(1, width, depth, 1 / width) / depth**2
         for depth in config.depths
         if 4 * depth < width**2
     }
-    rows: list[dict[str, Cell]] = []
+    columns = ("gates", "depth", "relative variance", "in units of d / w", "printed bound", "measured / bound")
+    rows: list[tuple[Cell, ...]] = []
     for (family, depth), runs in every.items():
         variance = spread(run["distance"] ** 2 for run in runs.values())
         bound = bounds.get(depth) if family == "open" else None
-        rows.append(
-            {
-                "gates": family,
-                "depth": depth,
-                "relative variance": variance,
-                "in units of d / w": variance.times(width / depth) if variance else None,
-                "printed bound": bound,
-                "measured / bound": variance.mean / bound if variance and bound else None,
-            }
-        )
-    courses: dict[str, Course] = {
-        family: course(part_of(every, family), lambda run: run["distance"] ** 2) for family in config.deep_families
-    }
-    courses["printed bound (P0 theorem 4.1)"] = [{float(depth): bound for depth, bound in bounds.items()}]
+        scaled = variance.times(width / depth) if variance else None
+        rows.append((family, depth, variance, scaled, bound, variance.mean / bound if variance and bound else None))
+    variances = {family: course(part_of(every, family), lambda run: run["distance"] ** 2) for family in families}
+    variances["printed bound (P0 theorem 4.1)"] = [{float(depth): bound for depth, bound in bounds.items()}]
+    note = "`open` is the case of the printed bound, whose dependence on the depth is wrong (erratum E13)."
     return (
-        Table.of(
-            f"Relative variance against depth, width {width}",
-            rows,
-            "`open` has all gates open and random signs, the case of the printed bound, whose dependence on the depth "
-            "is wrong (erratum E13).",
-        ),
-        Curves(f"Variance against depth, width {width}", "depth", "relative variance", mean_curves(courses), log="xy"),
+        Table(f"Relative variance against depth, width {width}", columns, tuple(rows), note),
+        figure(f"Variance against depth, width {width}", "depth", "relative variance", variances, log="xy"),
     )
 
 
@@ -205,25 +161,19 @@ def _two_limits(by_width: dict[int, Runs]) -> tuple[SummaryItem, ...]:
     pairs = list(product(LIMITS, repeat=2))
     columns = {f"{kind} to {LIMITS[limit]}": distance(kind, limit) for kind, limit in pairs}
     courses = {f"{kind} weights to the {limit} limit": course(by_width, distance(kind, limit)) for kind, limit in pairs}
+    note = "Relative distances."
+    if apart := spread(run["between_limits"] for runs in by_width.values() for run in runs.values()):
+        note += f" The limits are {apart.mean:.3f} apart."
     powers = []
     for kind in LIMITS:
-        power, error = _law(
-            {
-                width: [distance**2 for run in runs.values() for distance in run["distances"][kind]]
-                for width, runs in by_width.items()
-            }
-        )
-        powers += [f"{power / 2:.3f} ± {error / 2:.3f} ({kind})"] if power and error is not None else []
-    apart = spread(run["between_limits"] for runs in by_width.values() for run in runs.values())
+        power, error = _distance_law(by_width, kind)
+        powers += [f"{power:.3f} ± {error:.3f} ({kind})"] if power and error is not None else []
+    if powers:
+        note += f" Powers of the width for each one's own limit: {' and '.join(powers)}."
+    rows = [{"width": width} | means(runs, columns) for width, runs in by_width.items()]
     return (
-        Table.of(
-            "Two limits: weights that made the gates, and others",
-            [{"width": width} | means(runs, columns) for width, runs in by_width.items()],
-            "Relative distances."
-            + (f" The limits are {apart.mean:.3f} apart." if apart else "")
-            + (f" Powers of the width for each one's own limit: {' and '.join(powers)}." if powers else ""),
-        ),
-        Curves("Distances from the two limits", "width", "relative distance", mean_curves(courses), log="xy"),
+        Table.of("Two limits: weights that made the gates, and others", rows, note),
+        figure("Distances from the two limits", "width", "relative distance", courses, log="xy"),
     )
 
 
@@ -240,6 +190,7 @@ def _training(config: TheoremConfig, every: dict[tuple[FirstLayer, int], Runs]) 
     courses = {}
     for first in config.first_layers:
         variance = "2 / width" if first == "width" else "2 / fan-in"
+        layer = {"variance of the first layer": variance}
         by_width = {
             # Each run has several networks.
             width: {name: [value for run in runs.values() for value in run[name]] for name in columns.values()}
@@ -247,45 +198,45 @@ def _training(config: TheoremConfig, every: dict[tuple[FirstLayer, int], Runs]) 
         }
         for width, values in by_width.items():
             cells = {title: spread(100 * value for value in values[name]) for title, name in columns.items()}
-            rows.append({"variance of the first layer": variance, "width": width, **cells})
+            rows.append({**layer, "width": width, **cells})
         for name, quantity in quantities.items():
             samples = {width: values[name] for width, values in by_width.items()}
-            (power, error), (wide_power, wide_error) = _law(samples), _law(samples, LAW_FROM)
-            laws.append(
-                {
-                    "variance of the first layer": variance,
-                    "quantity": quantity,
-                    "power of the width": power,
-                    "standard error": error,
-                    f"from width {LAW_FROM}": wide_power,
-                    "standard error from there": wide_error,
-                }
-            )
+            power, error = _law(samples)
+            law: dict[str, Cell] = {"quantity": quantity, "power of the width": power, "standard error": error}
+            power, error = _law(samples, LAW_FROM)
+            laws.append({**layer, **law, f"from width {LAW_FROM}": power, "standard error from there": error})
             if name != "prediction":
-                courses[f"{quantity}, first layer {variance}"] = [
-                    {float(width): value} for width, values in samples.items() for value in values
-                ]
+                points = [{float(width): value} for width, values in samples.items() for value in values]
+                courses[f"{quantity}, first layer {variance}"] = points
+    note = f"After {config.lazy_steps} steps of gradient descent with a tenth of the largest stable rate."
+    claim = "The papers say that gates and kernel change as the power -1/2."
     return (
-        Table.of(
-            "Gates and kernel in training",
-            rows,
-            f"After {config.lazy_steps} steps of gradient descent with a tenth of the largest stable rate.",
-        ),
-        Table.of(
-            "Laws of the change in training", laws, "The papers say that gates and kernel change as the power -1/2."
-        ),
-        Curves("Change in training", "width", "share", mean_curves(courses), log="xy"),
+        Table.of("Gates and kernel in training", rows, note),
+        Table.of("Laws of the change in training", laws, claim),
+        figure("Change in training", "width", "share", courses, log="xy"),
     )
 
 
-def _law(samples: Mapping[int, Sequence[float]], least: int = 0) -> tuple[float | None, float | None]:
+_Powers = tuple[float | None, float | None]  # the power of the width and its standard error
+
+
+def _distance_law(by_width: Mapping[int, Runs], kind: str = "", least: int = 0) -> _Powers:
+    """The law of the root mean square of the distances, of one kind where there are several."""
+    squares = {}
+    for width, runs in by_width.items():
+        distances = [run["distances"][kind] if kind else run["distances"] for run in runs.values()]
+        squares[width] = [distance**2 for of_run in distances for distance in of_run]
+    power, error = (None if part is None else part / 2 for part in _law(squares, least))
+    return power, error
+
+
+def _law(samples: Mapping[int, Sequence[float]], least: int = 0) -> _Powers:
     """The power of the width and its standard error, from the large enough widths with at least two positive values."""
     import torch
 
     from neuralpath.kernels import fitted_power
 
-    wide = {width: values for width, values in samples.items() if width >= least}
-    usable = {width: values for width, values in wide.items() if len(values) >= 2 and sum(values) > 0}
+    usable = {width: v for width, v in samples.items() if width >= least and len(v) >= 2 and sum(v) > 0}
     if len(usable) < 2:
         return None, None
     # A network of which no gate flips counts as one of the smallest share that is not 0.
@@ -294,7 +245,7 @@ def _law(samples: Mapping[int, Sequence[float]], least: int = 0) -> tuple[float 
     return law.exponent, law.standard_error
 
 
-_PAPER = replace(TheoremConfig(), other_widths=TheoremConfig().widths, deep_draws=1000, seeds=(0, 1, 2, 3, 4))
+_PAPER = TheoremConfig(other_widths=TheoremConfig().widths, deep_draws=1000, seeds=(0, 1, 2, 3, 4))
 
 EXPERIMENT = Experiment(
     name="theorem",
@@ -325,5 +276,3 @@ EXPERIMENT = Experiment(
     tasks=tasks,
     summary=summary,
 )
-
-run = EXPERIMENT.run
