@@ -35,7 +35,6 @@ class GateOverlaps(Task):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         return f"overlaps {self.data.label} {self.features} w{self.width} l{self.n_layers} seed{self.seed}"
 
     def make(self) -> "nn.Sequential":
@@ -47,7 +46,6 @@ class GateOverlaps(Task):
         return nets.FC(self.data.shape, self.width, self.n_layers + 1, init=init, generator=generator).layers
 
     def run(self, directory: RunDirectory) -> dict[str, Any]:
-        """As `Task.run`."""
         from neuralpath.data import balanced_subset
 
         train, per_class = self.data.load(directory.data_dir).train, self.n_examples // self.data.n_outputs

@@ -40,11 +40,9 @@ class DrawHiddenLayers(Task):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         return f"hidden layers of {self.gated.task.label}"
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
-        """As `Task.run`."""
         source, gated_source = self.network.task, self.gated.task
         assert isinstance(source, TrainNetwork)
         assert isinstance(gated_source, TrainGated)

@@ -35,11 +35,9 @@ class DrawKernels(Task):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         return f"draws {self.family} w{self.width} d{self.depth} n{self.n_draws} seed{self.seed}"
 
     def run(self, directory: RunDirectory) -> dict[str, Any]:
-        """As `Task.run`."""
         from neuralpath.graph import trace
         from neuralpath.kernels import concentration, random_signs
 
@@ -95,11 +93,9 @@ class ApproachLimits(Task):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         return f"limits w{self.width} d{self.depth} n{self.n_draws} seed{self.seed}"
 
     def run(self, directory: RunDirectory) -> dict[str, Any]:
-        """As `Task.run`."""
         import torch
 
         from neuralpath import nets
@@ -146,11 +142,9 @@ class TrainLazily(Task):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         return f"lazy {self.first_layer} w{self.width} d{self.depth} n{self.n_networks} seed{self.seed}"
 
     def run(self, directory: RunDirectory) -> dict[str, Any]:
-        """As `Task.run`."""
         import torch
 
         from neuralpath import nets

@@ -38,13 +38,11 @@ class TraceKernelParts(Task):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         what = f"kernel-parts {self.data.label} {self.net.label} {self.regime}"
         return f"{what} {optimizer_label(self.training)} seed{self.seed}"
 
     @property
     def n_steps(self) -> int:
-        """As `Task.n_steps`."""
         return self.training.epochs + 1
 
     def trained(self) -> TrainGated:
@@ -52,7 +50,6 @@ class TraceKernelParts(Task):
         return TrainGated(self.data, self.net, self.training, self.regime, self.seed, beta=self.beta)
 
     def run(self, directory: RunDirectory) -> dict[str, Any]:
-        """As `Task.run`."""
         x = self.measured(directory.data_dir)
 
         def measure(moment: "TrainingMoment") -> dict[str, Any]:

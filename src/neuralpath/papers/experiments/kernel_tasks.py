@@ -41,13 +41,11 @@ class FitKernel(Task):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         what = self.kernel if self.kernel != "path" else f"path-{'random' if self.gates is None else 'learnt'}"
         return f"regression {self.data.label} {self.net.label} {what} seed{self.seed}"
 
     @property
     def n_steps(self) -> int:
-        """As `Task.n_steps`."""
         n_train, n_test = self.data.n_images
         return sum(-(-n // ROWS) for n in (self.data.n_train or n_train, self.data.n_test or n_test))
 
@@ -56,7 +54,6 @@ class FitKernel(Task):
         return _network(self, directory).double().eval()
 
     def run(self, directory: RunDirectory) -> dict[str, Any]:
-        """As `Task.run`."""
         import torch
 
         from neuralpath.estimators import KernelClassifier
@@ -174,7 +171,6 @@ class WidenValue(Task):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         gates = "random" if self.gates is None else "learnt"
         return f"widened {self.data.label} {self.net.label} {gates} x{self.repeats} seed{self.seed}"
 
@@ -188,7 +184,6 @@ class WidenValue(Task):
         return GatedNetwork(_network(self, directory), value, gate_transform=TileGates())
 
     def run(self, directory: RunDirectory) -> dict[str, Any]:
-        """As `Task.run`."""
         import torch
 
         from neuralpath.kernels import GradientSteps, KernelDynamics

@@ -38,12 +38,10 @@ class TraceLabelEnergy(Task):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         return f"label-energy {self.data.label} {self.net.label} {optimizer_label(self.training)} seed{self.seed}"
 
     @property
     def n_steps(self) -> int:
-        """As `Task.n_steps`."""
         return self.training.epochs + 1
 
     def make(self) -> "nn.Module":
@@ -51,7 +49,6 @@ class TraceLabelEnergy(Task):
         return self.net.make(self.data.shape, self.data.n_outputs, seeded(self.seed, "network"))
 
     def run(self, directory: RunDirectory) -> dict[str, Any]:
-        """As `Task.run`."""
         kernel = _KernelOfGates(self.make(), self.measured(directory.data_dir), self.n_mapped)
 
         def measure(moment: "TrainingMoment") -> dict[str, Any]:

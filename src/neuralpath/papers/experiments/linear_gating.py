@@ -48,7 +48,6 @@ class TrainLinearGated(TrainingTask):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         return self._named("DLGN")
 
     def make(self) -> "GatedNetwork":
@@ -64,7 +63,6 @@ class TrainLinearGated(TrainingTask):
         return LinearGatedCNN(self.data.shape, self.data.n_outputs, channels=net.channels, hidden=net.hidden, **options)
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
-        """As `Task.run`."""
         from neuralpath.gating import gate_hyperplanes
 
         model = self.make()

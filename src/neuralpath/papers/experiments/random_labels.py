@@ -46,7 +46,6 @@ class Memorize(Task):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         source = self.data.label if self.inputs == "images" else "sphere"
         return f"memorize {source} n{self.n_examples} w{self.width} d{self.depth} seed{self.seed}"
 
@@ -59,7 +58,6 @@ class Memorize(Task):
         return decouple(model, "FR-II", init="random-sign", generator=seeded(self.seed, "memorising network"))
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
-        """As `Task.run`."""
         import torch
 
         from neuralpath.graph import trace
@@ -179,11 +177,9 @@ class FitPair(Task):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         return f"fit-pair w{self.width} d{self.depth} {'bias' if self.bias else 'nobias'} seed{self.seed}"
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
-        """As `Task.run`."""
         import torch
 
         from neuralpath import nets

@@ -33,7 +33,6 @@ class TrainingTask(Task):
 
     @property
     def n_steps(self) -> int:
-        """As `Task.n_steps`."""
         return self.training.epochs
 
     def _named(self, *parts: str) -> str:
@@ -56,7 +55,6 @@ class TrainNetwork(TrainingTask):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         return self._named("relu", *(() if self.start is None else ("continued",)))
 
     def gated(
@@ -84,7 +82,6 @@ class TrainNetwork(TrainingTask):
         return model
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
-        """As `Task.run`."""
         return run_training(self.make(directory), self, directory, keep=self.keep)
 
 
@@ -120,7 +117,6 @@ class TrainGated(TrainingTask):
 
     @property
     def label(self) -> str:
-        """As `Task.label`."""
         parts: list[str] = [self.regime]
         if self.gates is not None:
             source = getattr(self.gates.task, "data", self.data)
@@ -159,7 +155,6 @@ class TrainGated(TrainingTask):
         return network
 
     def run(self, directory: "RunDirectory") -> dict[str, Any]:
-        """As `Task.run`."""
         return run_training(self.make(directory), self, directory)
 
 
