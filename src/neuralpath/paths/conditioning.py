@@ -5,11 +5,12 @@ from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float, Float64
-from torch import Tensor, nn
+from torch import Tensor
 
-from neuralpath.graph import PathGraph, as_graph, check_input, chosen_output
+from neuralpath.graph import PathGraph, chosen_output
 from neuralpath.kernels import spectrum
 from neuralpath.paths.enumeration import PATH_LIMIT, path_features, path_values
+from neuralpath.paths.inputs import Batch, Network, checked_graph
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -35,11 +36,7 @@ class EigenvalueBound:
 
 
 def eigenvalue_bound(
-    network: nn.Module | PathGraph,
-    x: Float[Tensor, "batch *shape"],
-    *,
-    outputs: int | None = None,
-    limit: int = PATH_LIMIT,
+    network: Network, x: Batch, *, outputs: int | None = None, limit: int = PATH_LIMIT
 ) -> EigenvalueBound:
     r"""The eigenvalues of the value tangent kernel and their bound by those of the path kernel.
 
@@ -68,18 +65,13 @@ def eigenvalue_bound(
     >>> bool((sides.tangent <= sides.bound).all())
     True
     """
-    graph = as_graph(network, x)
-    check_input("x", x, graph)
+    graph = checked_graph(network, x)
     unit = chosen_output(graph, outputs)
     features = path_features(graph, x, bundled=True, outputs=unit, limit=limit).detach().double()
     derivatives = _value_derivatives(graph, unit, limit)
     gradients = features @ derivatives
-    tangent, path = gradients @ gradients.T, features @ features.T
-    return EigenvalueBound(
-        spectrum(tangent).to(x.dtype),
-        spectrum(path).to(x.dtype),
-        torch.linalg.matrix_norm(derivatives, 2).square().to(x.dtype),
-    )
+    tangent, path = (spectrum(factor @ factor.T).to(x.dtype) for factor in (gradients, features))
+    return EigenvalueBound(tangent, path, torch.linalg.matrix_norm(derivatives, 2).square().to(x.dtype))
 
 
 def _value_derivatives(graph: PathGraph, output: int, limit: int) -> Float64[Tensor, "path weight"]:

@@ -6,12 +6,12 @@ in double precision, and each example has an exponent of its own.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from neuralpath._checks import describe
 from neuralpath.graph import (
@@ -19,15 +19,13 @@ from neuralpath.graph import (
     Gates,
     Operand,
     PathGraph,
-    State,
-    as_graph,
     check_graph,
-    check_input,
     chosen_output,
     no_paths_through,
     nodes as n,
     walk,
 )
+from neuralpath.paths.inputs import Batch, Batch1, Batch2, Network, checked_graph
 
 NOTHING = -(2**60)
 """Exponent of an example whose values are all 0: below every other, so that it never sets the scale of a sum."""
@@ -95,25 +93,18 @@ def _power_of(values: Float[Tensor, "*shape"], power: float) -> tuple[Float[Tens
 class PathSums:
     """The reading that sums |weights|^power * |constants|^power * |activity| over the paths into each unit.
 
-    Activity is the product of the gates in ``gates``, and of those in ``second`` where given (paths active for both).
-    Without gates all are open, and every path through the window of a max pool counts.
+    Activity is the product of the gates; with two ``Gates`` it is that of paths that are active for both. Without any,
+    all gates are open, and every path through the window of a max pool counts.
     """
 
     def __init__(
-        self,
-        state: State,
-        ones: Values,
-        *,
-        power: float = 0,
-        gates: Gates | None = None,
-        second: Gates | None = None,
-        from_input_only: bool = False,
+        self, graph: PathGraph, ones: Values, *, power: float = 0, gates: Sequence[Gates] = (), input_only: bool = False
     ) -> None:
-        self._state = state
+        self._state = graph.state
         self._ones = ones
         self._power = power
-        self._gates = [g for g in (gates, second) if g is not None]
-        self._from_input_only = from_input_only
+        self._gates = gates
+        self._input_only = input_only
 
     def _start(self, values: Tensor, shape: n.Shape, exponent: int = 0) -> ScaledCounts:
         """Paths that start here."""
@@ -127,7 +118,7 @@ class PathSums:
 
     def _from_here(self, operand: Operand, shape: n.Shape) -> ScaledCounts:
         size, exponent = self._size(operand)
-        return self._start(torch.zeros_like(size) if self._from_input_only else size, shape, exponent)
+        return self._start(torch.zeros_like(size) if self._input_only else size, shape, exponent)
 
     def input(self, node: n.InputNode) -> ScaledCounts:
         return self._start(self._ones, node.shape)
@@ -196,11 +187,7 @@ class PathSums:
 
 @torch.no_grad()
 def log_active_paths(
-    network: nn.Module | PathGraph,
-    x: Float[Tensor, "batch *shape"],
-    *,
-    outputs: int | None = None,
-    memory: int = CHUNK_BYTES,
+    network: Network, x: Batch, *, outputs: int | None = None, memory: int = CHUNK_BYTES
 ) -> Float[Tensor, " batch"]:
     r"""Natural logarithm of the number of active paths of each example.
 
@@ -234,26 +221,18 @@ def log_active_paths(
     >>> bool(torch.allclose(npath.paths.log_active_paths(graph, x).exp(), 3.0 * open_gates))
     True
     """
-    graph = as_graph(network, x)
-    check_input("x", x, graph)
+    graph = checked_graph(network, x)
     unit = chosen_output(graph, outputs)
     gates = graph.gates(x, memory=memory)
     chunk = _chunk_size(graph, gates, memory)
-    logs = [
-        _count(graph, gates.batch(slice(start, start + chunk)), None, min(chunk, len(x) - start))
-        for start in range(0, len(x), chunk)
-    ]
-    return torch.cat([log.flatten(1)[:, unit] if log.ndim > 1 else log for log in logs]).to(x.dtype)
+    parts = [slice(start, min(start + chunk, len(x))) for start in range(0, len(x), chunk)]
+    logs = [_count(graph, [gates.batch(part)], part.stop - part.start, unit) for part in parts]
+    return torch.cat(logs).to(x.dtype)
 
 
 @torch.no_grad()
 def log_shared_paths(
-    network: nn.Module | PathGraph,
-    x1: Float[Tensor, "batch1 *shape"],
-    x2: Float[Tensor, "batch2 *shape"] | None = None,
-    *,
-    outputs: int | None = None,
-    memory: int = CHUNK_BYTES,
+    network: Network, x1: Batch1, x2: Batch2 | None = None, *, outputs: int | None = None, memory: int = CHUNK_BYTES
 ) -> Float[Tensor, "batch1 batch2"]:
     r"""Natural logarithm of the number of paths that are active for both inputs of each pair.
 
@@ -281,23 +260,17 @@ def log_shared_paths(
     >>> bool(torch.allclose(shared.diagonal(), npath.paths.log_active_paths(graph, x)))
     True
     """
-    graph = as_graph(network, x1, "x1")
-    check_input("x1", x1, graph)
-    if x2 is not None:
-        check_input("x2", x2, graph)
+    graph = checked_graph(network, x1, "x1", x2)
     unit = chosen_output(graph, outputs)
 
-    def count(gates1: Gates, gates2: Gates, pairs: int) -> Tensor:
-        log = _count(graph, gates1, gates2, pairs)
-        return log.flatten(1)[:, unit] if log.ndim > 1 else log
-
-    return _over_pairs(graph, x1, x2, count, memory).to(x1.dtype)
+    logs = _over_pairs(graph, x1, x2, lambda g1, g2, pairs: _count(graph, (g1, g2), pairs, unit), memory)
+    return logs.to(x1.dtype)
 
 
 def path_overlap(
-    network: nn.Module | PathGraph,
-    x1: Float[Tensor, "batch1 *shape"],
-    x2: Float[Tensor, "batch2 *shape"] | None = None,
+    network: Network,
+    x1: Batch1,
+    x2: Batch2 | None = None,
     *,
     per_input: bool = False,
     outputs: int | None = None,
@@ -332,15 +305,12 @@ def path_overlap(
     >>> bool(torch.equal(npath.paths.path_overlap(graph, x), gates @ gates.T))
     True
     """
-    graph = as_graph(network, x1, "x1")
-    check_input("x1", x1, graph)
-    if x2 is not None:
-        check_input("x2", x2, graph)
+    graph = checked_graph(network, x1, "x1", x2)
     unit = chosen_output(graph, outputs)
 
     def count(gates1: Gates, gates2: Gates, pairs: int) -> Tensor:
         ones = torch.ones(pairs, *graph.input_shape, dtype=torch.float64, device=x1.device, requires_grad=per_input)
-        sums = walk(graph, PathSums(graph.state, ones, gates=gates1, second=gates2, from_input_only=True))
+        sums = walk(graph, PathSums(graph, ones, gates=(gates1, gates2), input_only=True))
         mantissa = sums.mantissa.reshape(pairs, -1)[:, unit]
         if per_input:
             (mantissa,) = torch.autograd.grad(mantissa.sum(), ones, materialize_grads=True)
@@ -352,10 +322,8 @@ def path_overlap(
     with torch.inference_mode(False), torch.set_grad_enabled(per_input):
         overlap = _over_pairs(graph, x1, x2, count, memory).to(x1.dtype)
     if not bool(torch.isfinite(overlap).all()):
-        raise OverflowError(
-            f"`path_overlap` exceeds the range of {str(x1.dtype).removeprefix('torch.')}: "
-            "`log_shared_paths` gives the logarithm of the number of shared paths."
-        )
+        dtype = str(x1.dtype).removeprefix("torch.")
+        raise OverflowError(f"`path_overlap` exceeds the range of {dtype}: `log_shared_paths` gives the logarithm.")
     return overlap
 
 
@@ -393,7 +361,7 @@ def path_norm(graph: PathGraph, q: float = 1, *, log: bool = False) -> Float[Ten
         raise ValueError(f"`q` must be a positive finite number, at most {LARGEST_POWER}, got {q}.")
     like = next(iter(graph.params.values()), torch.zeros(()))
     ones = torch.ones(1, *graph.input_shape, dtype=torch.float64, device=like.device)
-    sums = walk(graph, PathSums(graph.state, ones, power=q))
+    sums = walk(graph, PathSums(graph, ones, power=q))
     total = ScaledCounts(sums.mantissa.reshape(1, -1).sum(1), sums.exponent).rescaled()
     if float(total.mantissa.detach()) == 0:
         # No path has a weight. Neither root nor logarithm has a derivative there; 0 is one that harms no training.
@@ -402,10 +370,8 @@ def path_norm(graph: PathGraph, q: float = 1, *, log: bool = False) -> Float[Ten
         return (total.log()[0] / q).to(like.dtype)
     norm = _root(total, q).values()[0].to(like.dtype)
     if not bool(torch.isfinite(norm.detach())):
-        raise OverflowError(
-            f"the path norm is e^{float(total.log().detach()) / q:.1f}, beyond the range of {like.dtype}: "
-            "use `log=True` or a wider dtype."
-        )
+        power = float(total.log().detach()) / q
+        raise OverflowError(f"the path norm, e^{power:.1f}, exceeds {like.dtype}: use `log=True` or a wider dtype.")
     return norm
 
 
@@ -416,9 +382,12 @@ def _root(total: ScaledCounts, q: float) -> ScaledCounts:
     return ScaledCounts(total.mantissa ** (1 / q) * torch.exp2(exponent - whole), whole.long())
 
 
-def _count(graph: PathGraph, gates: Gates, second: Gates | None, pairs: int) -> Tensor:
-    ones = torch.ones(pairs, *graph.input_shape, dtype=torch.float64, device=_device(graph, gates))
-    return walk(graph, PathSums(graph.state, ones, gates=gates, second=second)).log()
+def _count(graph: PathGraph, gates: Sequence[Gates], pairs: int, unit: int) -> Tensor:
+    """Logarithms of the numbers of paths into an output unit that are active for all gates."""
+    tensors = [*gates[0].layers.values(), *graph.params.values(), torch.zeros(())]
+    ones = torch.ones(pairs, *graph.input_shape, dtype=torch.float64, device=tensors[0].device)
+    log = walk(graph, PathSums(graph, ones, gates=gates)).log()
+    return log.flatten(1)[:, unit] if log.ndim > 1 else log
 
 
 def _chunk_size(graph: PathGraph, gates: Gates, memory: int) -> int:
@@ -427,31 +396,17 @@ def _chunk_size(graph: PathGraph, gates: Gates, memory: int) -> int:
     return max(1, memory // (gate_bytes + 2 * 8 * graph.widest))
 
 
-def _device(graph: PathGraph, gates: Gates) -> torch.device:
-    tensors = [*gates.layers.values(), *graph.params.values(), torch.zeros(())]
-    return tensors[0].device
-
-
 def _over_pairs(
-    graph: PathGraph,
-    x1: Float[Tensor, "batch1 *shape"],
-    x2: Float[Tensor, "batch2 *shape"] | None,
-    count: Callable[[Gates, Gates, int], Tensor],
-    memory: int,
+    graph: PathGraph, x1: Batch1, x2: Batch2 | None, count: Callable[[Gates, Gates, int], Tensor], memory: int
 ) -> Tensor:
     """A quantity of pairs of gates for all pairs of two batches; for one batch each pair once."""
     gates1 = graph.gates(x1, memory=memory)
     gates2 = gates1 if x2 is None else graph.gates(x2, memory=memory)
     n1, n2 = len(x1), len(x1 if x2 is None else x2)
-    rows, columns = (
-        torch.triu_indices(n1, n1) if x2 is None else torch.cartesian_prod(torch.arange(n1), torch.arange(n2)).T
-    )
-    parts = []
-    chunk = _chunk_size(graph, gates1, memory)
-    for start in range(0, len(rows), chunk):
-        part1, part2 = rows[start : start + chunk], columns[start : start + chunk]
-        parts.append(count(gates1.batch(part1), gates2.batch(part2), len(part1)))
-    values = torch.cat(parts)
+    pairs = torch.triu_indices(n1, n1) if x2 is None else torch.cartesian_prod(torch.arange(n1), torch.arange(n2)).T
+    rows, columns = pairs
+    chunks = pairs.split(_chunk_size(graph, gates1, memory), dim=1)
+    values = torch.cat([count(gates1.batch(part1), gates2.batch(part2), len(part1)) for part1, part2 in chunks])
     result = values.new_empty(n1, n2, *values.shape[1:])
     result[rows, columns] = values
     if x2 is None:

@@ -4,24 +4,12 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
-from neuralpath.graph import (
-    Gates,
-    PathGraph,
-    State,
-    as_graph,
-    check_gates,
-    check_input,
-    chosen_output,
-    no_paths_through,
-    nodes as n,
-    refuse_repeated,
-    walk,
-)
+from neuralpath.graph import Gates, PathGraph, chosen_output, no_paths_through, nodes as n, refuse_repeated, walk
+from neuralpath.paths.inputs import Batch, Network, checked_gates, checked_graph
 
-PATH_LIMIT = 100_000
-"""Paths times outputs that are listed unless the caller raises the limit: about a second and 100 MB."""
+PATH_LIMIT = 100_000  # paths times outputs that are listed by default: about a second and 100 MB
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -61,10 +49,10 @@ def _stack(tables: "tuple[PathTable, ...] | list[PathTable]") -> PathTable:
 class Enumeration:
     """Lists the paths into each unit, with their features for a batch and their values."""
 
-    def __init__(self, graph: PathGraph, x: Float[Tensor, "batch *shape"], gates: Gates) -> None:
+    def __init__(self, graph: PathGraph, x: Batch, gates: Gates) -> None:
         self._x = x
         self._gates = gates
-        self._state: State = graph.state
+        self._state = graph.state
         sizes = [_weight_count(node) for node in graph.weights()]
         starts = torch.tensor([0, *sizes]).cumsum(0).tolist()
         self._first = {node.name: start for node, start in zip(graph.weights(), starts, strict=False)}
@@ -122,9 +110,8 @@ class Enumeration:
         for axis_matrix in node.matrices:
             matrix = torch.kron(matrix, axis_matrix)
         out, position = matrix.nonzero(as_tuple=True)
-        source, target, factor = _in_each_channel(
-            node.shape[0], tuple(matrix.shape), position, out, matrix[out, position]
-        )
+        factor = matrix[out, position]
+        source, target, factor = _in_each_channel(node.shape[0], tuple(matrix.shape), position, out, factor)
         rows, edges = _join(paths.unit, source)
         return paths.take(rows, target[edges]).times(factor[edges][None].to(paths.feature))
 
@@ -196,8 +183,8 @@ def _in_each_channel(
 
 
 def path_features(
-    network: nn.Module | PathGraph,
-    x: Float[Tensor, "batch *shape"],
+    network: Network,
+    x: Batch,
     *,
     gates: Gates | None = None,
     bundled: bool = False,
@@ -231,18 +218,15 @@ def path_features(
     >>> features.shape, bool(torch.allclose(features @ features.T, npath.path_kernel(graph, x)))
     (torch.Size([5, 48]), True)
     """
-    graph = as_graph(network, x)
-    check_input("x", x, graph)
+    graph = checked_graph(network, x)
     refuse_repeated(graph, "the path feature")
-    if gates is not None:
-        check_gates("gates", gates, graph, len(x))
     unit = chosen_output(graph, outputs)
-    paths = _listed(graph, x, graph.gates(x) if gates is None else gates, limit)
+    paths = _listed(graph, x, checked_gates(graph, x, gates), limit)
     rows = (paths.unit == unit).nonzero()[:, 0]
     features = paths.feature[:, rows]
     if not bundled:
         return features
-    bundle = _bundles(paths.weights[rows])
+    bundle = torch.unique(paths.weights[rows], dim=0, return_inverse=True)[1]
     return features.new_zeros(len(x), int(bundle.max()) + 1).index_add(1, bundle, features)
 
 
@@ -282,7 +266,7 @@ def path_values(
     units = range(graph.n_outputs) if outputs is None else [first]
     columns = [(paths.unit == unit).nonzero()[:, 0] for unit in units]
     if bundled:
-        bundle = _bundles(paths.weights[columns[0]])
+        bundle = torch.unique(paths.weights[columns[0]], dim=0, return_inverse=True)[1]
         # One path of each bundle: all of them have the same value.
         member = torch.zeros(int(bundle.max()) + 1, dtype=torch.int64).scatter(0, bundle, torch.arange(len(bundle)))
         columns = [rows[member] for rows in columns]
@@ -290,17 +274,10 @@ def path_values(
     return values[:, 0] if values.shape[1] == 1 else values
 
 
-def _listed(graph: PathGraph, x: Float[Tensor, "batch *shape"], gates: Gates, limit: int) -> PathTable:
-    total = graph.n_paths * graph.n_outputs
-    if total > limit:
+def _listed(graph: PathGraph, x: Batch, gates: Gates, limit: int) -> PathTable:
+    if graph.n_paths * graph.n_outputs > limit:
         raise ValueError(
-            f"the network has {graph.n_paths:,} paths into each of {graph.n_outputs} output(s), more than the limit "
-            f"of {limit:,}: raise `limit=`, or use `path_kernel`, `log_active_paths` or `path_sketch`, which list none."
+            f"the network has {graph.n_paths:,} paths into each of {graph.n_outputs} output(s), more than the limit of "
+            f"{limit:,}: raise `limit=`, or use `path_kernel`, `log_active_paths` or `path_sketch`, which list none."
         )
     return walk(graph, Enumeration(graph, x, gates))
-
-
-def _bundles(weights: Int[Tensor, "path step"]) -> Int[Tensor, " path"]:
-    """Number of the bundle of each path."""
-    _, inverse = torch.unique(weights, dim=0, return_inverse=True)
-    return inverse

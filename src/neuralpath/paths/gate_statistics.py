@@ -9,12 +9,13 @@ from math import prod
 
 import torch
 from jaxtyping import Bool, Float, Int, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from neuralpath._checks import describe
 from neuralpath._loops import overlaps
 from neuralpath._resources import without_autocast
-from neuralpath.graph import GATES_CHUNK, Gates, PathGraph, as_graph, check_input, nodes as n
+from neuralpath.graph import GATES_CHUNK, Gates, PathGraph, nodes as n
+from neuralpath.paths.inputs import Batch, Batch1, Batch2, Network, checked_graph
 
 COMPARED_BYTES = 2**24
 """Positions of max pools that are compared at once, a byte each; of the gates summed at once, eight bytes each."""
@@ -24,11 +25,7 @@ Layer = Shaped[Tensor, "batch ..."]
 
 @torch.no_grad()
 def base_kernels(
-    network: nn.Module | PathGraph,
-    x1: Float[Tensor, "batch1 *shape"],
-    x2: Float[Tensor, "batch2 *shape"] | None = None,
-    *,
-    memory: int = COMPARED_BYTES,
+    network: Network, x1: Batch1, x2: Batch2 | None = None, *, memory: int = COMPARED_BYTES
 ) -> dict[str, Float[Tensor, "batch1 batch2"]]:
     r"""The base kernel of each gate layer: the fraction of its gates that both inputs open.
 
@@ -86,11 +83,7 @@ class OverlapProfile:
 
 @torch.no_grad()
 def overlap_profile(
-    network: nn.Module | PathGraph,
-    x1: Float[Tensor, "batch1 *shape"],
-    x2: Float[Tensor, "batch2 *shape"] | None = None,
-    *,
-    memory: int = COMPARED_BYTES,
+    network: Network, x1: Batch1, x2: Batch2 | None = None, *, memory: int = COMPARED_BYTES
 ) -> OverlapProfile:
     r"""Mean of each base kernel over distinct pairs, and over the diagonal, by depth.
 
@@ -124,24 +117,21 @@ def overlap_profile(
         raise ValueError("`x1` has one example and `x2` is not given, so there is no pair: give two examples or more.")
     pairs, diagonal = {}, {}
     for node in graph.gate_nodes:
-        layer1, layer2 = gates1[node.name], gates2[node.name]
-        sums1, squares1 = _sums(node, layer1, memory)
-        sums2, squares2 = (sums1, squares1) if x2 is None else _sums(node, layer2, memory)
+        sums1, squares1 = _sums(node, gates1[node.name], memory)
         if x2 is None:
-            n_pairs, total = len(layer1) * (len(layer1) - 1), sums1 @ sums1 - squares1
-            mean = squares1 / len(layer1)
+            n_pairs, total = len(x1) * (len(x1) - 1), sums1 @ sums1 - squares1
+            mean = squares1 / len(x1)
         else:
-            n_pairs, total = len(layer1) * len(layer2), sums1 @ sums2
-            mean = (squares1 + squares2) / (len(layer1) + len(layer2))
+            sums2, squares2 = _sums(node, gates2[node.name], memory)
+            n_pairs, total = len(x1) * len(x2), sums1 @ sums2
+            mean = (squares1 + squares2) / (len(x1) + len(x2))
         pairs[node.name] = (total / (n_pairs * node.n_units)).to(x1.dtype)
         diagonal[node.name] = (mean / node.n_units).to(x1.dtype)
     return OverlapProfile(pairs, diagonal)
 
 
 @torch.no_grad()
-def open_counts(
-    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], *, threshold: float = 0.0
-) -> dict[str, Int[Tensor, "..."]]:
+def open_counts(network: Network, x: Batch, *, threshold: float = 0.0) -> dict[str, Int[Tensor, "..."]]:
     r"""For every gate the number of examples that open it.
 
     .. math:: |\{s : |G_l(x_s)| > t\}|
@@ -169,8 +159,7 @@ def open_counts(
     >>> open_counts(model, torch.tensor([[1.0], [2.0], [-1.0]]))
     {'1': tensor([2, 1])}
     """
-    graph = as_graph(network, x)
-    check_input("x", x, graph)
+    graph = checked_graph(network, x)
     if not 0 <= threshold < float("inf"):
         raise ValueError(f"`threshold` must be 0 or a positive finite number, got {threshold}.")
     counts: dict[str, Tensor] = {}
@@ -182,9 +171,7 @@ def open_counts(
     return counts
 
 
-def dead_gates(
-    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], *, threshold: float = 0.0
-) -> dict[str, Bool[Tensor, "..."]]:
+def dead_gates(network: Network, x: Batch, *, threshold: float = 0.0) -> dict[str, Bool[Tensor, "..."]]:
     """The gates that no example opens: no path through them is ever active on this batch.
 
     Args:
@@ -207,9 +194,7 @@ def dead_gates(
     return {name: count == 0 for name, count in open_counts(network, x, threshold=threshold).items()}
 
 
-def always_open_gates(
-    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], *, threshold: float = 0.0
-) -> dict[str, Bool[Tensor, "..."]]:
+def always_open_gates(network: Network, x: Batch, *, threshold: float = 0.0) -> dict[str, Bool[Tensor, "..."]]:
     """The gates that every example opens: they do not distinguish examples of this batch.
 
     Args:
@@ -275,12 +260,9 @@ def gate_distance(gates1: Gates, gates2: Gates) -> dict[str, Float[Tensor, " bat
     return distances
 
 
-def _gates_of_both(network: nn.Module | PathGraph, x1: Tensor, x2: Tensor | None) -> tuple[PathGraph, Gates, Gates]:
+def _gates_of_both(network: Network, x1: Tensor, x2: Tensor | None) -> tuple[PathGraph, Gates, Gates]:
     """The graph, and the gates of two batches, once for one."""
-    graph = as_graph(network, x1, "x1")
-    check_input("x1", x1, graph)
-    if x2 is not None:
-        check_input("x2", x2, graph)
+    graph = checked_graph(network, x1, "x1", x2)
     gates1 = graph.gates(x1)
     return graph, gates1, gates1 if x2 is None else graph.gates(x2)
 
@@ -335,21 +317,14 @@ def _check_pair(gates1: Gates, gates2: Gates) -> None:
         if not isinstance(gates, Gates):
             raise TypeError(f"`{name}` must be `Gates`, as `graph.gates(x)` returns them, got {describe(gates)}.")
     if gates1.names != gates2.names:
-        raise ValueError(
-            f"`gates1` are for the gate nodes {', '.join(gates1.names)} but `gates2` for {', '.join(gates2.names)}: "
-            "checkpoints of one network are needed."
-        )
+        names1, names2 = (", ".join(gates.names) for gates in (gates1, gates2))
+        raise ValueError(f"`gates1` and `gates2` must be of one network, got the gate nodes {names1} and {names2}.")
     if gates1.n_examples != gates2.n_examples:
-        raise ValueError(
-            f"`gates1` has {gates1.n_examples} examples but `gates2` has {gates2.n_examples}: "
-            "they must be of the same inputs."
-        )
+        counts = f"{gates1.n_examples} and {gates2.n_examples} examples"
+        raise ValueError(f"`gates1` and `gates2` must be of the same inputs, got {counts}.")
     for name, layer1 in gates1.layers.items():
-        layer2 = gates2[name]
+        layer2, place = gates2[name], f"`gates1` and `gates2` differ at {name!r}"
         if layer1.shape != layer2.shape:
-            raise ValueError(
-                f"`gates1` and `gates2` differ in shape at {name!r}: {tuple(layer1.shape[1:])} and "
-                f"{tuple(layer2.shape[1:])} for each example."
-            )
+            raise ValueError(f"{place}: {tuple(layer1.shape[1:])} and {tuple(layer2.shape[1:])} for each example.")
         if layer1.is_floating_point() != layer2.is_floating_point():
-            raise TypeError(f"`gates1` at {name!r} is {describe(layer1)} but `gates2` is {describe(layer2)}.")
+            raise TypeError(f"{place}: {describe(layer1)} and {describe(layer2)}.")

@@ -9,21 +9,19 @@ from typing import Literal, get_args
 
 import torch
 from jaxtyping import Float, Int64
-from torch import Tensor, nn
+from torch import Tensor
 
 from neuralpath._loops import overlaps
 from neuralpath._resources import memory_budget
-from neuralpath.graph import PathGraph, as_graph, check_input, chosen_output
+from neuralpath.graph import PathGraph, check_input, chosen_output
 from neuralpath.kernels import Cost, PathKernel, Plan, Tile, dense_chain, make_plan, refuse_overflow
 from neuralpath.paths.counts import log_active_paths, log_shared_paths
+from neuralpath.paths.inputs import Batch, Batch1, Batch2, Network, checked_graph
 
 By = Literal["kernel", "gates", "paths", "input"]
 
-SELF_BLOCK = 4
-"""Examples whose counts with themselves are computed together."""
-
-TILE_PAIRS = 2**20
-"""Pairs that are compared at once, at most."""
+SELF_BLOCK = 4  # examples whose counts with themselves are computed together
+TILE_PAIRS = 2**20  # pairs that are compared at once, at most
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -44,7 +42,7 @@ class Neighbors:
 
 @torch.no_grad()
 def nearest(
-    network: nn.Module | PathGraph,
+    network: Network,
     x_query: Float[Tensor, "_query *shape"],
     x_train: Float[Tensor, "_train *shape"],
     k: int,
@@ -94,8 +92,7 @@ def nearest(
     >>> nearest(npath.nets.FC(2, width=8, depth=2), x[:1], x, 2, by="input").indices
     tensor([[0, 1]])
     """
-    graph = as_graph(network, x_query, "x_query")
-    check_input("x_query", x_query, graph)
+    graph = checked_graph(network, x_query, "x_query")
     check_input("x_train", x_train, graph)
     if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= len(x_train):
         raise ValueError(f"`k` must be from 1 to the {len(x_train):,} examples of `x_train`, got {k}.")
@@ -164,9 +161,7 @@ def _shared(graph: PathGraph, x_query: Tensor, x_train: Tensor, normalized: bool
         yield tile, logs
 
 
-def _own_counts(
-    graph: PathGraph, x: Float[Tensor, "batch *shape"], output: int, is_chain: bool, is_hard: bool
-) -> Float[Tensor, " batch"]:
+def _own_counts(graph: PathGraph, x: Batch, output: int, is_chain: bool, is_hard: bool) -> Float[Tensor, " batch"]:
     """Logarithm of the number of paths that each example shares with itself: for soft gates, the sum of squares."""
     if is_chain:
         total = torch.full((len(x),), math.log(x[0].numel()), dtype=torch.float64, device=x.device)
@@ -179,9 +174,7 @@ def _own_counts(
     return torch.cat(parts).double()
 
 
-def _chain_counts(
-    graph: PathGraph, x1: Float[Tensor, "batch1 *shape"], x2: Float[Tensor, "batch2 *shape"]
-) -> Float[Tensor, "batch1 batch2"]:
+def _chain_counts(graph: PathGraph, x1: Batch1, x2: Batch2) -> Float[Tensor, "batch1 batch2"]:
     """Shared paths of a fully connected network: inputs times the product of the layers' overlaps."""
     total = torch.full((len(x1), len(x2)), math.log(x1[0].numel()), dtype=torch.float64, device=x1.device)
     for layer1, layer2 in zip(graph.gates(x1).layers.values(), graph.gates(x2).layers.values(), strict=True):

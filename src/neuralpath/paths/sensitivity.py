@@ -15,26 +15,14 @@ from dataclasses import dataclass
 
 import torch
 from jaxtyping import Bool, Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from neuralpath.gates import LinearGate
-from neuralpath.graph import (
-    CHUNK_BYTES,
-    Forward,
-    PathGraph,
-    State,
-    Values,
-    as_graph,
-    check_input,
-    chosen_output,
-    no_paths_through,
-    nodes as n,
-    walk,
-)
+from neuralpath.graph import CHUNK_BYTES, Forward, PathGraph, Values, chosen_output, no_paths_through, nodes as n, walk
 from neuralpath.paths.counts import PathSums, ScaledCounts
+from neuralpath.paths.inputs import Batch, Network, checked_graph
 
-Margin = float | Mapping[str, float]
-"""How close to 0 a pre-activation is sensitive: one number, or one for each gate node by its name."""
+Margin = float | Mapping[str, float]  # how close to 0 a pre-activation is sensitive; also for each gate node by name
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,8 +40,8 @@ class GateSensitivity:
 class _SensitivityForward(Forward):
     """The forward pass that records which gates are open and which are sensitive."""
 
-    def __init__(self, x: Values, state: State, margins: Mapping[str, float]) -> None:
-        super().__init__(x, state)
+    def __init__(self, x: Values, graph: PathGraph, margins: Mapping[str, float]) -> None:
+        super().__init__(x, graph.state)
         self._margins = margins
         self.sensitivity: dict[str, GateSensitivity] = {}
 
@@ -88,8 +76,8 @@ subtracted, so that no digits are lost."""
 class SensitivePaths:
     """The reading that counts sensitive paths, given the sensitivity of the gates."""
 
-    def __init__(self, state: State, ones: Values, sensitivity: Mapping[str, GateSensitivity]) -> None:
-        self._sums = PathSums(state, ones)
+    def __init__(self, graph: PathGraph, ones: Values, sensitivity: Mapping[str, GateSensitivity]) -> None:
+        self._sums = PathSums(graph, ones)
         self._sensitivity = sensitivity
 
     def input(self, node: n.InputNode) -> Counts:
@@ -162,7 +150,7 @@ def _through(gates: GateSensitivity, counts: Counts) -> Counts:
 
 @torch.no_grad()
 def sensitive_gates(
-    network: nn.Module | PathGraph, x: Float[Tensor, "batch *shape"], margin: Margin, *, memory: int = CHUNK_BYTES
+    network: Network, x: Batch, margin: Margin, *, memory: int = CHUNK_BYTES
 ) -> dict[str, Bool[Tensor, "batch ..."]]:
     r"""The gates that are about to flip, for each example: pre-activations within a margin of 0.
 
@@ -193,8 +181,7 @@ def sensitive_gates(
     >>> sensitive_gates(model, torch.ones(1, 1), 0.2)
     {'1': tensor([[False,  True]])}
     """
-    graph = as_graph(network, x)
-    check_input("x", x, graph)
+    graph = checked_graph(network, x)
     margins = _margins(graph, margin)
     parts: dict[str, list[Tensor]] = {name: [] for name in graph.gate_names}
     for chunk in x.split(_chunk_size(graph, memory)):
@@ -210,12 +197,7 @@ def sensitive_gates(
 
 @torch.no_grad()
 def log_sensitive_paths(
-    network: nn.Module | PathGraph,
-    x: Float[Tensor, "batch *shape"],
-    margin: Margin,
-    *,
-    outputs: int | None = None,
-    memory: int = CHUNK_BYTES,
+    network: Network, x: Batch, margin: Margin, *, outputs: int | None = None, memory: int = CHUNK_BYTES
 ) -> Float[Tensor, " batch"]:
     r"""Natural logarithm of the number of sensitive paths of each example.
 
@@ -250,19 +232,18 @@ def log_sensitive_paths(
     >>> bool(torch.allclose(log_sensitive_paths(model, x, 0.3).exp(), 4.0 * close))
     True
     """
-    graph = as_graph(network, x)
-    check_input("x", x, graph)
+    graph = checked_graph(network, x)
     margins, unit = _margins(graph, margin), chosen_output(graph, outputs)
     logs = []
     for chunk in x.split(_chunk_size(graph, memory)):
         ones = torch.ones(chunk.shape, dtype=torch.float64, device=x.device)
-        counts = walk(graph, SensitivePaths(graph.state, ones, _sensitivity_of(graph, chunk, margins)))
+        counts = walk(graph, SensitivePaths(graph, ones, _sensitivity_of(graph, chunk, margins)))
         logs.append(counts[1].plus(counts[2]).log().reshape(len(chunk), -1)[:, unit])
     return torch.cat(logs).to(x.dtype)
 
 
 def _sensitivity_of(graph: PathGraph, x: Values, margins: Mapping[str, float]) -> dict[str, GateSensitivity]:
-    reading = _SensitivityForward(x, graph.state, margins)
+    reading = _SensitivityForward(x, graph, margins)
     walk(graph, reading)
     return reading.sensitivity
 
@@ -270,12 +251,10 @@ def _sensitivity_of(graph: PathGraph, x: Values, margins: Mapping[str, float]) -
 def _margins(graph: PathGraph, margin: Margin) -> dict[str, float]:
     names = graph.gate_names
     if isinstance(margin, Mapping) and set(margin) != set(names):
-        raise ValueError(
-            f"`margin` must have a number for each gate node ({', '.join(names)}), got {', '.join(margin) or 'none'}."
-        )
+        expected, actual = ", ".join(names), ", ".join(margin) or "none"
+        raise ValueError(f"`margin` must have a number for each gate node ({expected}), got {actual}.")
     margins = {name: float(margin[name] if isinstance(margin, Mapping) else margin) for name in names}
-    wrong = sorted({value for value in margins.values() if not 0 <= value < float("inf")})
-    if wrong:
+    if wrong := sorted({value for value in margins.values() if not 0 <= value < float("inf")}):
         raise ValueError(f"`margin` must be 0 or a positive finite number, got {', '.join(map(str, wrong))}.")
     return margins
 

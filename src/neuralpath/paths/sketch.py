@@ -6,7 +6,7 @@ from numbers import Integral
 
 import torch
 from jaxtyping import Float, Int
-from torch import Tensor, nn
+from torch import Tensor
 
 from neuralpath._checks import describe
 from neuralpath._resources import without_autocast
@@ -14,9 +14,6 @@ from neuralpath.graph import (
     Forward,
     Gates,
     PathGraph,
-    as_graph,
-    check_gates,
-    check_input,
     no_paths_through,
     nodes as n,
     outputs_share_paths,
@@ -24,12 +21,12 @@ from neuralpath.graph import (
     walk,
 )
 from neuralpath.kernels import FanVariance, weight_variances
+from neuralpath.paths.inputs import Batch, Network, checked_gates, checked_graph
 
-CHUNK_BYTES = 2**27
-"""Bytes of hidden values that are held at once, over draws and examples: a few times a second-level cache."""
+CHUNK_BYTES = 2**27  # hidden values that are held at once, over draws and examples: a few times a second-level cache
+DRAWS = 16  # that are computed together, where memory allows: the same for every number of examples
 
-DRAWS = 16
-"""Draws that are computed together, where memory allows: the same for every number of examples."""
+Weights = dict[str, Float[Tensor, "draw ..."]]  # by the name of a linear or bias node
 
 
 class _WithWeights(Forward):
@@ -51,8 +48,8 @@ class _WithWeights(Forward):
 
 @torch.no_grad()
 def path_sketch(
-    network: nn.Module | PathGraph,
-    x: Float[Tensor, "batch *shape"],
+    network: Network,
+    x: Batch,
     n_features: int,
     *,
     generator: torch.Generator,
@@ -95,22 +92,17 @@ def path_sketch(
     >>> bool(((sketched.kernel - exact).abs() <= 5 * sketched.standard_error).all())
     True
     """
-    graph = as_graph(network, x)
-    check_input("x", x, graph)
+    graph = checked_graph(network, x)
     refuse_tied(graph, "the path sketch")
     if not isinstance(n_features, Integral) or isinstance(n_features, bool):
         raise TypeError(f"`n_features` must be a number of features, an integer, got {describe(n_features)}.")
     if n_features < 1:
         raise ValueError(f"`n_features` must be at least 1, got {n_features}.")
     if not isinstance(generator, torch.Generator):
-        raise TypeError(
-            "`generator` must be a torch.Generator, such as `torch.Generator().manual_seed(0)`, got "
-            f"{describe(generator)}."
-        )
-    if gates is not None:
-        check_gates("gates", gates, graph, len(x))
+        hint = "such as `torch.Generator().manual_seed(0)`"
+        raise TypeError(f"`generator` must be a torch.Generator, {hint}, got {describe(generator)}.")
+    gates = checked_gates(graph, x, gates)
     variances = weight_variances(graph, FanVariance(1.0) if normalize else 1.0)
-    gates = graph.gates(x) if gates is None else gates
     features = x.new_empty(len(x), n_features)
     rows, draws = _chunks(graph, x, n_features, memory)
     for start in range(0, n_features, draws):
@@ -128,14 +120,9 @@ def path_sketch(
 def _chunks(graph: PathGraph, x: Tensor, n_features: int, memory: int) -> tuple[int, int]:
     """Examples and draws that are walked at once."""
     widest = 3 * graph.widest * x.element_size()
-    weights = x.element_size() * sum(_size(node) for node in graph.weights())
+    weights = x.element_size() * sum(torch.Size(_shape(node)).numel() for node in graph.weights())
     rows = max(1, min(len(x), memory // (DRAWS * widest)))
-    draws = max(1, min(n_features, memory // (rows * widest), 4 * memory // max(weights, 1)))
-    return rows, draws
-
-
-def _size(node: n.LinearNode | n.BiasNode) -> int:
-    return torch.Size(_shape(node)).numel()
+    return rows, max(1, min(n_features, memory // (rows * widest), 4 * memory // max(weights, 1)))
 
 
 def _shape(node: n.LinearNode | n.BiasNode) -> n.Shape:
@@ -144,7 +131,7 @@ def _shape(node: n.LinearNode | n.BiasNode) -> n.Shape:
 
 def _draw(
     graph: PathGraph, count: int, variances: Mapping[str, float], x: Tensor, generator: torch.Generator
-) -> tuple[dict[str, Float[Tensor, "draw ..."]], Int[Tensor, " draw"]]:
+) -> tuple[Weights, Int[Tensor, " draw"]]:
     """Weights of each draw, one draw after the other, so that chunks do not change them; and an output for each."""
     nodes = list(graph.weights())
     drawn: dict[str, list[Tensor]] = {node.name: [] for node in nodes}
@@ -162,11 +149,7 @@ def _draw(
 
 
 def _outputs(
-    graph: PathGraph,
-    x: Tensor,
-    gates: Gates,
-    weights: dict[str, Float[Tensor, "draw ..."]],
-    output: Int[Tensor, " draw"],
+    graph: PathGraph, x: Tensor, gates: Gates, weights: Weights, output: Int[Tensor, " draw"]
 ) -> Float[Tensor, "draw batch"]:
     """For each draw one of the outputs; where all of them share their paths it does not matter which."""
     share = outputs_share_paths(graph)
@@ -211,10 +194,8 @@ def sketched_kernel(
     features2 = features1 if features2 is None else features2
     count = features1.shape[1]
     if count < 2 or features2.shape[1] != count:
-        raise ValueError(
-            f"`features1` and `features2` must have the same number of features, two or more, got {count} and "
-            f"{features2.shape[1]}."
-        )
+        counts = f"{count} and {features2.shape[1]}"
+        raise ValueError(f"`features1` and `features2` need the same number of features, two or more, got {counts}.")
     kernel = features1 @ features2.T
     squares = count * (features1.square() @ features2.square().T)  # mean of the squared terms, each `count` times large
     variance = (squares - kernel.square()).clamp(min=0) / (count - 1)

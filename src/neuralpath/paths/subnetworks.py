@@ -4,11 +4,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 
 from jaxtyping import Float
-from torch import Tensor, nn
+from torch import Tensor
 
 from neuralpath._checks import check_batch
-from neuralpath.graph import Gates, PathGraph, as_graph, check_gates, check_graph, nodes as n
+from neuralpath.graph import Gates, PathGraph, as_graph, check_graph, nodes as n
 from neuralpath.kernels import path_kernel
+from neuralpath.paths.inputs import Batch1, Batch2, Network, checked_gates
 
 
 def subnetwork(graph: PathGraph, branches: Mapping[str, int]) -> PathGraph:
@@ -36,10 +37,9 @@ def subnetwork(graph: PathGraph, branches: Mapping[str, int]) -> PathGraph:
     for name, index in branches.items():
         if name not in adds:
             raise ValueError(f"`branches` names {name!r}, which is no sum of this graph; its sums are {_listed(adds)}.")
-        if not 0 <= index < len(adds[name].inputs):
-            raise ValueError(
-                f"`branches` must give an index from 0 to {len(adds[name].inputs) - 1} for {name!r}, got {index}."
-            )
+        last = len(adds[name].inputs) - 1
+        if not 0 <= index <= last:
+            raise ValueError(f"`branches` must give an index from 0 to {last} for {name!r}, got {index}.")
     replacement: dict[str, str] = {}  # of a sum, the branch that is kept
     nodes: list[n.Node] = []
     for node in graph.nodes:
@@ -108,9 +108,9 @@ def residual_subnetwork(graph: PathGraph, blocks: Collection[str]) -> PathGraph:
 
 
 def subnetwork_kernel(
-    network: nn.Module | PathGraph,
-    x1: Float[Tensor, "batch1 *shape"],
-    x2: Float[Tensor, "batch2 *shape"] | None = None,
+    network: Network,
+    x1: Batch1,
+    x2: Batch2 | None = None,
     *,
     blocks: Collection[str],
     gates1: Gates | None = None,
@@ -164,9 +164,7 @@ def subnetwork_kernel(
 
 def _restricted(part: PathGraph, whole: PathGraph, x: Tensor, name: str, gates: Gates | None) -> Gates:
     """The gates of the whole network at the gate layers of a sub-network."""
-    if gates is None:
-        gates = whole.gates(x)
-    check_gates(name, gates, whole, len(x))
+    gates = checked_gates(whole, x, gates, name)
     return Gates({name: gates[name] for name in part.gate_names})
 
 
@@ -182,11 +180,8 @@ def _block_branches(graph: PathGraph) -> dict[str, int]:
         if not isinstance(node, n.AddNode) or len(branches) < 2:
             continue
         if len(branches) > 2 or branches[0] == branches[1]:
-            is_long = len(branches) > 2
-            problem = f"has {len(branches)} branches" if is_long else "has as many linear nodes on either branch"
-            raise ValueError(
-                f"the sum {node.name!r} {problem}, so neither is the skip: choose branches by hand with `subnetwork`."
-            )
+            problem = f"{len(branches)} branches" if len(branches) > 2 else "as many linear nodes on either branch"
+            raise ValueError(f"the sum {node.name!r} has {problem}, so neither is the skip: use `subnetwork`.")
         blocks[node.name] = int(branches[1] > branches[0])
     return blocks
 

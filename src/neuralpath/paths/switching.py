@@ -14,11 +14,12 @@ from typing import TypeAlias
 import numpy as np
 import torch
 from jaxtyping import Float, Int, Shaped
-from torch import Tensor, nn
+from torch import Tensor
 
 from neuralpath._checks import describe
 from neuralpath._loops import Words, pack, use_bits
-from neuralpath.graph import Gates, PathGraph, as_graph, check_input, compute_gates
+from neuralpath.graph import Gates, PathGraph, compute_gates
+from neuralpath.paths.inputs import Batch, Network, checked_graph
 
 PackedLayer: TypeAlias = Words | Shaped[Tensor, "batch unit"]
 
@@ -164,10 +165,8 @@ class SwitchRecorder:
         if not self._shapes:
             self._shapes = shapes
         elif tuple(shapes.items()) != tuple(self._shapes.items()):
-            raise ValueError(
-                "`gates` must be of the same network and inputs at every update: the shapes were "
-                f"{_listed(self._shapes)} and are now {_listed(shapes)}."
-            )
+            change = f"the shapes were {_listed(self._shapes)} and are now {_listed(shapes)}"
+            raise ValueError(f"`gates` must be of the same network and inputs at every update: {change}.")
 
     def _packed(self, layer: Shaped[Tensor, "batch ..."]) -> PackedLayer:
         flat = layer.flatten(1)
@@ -190,11 +189,7 @@ def _differing(before: PackedLayer, now: PackedLayer) -> Int[Tensor, " batch"]:
 
 @torch.no_grad()
 def gate_switches(
-    network: nn.Module | PathGraph,
-    x: Float[Tensor, "batch *shape"],
-    checkpoints: Iterable[Mapping[str, Tensor]],
-    *,
-    threshold: float = 0.5,
+    network: Network, x: Batch, checkpoints: Iterable[Mapping[str, Tensor]], *, threshold: float = 0.5
 ) -> GateSwitches:
     """Gate flips from each checkpoint of a network to the next, on the same inputs.
 
@@ -218,8 +213,7 @@ def gate_switches(
     >>> switches.fraction["layers.relu1"]  # every gate of the first layer has flipped
     tensor([1.], dtype=torch.float64)
     """
-    graph = as_graph(network, x)
-    check_input("x", x, graph)
+    graph = checked_graph(network, x)
     recorder = SwitchRecorder(threshold=threshold)
     for index, checkpoint in enumerate(checkpoints):
         recorder.update(compute_gates(graph, x, _tensors_of(graph, checkpoint, index)), epoch=index)
@@ -230,13 +224,10 @@ def _tensors_of(graph: PathGraph, checkpoint: Mapping[str, Tensor], index: int) 
     """The tensors of a checkpoint that the graph reads, by the graph's own names."""
     own = graph.state
     tensors = {graph.aliases.get(name, name): tensor for name, tensor in checkpoint.items()}
-    missing = sorted(set(own) - set(tensors))
-    if missing:
+    if missing := sorted(set(own) - set(tensors)):
         raise ValueError(f"`checkpoints[{index}]` lacks tensors that the network reads: {', '.join(missing)}.")
     for name, tensor in own.items():
         if not isinstance(tensors[name], Tensor) or tensors[name].shape != tensor.shape:
-            raise ValueError(
-                f"`checkpoints[{index}][{name!r}]` must be a tensor of shape {tuple(tensor.shape)}, got "
-                f"{describe(tensors[name])}."
-            )
+            place, shape = f"checkpoints[{index}][{name!r}]", tuple(tensor.shape)
+            raise ValueError(f"`{place}` must be a tensor of shape {shape}, got {describe(tensors[name])}.")
     return {name: tensors[name].to(tensor) for name, tensor in own.items()}

@@ -8,7 +8,7 @@ import torch
 from neuralpath.papers.experiments.kernel_draws import ApproachLimits, DrawKernels, TrainLazily
 from neuralpath.papers.experiments.statistics import Spread, paired
 from neuralpath.papers.experiments.summary_items import Curves, Table
-from neuralpath.papers.experiments.theorem import EXPERIMENT, _law, summary, tasks
+from neuralpath.papers.experiments.theorem import EXPERIMENT, law_of, summary, tasks
 from papers.experiments.serial import run_tasks
 
 SMOKE, CPU, PAPER = (EXPERIMENT.presets[name] for name in ("smoke", "cpu", "paper"))
@@ -86,12 +86,12 @@ def test_gates_and_kernel_change_less_in_wide_networks(results):
 
 def test_a_law_is_found_from_samples_and_zeros_count_as_the_least():
     sizes = (16, 64, 256)
-    exponent, error = _law({size: [2 / size, 2.2 / size] for size in sizes})
+    exponent, error = law_of({size: [2 / size, 2.2 / size] for size in sizes})
     assert exponent == pytest.approx(-1, abs=1e-12)
     assert error < 0.1
-    exponent, _ = _law({16: [1.0, 1.0], 64: [0.5, 0.0]})
+    exponent, _ = law_of({16: [1.0, 1.0], 64: [0.5, 0.0]})
     assert exponent == pytest.approx(-0.5, abs=1e-12)
-    assert _law({16: [1.0, 2.0]}) == (None, None)
+    assert law_of({16: [1.0, 2.0]}) == (None, None)
 
 
 def test_equal_works_give_equal_results(results, tmp_path):

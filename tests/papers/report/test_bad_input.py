@@ -9,14 +9,14 @@ import pytest
 from neuralpath.cli import main
 from neuralpath.papers.experiments.specs import DataSpec
 from neuralpath.papers.report.contents import read_contents
-from neuralpath.papers.report.explorer import NoNetwork, find_network
+from neuralpath.papers.report.explorer import find_network
 from neuralpath.papers.report.page import page_html
 from neuralpath.papers.runs.store import Store
 from papers.report.small_runs import VERSIONS, small_sweep, write_made_up
 
 
 def page_of(store):
-    return page_html(read_contents(store), NoNetwork("no run"), "")
+    return page_html(read_contents(store), "no run", "")
 
 
 def complaint(arguments, capsys):
@@ -104,8 +104,8 @@ def test_no_finished_run_at_all(tmp_path):
     assert "no run finished yet" in page_of(store)
     assert "This figure is missing" in page_of(store)
     network = find_network(read_contents(store).sweeps, store)
-    assert isinstance(network, NoNetwork)
-    assert "no finished run of this folder has trained a fully connected network" in network.reason
+    assert isinstance(network, str)
+    assert "no finished run of this folder has trained a fully connected network" in network
 
 
 def test_runs_of_different_versions_are_shown(tmp_path):
@@ -135,7 +135,7 @@ def test_results_of_another_version_are_named(tmp_path, capsys):
     store.finish(task, {"something": "else"}, {})
     contents = read_contents(store)
     assert "is not shown: results do not fit this version (KeyError" in contents.problems[0]
-    assert "Nothing to show yet." in page_html(contents, NoNetwork("no run"), "")
+    assert "Nothing to show yet." in page_html(contents, "no run", "")
     assert main(["papers", "show", str(tmp_path)]) == 1
     assert "is not shown: results do not fit this version (KeyError" in capsys.readouterr().err
 
@@ -149,7 +149,7 @@ def test_what_flags_have_changed_is_not_told_of_the_preset(tmp_path):
     part = replace(whole, config=replace(whole.config, only=("mnist-fc-adam",)))
     assert whole.reduced == part.reduced == sweep.experiment.reduced["cpu"]
     store = write_made_up(tmp_path, sweep)
-    page = page_html(read_contents(store), NoNetwork("no run"), "")
+    page = page_html(read_contents(store), "no run", "")
     assert "the preset cpu with other settings" in page
 
 

@@ -17,7 +17,7 @@ from neuralpath.papers.experiments import finished, regimes
 from neuralpath.papers.experiments.registry import get
 from neuralpath.papers.experiments.summary_items import Table
 from neuralpath.papers.report.contents import Contents, read_contents
-from neuralpath.papers.report.explorer import NoNetwork, find_network, kernel_picture
+from neuralpath.papers.report.explorer import find_network, kernel_picture
 from neuralpath.papers.report.markup import cell_html
 from neuralpath.papers.report.page import MODULES, PREFIX, page_html, plotly_source, read_asset, write_report
 from neuralpath.papers.report.sections import PAPERS, REGIMES, sweep_anchor
@@ -52,12 +52,12 @@ class Page(HTMLParser):
 
 
 def page_of(contents, **more):
-    return page_html(contents, NoNetwork("no run"), PLOTLY, **more)
+    return page_html(contents, "no run", PLOTLY, **more)
 
 
 @pytest.fixture(scope="module")
 def whole(store):
-    return page_html(read_contents(store), NoNetwork("no run"), PLOTLY)
+    return page_html(read_contents(store), "no run", PLOTLY)
 
 
 def test_every_table_of_the_experiments_is_there(whole, store):

@@ -20,7 +20,7 @@ from neuralpath.papers.experiments.summary_items import Curve, Curves, HeatMaps,
 from neuralpath.papers.report import contents
 from neuralpath.papers.report.contents import read_contents
 from neuralpath.papers.report.drawings import DASHES, PALETTE, _make, class_middles, draw
-from neuralpath.papers.report.explorer import ExplorerNetwork, NoNetwork, cosines, export, find_network, kernel_picture
+from neuralpath.papers.report.explorer import ExplorerNetwork, cosines, export, find_network, kernel_picture
 from neuralpath.papers.report.markup import cell_html, json_script, prose, slug, table_html
 from neuralpath.papers.report.payloads import band, grey, is_empty, payload, scale_of, styles_of
 from papers.report.small_runs import figures_of_every_kind, small_sweep, write_made_up
@@ -217,4 +217,4 @@ def test_images_that_are_not_bytes_are_written_in_full():
 def test_records_without_weights_give_no_network(tmp_path):
     store = write_made_up(tmp_path, small_sweep())
     network = find_network(read_contents(store).sweeps, store)
-    assert network == NoNetwork("the weights of its networks are not kept in this folder")
+    assert network == "the weights of its networks are not kept in this folder"

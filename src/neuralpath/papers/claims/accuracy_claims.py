@@ -3,47 +3,13 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import pairwise, product
 
-from neuralpath.papers.claims import bounds
-from neuralpath.papers.claims.estimates import (
-    Comparison,
-    Gap,
-    Outcome,
-    Values,
-    above,
-    against_fitted_relu,
-    beside,
-    counted,
-    printed_difference,
-    robust,
-    too_few,
-    with_fit,
-)
+import neuralpath.papers.experiments as experiments
+from neuralpath.papers.claims import bounds, estimates
+from neuralpath.papers.claims.estimates import Comparison, Gap, Values, counted, printed_difference, robust, too_few
 from neuralpath.papers.claims.rows import Part, Records, claim
-from neuralpath.papers.experiments import (
-    GatedRegime,
-    NetSpec,
-    Printed,
-    Results,
-    Seeds,
-    Spread,
-    ValueInputName,
-    Variant,
-    accuracies,
-    accuracy,
-    chosen_parts,
-    gate_orders,
-    hidden_outputs,
-    label_noise,
-    linear_gating,
-    printed,
-    regimes,
-    residual,
-    spread,
-    stages,
-    tilings,
-)
+from neuralpath.papers.experiments import Results, Spread, ValueInputName, accuracies, gate_orders, label_noise, regimes
 
 # The regimes of gates
 
@@ -54,8 +20,8 @@ class RegimeSetting:
 
     config: regimes.RegimesConfig
     part: regimes.RegimesPart
-    net: NetSpec
-    rows: dict[str, Seeds]
+    net: experiments.NetSpec
+    rows: dict[str, experiments.Seeds]
     results: Results
 
     @property
@@ -63,7 +29,7 @@ class RegimeSetting:
         """Label for tables."""
         return f"{self.part.data.label} {self.net.label} {self.part.recipe.label}"
 
-    def printed(self, regime: str) -> Printed | None:
+    def printed(self, regime: str) -> experiments.Printed | None:
         """The papers' accuracy."""
         return regimes.printed_accuracy(self.part.data, self.net, self.part.recipe.label, regime)
 
@@ -76,7 +42,8 @@ class RegimeSetting:
     def not_below_relu(self, row: str, bound: float) -> list[Comparison]:
         """Compare a regime with the ReLU network: at most this many points below."""
         compared = self.gap(row, "ReLU").within(-bound)
-        return against_fitted_relu(compared, self.rows.get("ReLU", {}), row, self.rows.get(row, {}), self.results)
+        relu, other = (self.rows.get(name, {}) for name in ("ReLU", row))
+        return estimates.against_fitted_relu(compared, relu, row, other, self.results)
 
 
 def regime_settings(records: Records) -> Iterator[RegimeSetting]:
@@ -84,19 +51,17 @@ def regime_settings(records: Records) -> Iterator[RegimeSetting]:
     for sweep in records.of("regimes"):
         for part in sweep.config.chosen:
             for net in part.nets:
-                rows = regimes.rows_of(sweep.config, part, net)
-                yield RegimeSetting(sweep.config, part, net, rows, sweep.results)
+                yield RegimeSetting(sweep.config, part, net, regimes.rows_of(sweep.config, part, net), sweep.results)
 
 
 @claim("accuracy of FR-II, in %", "ReLU - FR-II", "DL - FR-II")
 def c8(records: Records, generalizes: Part, relu: Part, decoupled: Part) -> None:
     """C8: random gates generalize, worse than learned ones."""
     for setting in regime_settings(records):
-        if ours := accuracy(setting.rows.get("FR-II", {}), setting.results):
-            figure = setting.printed("FR-II")
-            figures = beside(ours.mean, None if figure is None else figure.accuracy)
+        if ours := experiments.accuracy(setting.rows.get("FR-II", {}), setting.results):
+            figures = estimates.beside(ours.mean, setting.printed("FR-II"))
             text, few = f"{ours.mean:.2f} ({counted(ours.n, 'seed')})", too_few(setting.part.data, ours.n)
-            outcome = above(ours, bounds.ABOVE_GUESSING, single=bounds.SINGLE_SEED_ERROR)
+            outcome = estimates.above(ours, bounds.ABOVE_GUESSING, single=bounds.SINGLE_SEED_ERROR)
             generalizes.append(Comparison(setting.where, text, outcome, **figures, excluded=few))
         relu += setting.gap("ReLU", "FR-II").above()
         decoupled += setting.gap("DL", "FR-II").above()
@@ -119,7 +84,7 @@ def c10(records: Records, part: Part) -> None:
 @claim("FR-II - FL random labels", "FR-II - FL random pixels")
 def c14(records: Records, *parts: Part) -> None:
     """C14: gates learned on random data are worse than random gates, if the networks have fitted these data."""
-    variants: tuple[Variant, ...] = ("random-labels", "random-pixels")
+    variants: tuple[experiments.Variant, ...] = ("random-labels", "random-pixels")
     for setting in regime_settings(records):
         goal = 100 * setting.config.source_accuracy
         for variant, part in zip(variants, parts, strict=True):
@@ -128,7 +93,7 @@ def c14(records: Records, *parts: Part) -> None:
             if not reached:
                 continue
             compared = setting.gap("FR-II", f"FL {variant.replace('-', ' ')}").above()
-            compared = with_fit(compared, "their networks", sources, setting.results)
+            compared = estimates.with_fit(compared, "their networks", sources, setting.results)
             n_fitted = sum(value >= goal for value in reached)
             if n_fitted < len(reached):
                 reason = f"{n_fitted} of {counted(len(reached), 'network')} fitted {goal:g} % of their random data"
@@ -149,7 +114,7 @@ def c28(records: Records, recovered: Part, decoupled: Part, learned: Part, ones:
     for sweep in records.of("residual"):
         config, data = sweep.config, sweep.config.data
         where, bound = f"{data.label} {config.net.label}", robust(data)
-        reached = {row: accuracies(runs, sweep.results) for row, runs in residual.rows_of(config).items()}
+        reached = {row: accuracies(runs, sweep.results) for row, runs in experiments.residual.rows_of(config).items()}
         fl, dl, fr, relu = (reached.get((regime, "image"), {}) for regime in ("FL", "DL", "FR-II", "ReLU"))
         recovered += Gap.between(data, where, fl, relu).within(-bounds.RECOVERED)
         decoupled += Gap.between(data, where, dl, relu).within(-bounds.DECOUPLED)
@@ -168,20 +133,20 @@ def c11(records: Records, whole: Part, steps: Part, around: Part) -> None:
     for sweep in records.of("stages"):
         config, paper = sweep.config, regimes.PAPER_GCONV
         data, where = config.data, f"{config.data.label} {config.net.label}"
-        reached = {stage: accuracies(stages.gated(config, stage), sweep.results) for stage in config.stages}
+        reached = {stage: accuracies(experiments.stages.gated(config, stage), sweep.results) for stage in config.stages}
         first, last = config.stages[0], config.stages[-1]
-        figure = printed_difference(*(stages.printed_accuracy(config, stage) for stage in (last, first)))
-        ends = reached[last], reached[first]
-        whole += Gap.between(data, f"{where}, epoch {last} - {first}", *ends, printed=figure).above()
+        figure = printed_difference(*(experiments.stages.printed_accuracy(config, stage) for stage in (last, first)))
+        ends = f"{where}, epoch {last} - {first}", reached[last], reached[first]
+        whole += Gap.between(data, *ends, printed=figure).above()
         for early, late in pairwise(config.stages):
             steps += Gap.between(data, f"{where}, epoch {late} - {early}", reached[late], reached[early]).above()
         cntk = config.cntk
         if cntk is None and (data, config.net) == (paper.data, paper.nets[0]):
-            limit = printed(architecture="CNTK", dataset="CIFAR-10")
+            limit = experiments.printed(architecture="CNTK", dataset="CIFAR-10")
             cntk = None if limit is None else limit.accuracy
         if cntk is not None:
             for name, stage, sign in (("CNTK - first stage", first, -1.0), ("last stage - CNTK", last, 1.0)):
-                estimate = spread(sign * (value - cntk) for value in reached[stage].values())
+                estimate = experiments.spread(sign * (value - cntk) for value in reached[stage].values())
                 around += Gap(data, f"{where}, {name}", estimate).above(named=0.0)
 
 
@@ -189,11 +154,11 @@ def c11(records: Records, whole: Part, steps: Part, around: Part) -> None:
 def c25(records: Records, part: Part) -> None:
     """C25: reversed gates and a random input."""
     for sweep in records.of("hidden-outputs"):
-        rows, data, results = hidden_outputs.rows_of(sweep.config), sweep.config.data, sweep.results
-        relu, reverse = rows["ReLU"], rows[hidden_outputs.REVERSED]
+        rows, data, results = experiments.hidden_outputs.rows_of(sweep.config), sweep.config.data, sweep.results
+        relu, reverse = rows["ReLU"], rows[experiments.hidden_outputs.REVERSED]
         where, ours = f"{data.label} {sweep.config.net.label}", (accuracies(runs, results) for runs in (reverse, relu))
         compared = Gap.between(data, where, *ours, printed=0.0).within(-robust(data))
-        part += against_fitted_relu(compared, relu, "reversed", reverse, results)
+        part += estimates.against_fitted_relu(compared, relu, "reversed", reverse, results)
 
 
 @claim("rotated masks - unchanged masks", "repeated masks - unchanged masks")
@@ -203,11 +168,9 @@ def c30(records: Records, rotated: Part, tiled: Part) -> None:
         config, data, bound = sweep.config, sweep.config.data, robust(sweep.config.data)
         own, *shifts = config.shifts
         for regime in config.regimes:
-            reached = {
-                (shift, tile): accuracies(tilings.gated(config, regime, shift, tile), sweep.results)
-                for shift in config.shifts
-                for tile in config.tiles
-            }
+            reached = {}
+            for cell in product(config.shifts, config.tiles):
+                reached[cell] = accuracies(experiments.tilings.gated(config, regime, *cell), sweep.results)
             for tile in config.tiles:
                 where, unchanged = f"{data.label} {config.net.label} {regime}, width {tile}", reached[own, tile]
                 for shift in shifts:
@@ -221,17 +184,17 @@ def c30(records: Records, rotated: Part, tiled: Part) -> None:
 def c34(records: Records, part: Part) -> None:
     """C34: linear feature networks."""
     for sweep in records.of("linear-gating"):
-        for setting in chosen_parts(sweep.config.parts, sweep.config.only):
-            rows = linear_gating.rows_of(sweep.config, setting)
+        for setting in experiments.chosen_parts(sweep.config.parts, sweep.config.only):
+            rows = experiments.linear_gating.rows_of(sweep.config, setting)
             ours = (accuracies(rows[name], sweep.results) for name in ("DLGN", "ReLU"))
-            gap = Gap.between(setting.data, f"{setting.data.label} {setting.net.label}", *ours)
-            compared = gap.within(-bounds.DECOUPLED)
-            part += against_fitted_relu(compared, rows["ReLU"], "DLGN", rows["DLGN"], sweep.results)
+            where = f"{setting.data.label} {setting.net.label}"
+            compared = Gap.between(setting.data, where, *ours).within(-bounds.DECOUPLED)
+            part += estimates.against_fitted_relu(compared, rows["ReLU"], "DLGN", rows["DLGN"], sweep.results)
 
 
 # Orders of the gate layers
 
-ALL_REGIMES: tuple[GatedRegime, ...] = ("FL", "FR-II", "FR-DI", "DL")
+ALL_REGIMES: tuple[experiments.GatedRegime, ...] = ("FL", "FR-II", "FR-DI", "DL")
 
 
 @dataclass(frozen=True)
@@ -240,7 +203,7 @@ class OrderSetting:
 
     config: gate_orders.GateOrdersConfig
     part: gate_orders.GateOrdersPart
-    regime: GatedRegime
+    regime: experiments.GatedRegime
     results: Results
 
     @property
@@ -284,9 +247,9 @@ def c23(records: Records, *parts: Part) -> None:
             other_orders += _other_orders(setting, value_input)
         both = gate_orders.both_inputs(setting.config, setting.part, setting.regime, setting.results)
         if both is not None:  # what the papers print; it says nothing about single orders
-            ours, figure = Spread.of(both), gate_orders.printed_accuracy(setting.part, setting.regime)
+            ours = Spread.of(both)
             text = f"{ours.mean:.2f} ({counted(ours.n, 'network')})"
-            figures = beside(ours.mean, None if figure is None else figure.accuracy)
+            figures = estimates.beside(ours.mean, gate_orders.printed_accuracy(setting.part, setting.regime))
             excluded = "a mean over all orders and both inputs, as the papers' figure"
             where = f"{setting.where}, mean of both inputs"
             all_orders.append(Comparison(where, text, "inconclusive", **figures, excluded=excluded))
@@ -299,10 +262,10 @@ def _over_orders(setting: OrderSetting, value_input: ValueInputName) -> list[Com
         return []
     ours = Spread.of(values)
     deviation, farthest = ours.deviation or 0.0, max(abs(value - ours.mean) for value in values)
-    seeds = spread(setting.seeds(value_input).values())
+    seeds = experiments.spread(setting.seeds(value_input).values())
     measured = None if seeds is None else seeds.deviation
     noise = bounds.SINGLE_RUN_DEVIATION if measured is None else measured
-    outcome: Outcome = "supports"
+    outcome: estimates.Outcome = "supports"
     if farthest > robust(data):
         is_doubtful = deviation > bounds.MARGIN * noise
         outcome = "contradicts" if deviation > bounds.SIGMAS * noise else "doubtful" if is_doubtful else "inconclusive"
@@ -320,9 +283,9 @@ def _other_orders(setting: OrderSetting, value_input: ValueInputName) -> list[Co
     The contribution of the seed is common to all other orders, so their number does not average it out: it enters the
     error with 1 - 1/n of its variance. How much of the deviation between seeds it makes is unknown; here it is all.
     """
-    data, bound = setting.part.data, robust(setting.part.data)
-    others = spread(value for index, value in setting.orders(value_input).items() if index != gate_orders.OWN)
-    own = spread(setting.seeds(value_input).values())
+    data, bound, orders = setting.part.data, robust(setting.part.data), setting.orders(value_input)
+    others = experiments.spread(value for index, value in orders.items() if index != gate_orders.OWN)
+    own = experiments.spread(setting.seeds(value_input).values())
     if others is None or own is None:
         return []
     error = None
@@ -331,7 +294,7 @@ def _other_orders(setting: OrderSetting, value_input: ValueInputName) -> list[Co
     few = too_few(data, own.n) or too_few(data, others.n, least=bounds.MIN_ORDERS - 1, noun="other order")
     estimate = Spread(others.mean - own.mean, None, error, own.n)
     compared = Gap(data, f"{setting.where}, {value_input}", estimate, excluded=few).within(-bound, bound)
-    return [replace(one, ours=f"{one.ours}, {setting.counted(others.n)}") for one in compared]
+    return [replace(comparison, ours=f"{comparison.ours}, {setting.counted(others.n)}") for comparison in compared]
 
 
 @claim(*(f"{regime}, ones - image" for regime in ALL_REGIMES))
@@ -363,7 +326,7 @@ class NoiseLevel:
         (ours, figure), (other_ours, other_figure) = map(self._accuracy, (first, second))
         return Gap.between(self.part.data, where, ours, other_ours, printed=printed_difference(figure, other_figure))
 
-    def _accuracy(self, name: str) -> tuple[Values, Printed | None]:
+    def _accuracy(self, name: str) -> tuple[Values, experiments.Printed | None]:
         """Accuracies by seed, and the papers' figure; they print only the convolutional network on CIFAR-10."""
         row = name.removesuffix(" without noise")
         noise = self.noise if row == name else 0.0
@@ -372,11 +335,12 @@ class NoiseLevel:
         ours = accuracies(runs.get(model, {}), self.results, "last" if row.endswith("end") else "best")
         if self.part.data.name != "cifar10" or self.part.net.family != "gconv":
             return ours, None
-        return ours, printed(paper="P3", where="table 2", regime=f"{row} noise {round(100 * noise)}")
+        return ours, experiments.printed(paper="P3", where="table 2", regime=f"{row} noise {round(100 * noise)}")
 
     def with_upstream(self, comparisons: list[Comparison], upstream: label_noise.Model = "M1") -> list[Comparison]:
         """Add how much of its own labels the upstream network has fitted."""
-        return with_fit(comparisons, upstream, label_noise.runs_of(self.part, self.noise)[upstream], self.results)
+        runs = label_noise.runs_of(self.part, self.noise)[upstream]
+        return estimates.with_fit(comparisons, upstream, runs, self.results)
 
 
 def _levels(records: Records) -> Iterator[NoiseLevel]:

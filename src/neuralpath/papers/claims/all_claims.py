@@ -13,19 +13,17 @@ from neuralpath.papers.claims.estimates import false_alarms
 from neuralpath.papers.claims.rows import VERDICTS, ClaimRow, Records, claim_row, claim_texts
 from neuralpath.papers.experiments import NAMES, fitting_results, get
 
-ANALYSES = "analyses"
-"""Folder of hand-written texts about claims that our figures do not confirm: one Markdown file for each claim."""
+ANALYSES = "analyses"  # folder of hand-written texts, a Markdown file for each claim that our figures do not confirm
 
+# By number, a function that takes the records and returns the row of an empirical claim
 CLAIMS: dict[str, Callable[[Records], ClaimRow]] = {
     name.upper(): value
     for module in (accuracy_claims, fitting_claims, kernel_claims)
     for name, value in vars(module).items()
     if re.fullmatch(r"c\d+", name)
 }
-"""By number, a function that takes the records and returns the row of an empirical claim."""
 
-_LOCAL_OPTIONS = ("--jobs", "--cluster", "--records", "--data-dir", "--out")
-"""Options of a run that depend on the machine."""
+_LOCAL_OPTIONS = ("--jobs", "--cluster", "--records", "--data-dir", "--out")  # these depend on the machine
 
 _HEAD = f"""# The claims of the papers, checked
 
@@ -65,15 +63,7 @@ def check_claim(number: str, records: Records) -> ClaimRow:
 
 
 def check_claims(records: Records, analyses: Path | None = None) -> tuple[ClaimRow, ...]:
-    """Check every claim of the papers.
-
-    Args:
-        records: The records of a folder.
-        analyses: Folder of hand-written analyses, which are added to the rows.
-
-    Raises:
-        MisfitResults: If a record does not have the form that this version expects.
-    """
+    """Check every claim of the papers, and add the hand-written analyses of a folder to the rows."""
     with fitting_results("the claims are not checked"):
         rows = [check_claim(number, records) for number in claim_texts()]
     paths = () if analyses is None else analyses.glob("*.md")
@@ -109,10 +99,8 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     | \|x\| |
     <BLANKLINE>
     """
-    lines = [columns, ["---"] * len(columns), *rows]
-    return "".join(
-        "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in line) + " |\n" for line in lines
-    )
+    cells = [[cell.replace("|", "\\|").replace("\n", " ") for cell in row] for row in rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in (columns, ["---"] * len(columns), *cells))
 
 
 def _section(row: ClaimRow, records: Records) -> str:
@@ -124,9 +112,9 @@ def _section(row: ClaimRow, records: Records) -> str:
         lines += ["Runs:", "", *(f"- {line}" for name in row.experiments for line in _runs(name, records)), ""]
     cells = []
     for name, part in (row.parts or {}).items():
-        for one in part:
-            outcome = f"does not count: {one.excluded}" if one.excluded else one.outcome
-            cells.append((name, one.where, one.paper or "-", one.ours, one.difference or "-", outcome))
+        for item in part:
+            outcome = f"does not count: {item.excluded}" if item.excluded else item.outcome
+            cells.append((name, item.where, item.paper or "-", item.ours, item.difference or "-", outcome))
     if cells:
         lines.append(_table(("part", "setting", "paper", "ours", "difference", "outcome"), cells))
     if row.analysis:

@@ -13,8 +13,7 @@ from neuralpath.papers.experiments import DataSpec, Printed, Results, Seeds, Spr
 Outcome = Literal["supports", "contradicts", "doubtful", "inconclusive"]
 """Result of one comparison; `doubtful`: the estimate contradicts the claim, and noise may still explain it."""
 
-Values = Mapping[int, float]
-"""A quantity by seed."""
+Values = Mapping[int, float]  # a quantity by seed
 
 
 @dataclass(frozen=True)
@@ -26,14 +25,10 @@ class Comparison:
     outcome: Outcome
     paper: str = ""
     difference: str = ""
-    value: float | None = None
-    """Our figure as a number, for summaries of several comparisons."""
-    printed: float | None = None
-    """The papers' figure as a number."""
-    unit: str = ""
-    """Unit of the value if it is not that of the part's name, such as ``a factor of``."""
-    excluded: str = ""
-    """Why it does not count, if it does not."""
+    value: float | None = None  # our figure as a number, for summaries of several comparisons
+    printed: float | None = None  # the papers' figure as a number
+    unit: str = ""  # of the value, if it is not that of the part's name: such as ``a factor of``
+    excluded: str = ""  # why it does not count, if it does not
 
     @property
     def counts(self) -> bool:
@@ -73,11 +68,7 @@ def false_alarms(sigmas: float, n: int) -> float:
 
 
 def within(estimate: Spread, low: float, high: float, *, single: float = math.inf) -> Outcome:
-    """Whether a mean lies within bounds; ``single`` is the standard error to assume for a single seed.
-
-    It ``supports`` this if it is inside by 1 standard error, so an error wider than the bounds never supports;
-    ``contradicts`` if it is outside by more than 3, is ``doubtful`` if by more than 1, otherwise ``inconclusive``.
-    """
+    """Whether a mean lies within bounds; ``single`` is the standard error to assume for a single seed."""
     error = single if estimate.error is None else estimate.error
     if low <= estimate.mean - bounds.MARGIN * error and estimate.mean + bounds.MARGIN * error <= high:
         return "supports"
@@ -88,11 +79,7 @@ def within(estimate: Spread, low: float, high: float, *, single: float = math.in
 
 
 def above(estimate: Spread, floor: float = 0.0, *, named: float = 0.0, single: float = math.inf) -> Outcome:
-    """Whether a mean is above a floor; ``named`` is the least difference worth naming, with a floor of 0.
-
-    It ``supports`` this if it is above by more than 3 standard errors; ``contradicts`` if 3 more would not bring it to
-    the floor (to ``named`` with a floor of 0); is ``doubtful`` if below by more than 1, otherwise ``inconclusive``.
-    """
+    """Whether a mean is above a floor; ``named`` is the least difference worth naming, with a floor of 0."""
     error = single if estimate.error is None else estimate.error
     if estimate.mean - bounds.SIGMAS * error > floor:
         return "supports"
@@ -129,8 +116,9 @@ def with_interval(estimate: Spread, form: str = "+.2f", noun: str = "seed") -> s
     return f"{estimate.mean:{form}}{brackets} ({counted(estimate.n, noun)})"
 
 
-def beside(value: float, printed: float | None, form: str = ".2f") -> dict[str, Any]:
+def beside(value: float, printed: float | Printed | None, form: str = ".2f") -> dict[str, Any]:
     """Entries of a comparison: our figure as a number, and the papers' figure, if any, with the difference from it."""
+    printed = printed.accuracy if isinstance(printed, Printed) else printed
     texts = {} if printed is None else {"paper": f"{printed:{form}}", "difference": f"{value - printed:+.2f}"}
     return {"value": value, "printed": printed, **texts}
 
@@ -146,14 +134,10 @@ class Gap:
 
     data: DataSpec
     where: str
-    estimate: Spread | None
-    """None if no seed has both accuracies; then there is no comparison."""
-    printed: float | None = None
-    """The papers' difference."""
-    excluded: str = ""
-    """Why the comparison does not count."""
-    noun: Literal["seed", "order"] = "seed"
-    """The accuracies are paired by seeds, or by orders of the gates."""
+    estimate: Spread | None  # None if no seed has both accuracies; then there is no comparison
+    printed: float | None = None  # the papers' difference
+    excluded: str = ""  # why the comparison does not count
+    noun: Literal["seed", "order"] = "seed"  # what the accuracies are paired by; orders are those of the gates
 
     @staticmethod
     def between(data: DataSpec, where: str, first: Values, second: Values, **fields: Any) -> "Gap":
@@ -208,12 +192,11 @@ def falls_by(where: str, change: str, fall: Spread, outcome: Outcome, suffix: st
 
 def is_smaller(where: str, first: Values, second: Values) -> list[Comparison]:
     """Compare the logarithms of two positive quantities by seed: is the first smaller? Empty if no seed has both."""
-    logarithms = (
-        {seed: math.log(max(value, bounds.SMALLEST)) for seed, value in values.items()} for values in (second, first)
-    )
-    if (pair := paired(*logarithms)) is None:
+    both = (second, first)
+    pair = paired(*({seed: math.log(max(value, bounds.SMALLEST)) for seed, value in v.items()} for v in both))
+    if pair is None:
         return []
-    start, end = (Spread.of([values[seed] for seed in pair.seeds]).mean for values in (second, first))
+    start, end = (Spread.of([values[seed] for seed in pair.seeds]).mean for values in both)
     return falls_by(where, f"{start:.3g} to {end:.3g}", pair.difference, above(pair.difference))
 
 

@@ -1,7 +1,7 @@
 """Claims about what networks with fixed gates can fit: C2, C15, C16."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,8 +23,7 @@ def c2(records: Records, without: Part, with_biases: Part) -> None:
                 part += is_exact("with biases" if bias else "without biases", ours, holds, len(losses))
 
 
-Runs = dict[int, dict[str, Any]]
-"""Results by seed."""
+Runs = dict[int, dict[str, Any]]  # results by seed
 
 
 def _cases(records: Records) -> Iterator[tuple[SweepRecords, str, int, dict[int, Runs]]]:
@@ -42,11 +41,10 @@ class StepCounts:
     """Steps to a share of the first error, by seed; a run that never reaches it counts with all its steps."""
 
     counts: dict[int, int]
-    unfinished: frozenset[int]
-    """Seeds of the runs that never reach the share, including those that diverged."""
+    unfinished: frozenset[int]  # seeds of the runs that never reach the share, including those that diverged
 
     @staticmethod
-    def to(share: float, runs: Mapping[int, dict[str, Any]], n_steps: int) -> "StepCounts":
+    def to(share: float, runs: Runs, n_steps: int) -> "StepCounts":
         """Steps of runs of `Memorize` by seed, each of ``n_steps`` steps, to a share of the first error."""
         reached = {seed: None if run["diverged"] else run["reached"][f"{share:g}"] for seed, run in runs.items()}
         counts = {seed: n_steps if count is None else count for seed, count in reached.items()}
@@ -107,7 +105,7 @@ def c15(records: Records, helps: Part, hurts: Part) -> None:
         for part, end in ((helps, min(steps)), (hurts, max(steps))):
             best = min((depth for depth in steps if depth != end), key=lambda depth: steps[depth].mean)
             compared = takes_fewer(f"{inputs} w = {width}, d = {end} to {best}", steps[best], steps[end])
-            if part is hurts and [one.outcome for one in compared] != ["supports"]:
+            if part is hurts and [comparison.outcome for comparison in compared] != ["supports"]:
                 compared = [replace(comparison, outcome="inconclusive") for comparison in compared]
             part += compared
 

@@ -4,40 +4,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import replace
 
+import neuralpath.papers.experiments as experiments
 from neuralpath.kernels import printed_variance_bound
-from neuralpath.papers.claims import bounds
+from neuralpath.papers.claims import bounds, estimates
 from neuralpath.papers.claims.accuracy_claims import regime_settings
-from neuralpath.papers.claims.estimates import (
-    Comparison,
-    Gap,
-    Values,
-    is_exact,
-    is_smaller,
-    lies_within,
-    printed_difference,
-    too_few,
-    with_interval,
-    within,
-)
+from neuralpath.papers.claims.estimates import Comparison, Gap, Values, is_exact, is_smaller, lies_within, too_few
 from neuralpath.papers.claims.rows import Part, Records, SweepRecords, claim
-from neuralpath.papers.experiments import (
-    LAW_FROM,
-    NORMS,
-    ApproachLimits,
-    DataSpec,
-    DrawKernels,
-    DrawnFamily,
-    GateOverlaps,
-    Spread,
-    TraceKernelParts,
-    TraceLabelEnergy,
-    TrainLazily,
-    WidenValue,
-    _law,
-    accuracies,
-    kernels,
-    printed,
-)
+from neuralpath.papers.experiments import ApproachLimits, DrawKernels, GateOverlaps, Spread, TrainLazily, kernels
 
 # Kernels during training
 
@@ -47,7 +20,7 @@ def c6(records: Records, cross: Part, fixed: Part) -> None:
     """C6: the parts of the tangent kernel; during training no run may differ from 0."""
     for sweep in records.of("kernel-parts"):
         for regime in sweep.config.regimes:
-            runs = sweep.by_seed(TraceKernelParts, "measured", regime=regime).values()
+            runs = sweep.by_seed(experiments.TraceKernelParts, "measured", regime=regime).values()
             where = f"{sweep.config.data.label} {sweep.config.net.label} {regime}"
             for name, part in (("cross", cross), ("feature", fixed)):
                 if name == "cross" or regime != "DL":
@@ -60,11 +33,9 @@ def c12(records: Records, part: Part) -> None:
     """C12: the label energy falls."""
     for sweep in records.of("label-energy"):
         for depth in sweep.config.depths:
-            runs = {task.seed: run for task, run in sweep.runs(TraceLabelEnergy) if task.net.depth == depth}
-            first, last = (
-                {seed: value for seed, run in runs.items() if (value := run["measured"][at]["energy"]) is not None}
-                for at in (0, -1)
-            )
+            runs = {task.seed: run for task, run in sweep.runs(experiments.TraceLabelEnergy) if task.net.depth == depth}
+            by_seed = [{seed: run["measured"][at]["energy"] for seed, run in runs.items()} for at in (0, -1)]
+            first, last = ({s: energy for s, energy in values.items() if energy is not None} for values in by_seed)
             part += is_smaller(f"{sweep.config.data.label} d = {depth}, before to after", last, first)
 
 
@@ -72,8 +43,8 @@ def c12(records: Records, part: Part) -> None:
 def c13(records: Records, part: Part) -> None:
     """C13: value and feature part at the worst moment of training of each run, whichever is larger."""
     for sweep in records.of("kernel-parts"):
-        runs = sweep.by_seed(TraceKernelParts, "measured", regime="DL")
-        for norm, title in NORMS.items():
+        runs = sweep.by_seed(experiments.TraceKernelParts, "measured", regime="DL")
+        for norm, title in experiments.NORMS.items():
             worst = {
                 seed: math.exp(max(abs(math.log(point["feature"][norm] / point["value"][norm])) for point in run))
                 for seed, run in runs.items()
@@ -91,9 +62,9 @@ _NOT_WIDE = "a network of finite width, trained with Adam on cross-entropy; the 
 @claim("learned gates - CNTK", "CNTK - random gates", "FL - FR-II")
 def c26(records: Records, learned: Part, random: Part, networks: Part) -> None:
     """C26: networks and the CNTK on the same examples; fully connected networks and their NTK do not count."""
-    cntk = printed(architecture="CNTK", dataset="CIFAR-10")
+    cntk = experiments.printed(architecture="CNTK", dataset="CIFAR-10")
     fl, fr = (
-        printed(paper="P1", where="table 2", architecture="GCONV", optimizer="Adam", regime=regime)
+        experiments.printed(paper="P1", where="table 2", architecture="GCONV", optimizer="Adam", regime=regime)
         for regime in ("FL", "FR-II")
     )
     for sweep in records.of("kernels"):
@@ -103,7 +74,7 @@ def c26(records: Records, learned: Part, random: Part, networks: Part) -> None:
                 (learned, f"FL network - {limit}", "FL", "limit-tangent", (fl, cntk)),
                 (random, f"{limit} - FR-II network", "limit-tangent", "FR-II", (cntk, fr)),
             ):
-                fields = {"printed": None if excluded else printed_difference(*pair), "excluded": excluded}
+                fields = {"printed": None if excluded else estimates.printed_difference(*pair), "excluded": excluded}
                 comparisons += Gap.between(data, f"{where}, {label}", tests[first], tests[second], **fields).above()
     for setting in regime_settings(records):
         networks += setting.gap("FL", "FR-II").above()
@@ -115,15 +86,11 @@ def c37(records: Records, nearer: Part, alike: Part) -> None:
     near = (-bounds.KERNEL_ACCURACY, bounds.KERNEL_ACCURACY)
     for sweep in records.of("kernels"):
         config = sweep.config
+        ends = (min(config.repeats), max(config.repeats))
+        widened = [(task, run) for task, run in sweep.runs(experiments.WidenValue) if not run["diverged"]]
         for gates in ("random", "learnt") if "widened" in config.only else ():
-            narrow, wide = (
-                {
-                    task.seed: run
-                    for task, run in sweep.runs(WidenValue, repeats=repeats)
-                    if (task.gates is None) == (gates == "random") and not run["diverged"]
-                }
-                for repeats in (min(config.repeats), max(config.repeats))
-            )
+            runs = [(task, run) for task, run in widened if (task.gates is None) == (gates == "random")]
+            narrow, wide = ({task.seed: run for task, run in runs if task.repeats == repeats} for repeats in ends)
             where = f"{config.wide_data.label} {config.wide_net.label}, {gates} gates"
             if len(set(config.repeats)) > 1:
                 distances = ({seed: run["distance"] for seed, run in several.items()} for several in (wide, narrow))
@@ -136,18 +103,15 @@ def c37(records: Records, nearer: Part, alike: Part) -> None:
                 alike += Gap.between(data, where, *ours, excluded=_NOT_WIDE).within(*near)
 
 
-def _networks(sweep: SweepRecords) -> Iterator[tuple[kernels.KernelsPart, DataSpec, str, dict[str, Values]]]:
-    """The networks that are compared with kernels on the same examples: their data and label, and accuracies by seed.
-
-    Networks after their last epoch, so that test data choose nothing.
-    """
+def _networks(
+    sweep: SweepRecords,
+) -> Iterator[tuple[kernels.KernelsPart, experiments.DataSpec, str, dict[str, Values]]]:
+    """The networks that are compared with kernels: data, label, and accuracies by seed on the same examples."""
     config, results = sweep.config, sweep.results
     part: kernels.KernelsPart
     kernel: kernels.KernelOf
-    for part, data, net in (
-        ("images", config.image_data, config.image_net),
-        ("dense", config.dense_data, config.dense_net),
-    ):
+    images, dense = (config.image_data, config.image_net), (config.dense_data, config.dense_net)
+    for part, (data, net) in (("images", images), ("dense", dense)):
         if part not in config.only:
             continue
         tests: dict[str, Values] = {}
@@ -156,7 +120,7 @@ def _networks(sweep: SweepRecords) -> Iterator[tuple[kernels.KernelsPart, DataSp
             tests[kernel] = {seed: 100 * results[fit]["test_accuracy"] for seed, fit in fits.items() if fit in results}
         for regime in ("FL", "FR-II"):
             runs = {seed: kernels.gated(config, part, regime, seed) for seed in config.seeds}
-            tests[regime] = accuracies(runs, results, "last")
+            tests[regime] = experiments.accuracies(runs, results, "last")  # so that test data choose no epoch
         yield part, data, f"{data.label} {net.label}", tests
 
 
@@ -192,7 +156,7 @@ def c22(records: Records, means: Part, falls: Part) -> None:
     _against_width(records, ("cnn", "residual"), means, falls)
 
 
-def _against_width(records: Records, families: tuple[DrawnFamily, ...], means: Part, falls: Part) -> None:
+def _against_width(records: Records, families: tuple[experiments.DrawnFamily, ...], means: Part, falls: Part) -> None:
     for sweep in records.of("theorem"):
         depth = sweep.config.depth
         for family in families:
@@ -216,7 +180,8 @@ def c17(records: Records, falls: Part, ends: Part) -> None:
     for sweep in records.of("theorem"):
         widths = sweep.values_of(ApproachLimits, "width")
         if len(widths) > 1:
-            narrow, wide = (_from_limit(sweep, "dependent", "dependent", width) for width in (widths[0], widths[-1]))
+            distances = (sweep.by_seed(ApproachLimits, "distance", width=width) for width in (widths[0], widths[-1]))
+            narrow, wide = ({seed: d["dependent"]["dependent"] for seed, d in runs.items()} for runs in distances)
             falls += is_smaller(f"dependent weights, w = {widths[0]} to {widths[-1]}", wide, narrow)
             ends += lies_within(f"dependent weights, w = {widths[-1]}", wide, 0.0, bounds.NEAR_LIMIT)
 
@@ -228,15 +193,11 @@ def c35(records: Records, own: Part, other: Part) -> None:
         widths = sweep.values_of(ApproachLimits, "width")
         for weights, opposite in (("dependent", "independent"), ("independent", "dependent")) if widths else ():
             where = f"{weights} weights, w = {widths[-1]}"
-            to_own, to_other = (_from_limit(sweep, weights, limit, widths[-1]) for limit in (weights, opposite))
+            distances = sweep.by_seed(ApproachLimits, "distance", weights, width=widths[-1])
+            to_own, to_other = ({seed: d[limit] for seed, d in distances.items()} for limit in (weights, opposite))
             if len(widths) > 1:
                 own += lies_within(where, to_own, 0.0, bounds.NEAR_LIMIT)
             other += is_smaller(f"{where}: from the other limit to their own", to_own, to_other)
-
-
-def _from_limit(sweep: SweepRecords, weights: str, limit: str, width: int) -> Values:
-    """The distance of networks with dependent or independent weights from one of the two limits, by seed."""
-    return sweep.by_seed(ApproachLimits, "distance", weights, limit, width=width)
 
 
 @claim("share of gates that flip", "relative change of K")
@@ -244,21 +205,19 @@ def c36(records: Records, flips: Part, kernel: Part) -> None:
     """C36: the power of the width with which gates and kernel change, from the width on where the law has set in."""
     for sweep in records.of("theorem"):
         for first in sweep.config.first_layers:
-            by_width = {
-                width: sweep.by_seed(TrainLazily, first_layer=first, width=width)
-                for width in sweep.values_of(TrainLazily, "width", first_layer=first)
-                if width >= LAW_FROM
-            }
+            widths = [w for w in sweep.values_of(TrainLazily, "width", first_layer=first) if w >= experiments.LAW_FROM]
+            by_width = {width: sweep.by_seed(TrainLazily, first_layer=first, width=width) for width in widths}
             n_seeds = min(map(len, by_width.values()), default=0)
             for name, part in (("flips", flips), ("kernel", kernel)):
                 samples = {w: [v for run in several.values() for v in run[name]] for w, several in by_width.items()}
-                power, error = _law(samples)
+                power, error = experiments.law_of(samples)
                 if power is None or error is None:
                     continue
                 estimate = Spread(power, None, error, n_seeds)
                 variance = "2 / width" if first == "width" else "2 / fan-in"
                 where = f"first layer of variance {variance}, w = {min(samples)} to {max(samples)}"
-                text, outcome = f"power {with_interval(estimate, '.3f')}", within(estimate, -math.inf, bounds.ROOT_LAW)
+                text = f"power {estimates.with_interval(estimate, '.3f')}"
+                outcome = estimates.within(estimate, -math.inf, bounds.ROOT_LAW)
                 paper = ("-0.5 or below", f"{power + 0.5:+.3f}", power, -0.5)
                 part.append(Comparison(where, text, outcome, *paper, excluded=too_few(None, n_seeds)))
 
@@ -286,9 +245,7 @@ def c29(records: Records, near: Part, falls: Part, deep: Part) -> None:
             if len(widths) > 1:
                 falls += is_smaller(f"{where}, w = {widths[0]} to {most}", off[most], off[widths[0]])
             if features == "relu":
-                remaining = {
-                    seed: (0.5 - layers[-1]["overlap"]) / (0.5 - layers[0]["overlap"])
-                    for seed, layers in draws[most].items()
-                }
+                ends = {seed: (run[0]["overlap"], run[-1]["overlap"]) for seed, run in draws[most].items()}
+                remaining = {seed: (0.5 - last) / (0.5 - first) for seed, (first, last) in ends.items()}
                 where = f"{where}, w = {most}, layer {sweep.config.n_layers}"
                 deep += lies_within(where, remaining, -bounds.HALF_THE_DISTANCE, bounds.HALF_THE_DISTANCE)

@@ -14,16 +14,11 @@ from neuralpath.papers.runs import Store, Task, results_of, with_dependencies
 Verdict = Literal["holds", "holds in part", "does not hold", "not tested here"]
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 
-SMOKE = "smoke"
-"""Preset that tests the machinery on digits in seconds; no claim is checked against its runs."""
-
-_FEW = 3
-"""Comparisons that a cell lists one by one; more are summarized here and listed below the table."""
+SMOKE = "smoke"  # preset that tests the machinery on digits in seconds; no claim is checked against its runs
+_FEW = 3  # comparisons that a cell lists one by one; more are summarized here and listed below the table
 
 Kind = TypeVar("Kind", bound=Task)
-
-Part = list[Comparison]
-"""A part of a claim: its comparisons in all settings that were run."""
+Part = list[Comparison]  # a part of a claim: its comparisons in all settings that were run
 
 
 @dataclass(frozen=True)
@@ -96,34 +91,28 @@ def read_records(sweeps: Sequence[Sweep], store: Store) -> Records:
 class ClaimRow:
     """A claim of the papers and the result of checking it."""
 
-    number: str
-    """Such as ``C9``."""
+    number: str  # such as ``C9``
     claim: str
-    paper: str
-    """Where the papers say it, and their figures; in this and the next two fields one line for each part."""
+    paper: str  # where the papers say it, and their figures; here and in the next two, one line for each part
     ours: str
     difference: str
     verdict: Verdict
     reason: str
-    source: str = ""
-    """Sections, tables and figures of the papers."""
-    rule: str = ""
-    """The rule for comparisons with runs, in words."""
+    source: str = ""  # sections, tables and figures of the papers
+    rule: str = ""  # for comparisons with runs, in words
     experiments: tuple[str, ...] = ()
-    parts: Mapping[str, Sequence[Comparison]] | None = None
-    """The comparisons by the name of the part."""
-    analysis: str = ""
-    """Why ours differs, if it does: Markdown text, written by hand."""
+    parts: Mapping[str, Sequence[Comparison]] | None = None  # the comparisons by the name of the part
+    analysis: str = ""  # why ours differs, if it does: Markdown text, written by hand
 
     @property
     def comparisons(self) -> list[Comparison]:
         """All comparisons of all parts."""
-        return [one for part in (self.parts or {}).values() for one in part]
+        return [comparison for part in (self.parts or {}).values() for comparison in part]
 
     @property
     def differs(self) -> bool:
         """Whether a comparison contradicts the claim or is doubtful; then an analysis is due."""
-        return any(one.is_doubtful or one.contradicts for one in self.comparisons)
+        return any(comparison.is_doubtful or comparison.contradicts for comparison in self.comparisons)
 
     @property
     def is_exact(self) -> bool:
@@ -138,11 +127,7 @@ def claim_texts() -> dict[str, dict[str, Any]]:
 
 
 def claim(*names: str) -> Callable[[Callable[..., None]], Callable[[Records], ClaimRow]]:
-    """Make the function that checks a claim from one that compares.
-
-    The decorated function has the number of the claim as its name. It takes the records and one empty list for each of
-    the named parts of the claim, and adds comparisons to the lists.
-    """
+    """Make the function that checks a claim from one, named by its number, that adds comparisons to each named part."""
 
     def decorate(compare: Callable[..., None]) -> Callable[[Records], ClaimRow]:
         def check(records: Records) -> ClaimRow:
@@ -156,65 +141,56 @@ def claim(*names: str) -> Callable[[Callable[..., None]], Callable[[Records], Cl
 
 
 def claim_row(number: str, records: Records, comparisons: Mapping[str, Iterable[Comparison]]) -> ClaimRow:
-    """Put the comparisons of a claim, by the name of the part, together: cells, verdict and reason.
-
-    The texts come from `claims.toml`. Of equal comparisons, from sweeps that overlap, one remains.
-    """
+    """Put the comparisons of a claim, by the name of the part, together: cells, verdict and reason."""
     texts = claim_texts()[number]
     exact, experiments = texts.get("exact", ""), tuple(texts.get("experiments", ()))
+    # Of equal comparisons, from sweeps that overlap, one remains.
     parts = {name: tuple(dict.fromkeys(part)) for name, part in comparisons.items()}
     is_finished = all(map(records.is_finished, experiments))
     verdict = verdict_of(list(parts.values()), exact=bool(exact), is_finished=is_finished)
     reason = _reason(parts, records, texts)
-    if verdict == "not tested here" and any(one.counts for part in parts.values() for one in part):
+    if verdict == "not tested here" and any(item.counts for part in parts.values() for item in part):
         reason = f"The comparisons contradict the claim; the missing ones could still support it. {reason}"
 
     def cell(column: str, *first: str) -> str:
         return "\n".join(filter(None, (*first, *(_cell(name, part, column) for name, part in parts.items()))))
 
-    return ClaimRow(
-        number,
-        texts["claim"],
-        paper=cell("paper", texts["source"], texts.get("printed", "")),
-        ours=cell("ours", f"verified by the test suite: {exact}" if exact else "") or "-",
-        difference=cell("difference") or "-",
-        verdict=verdict,
-        reason=reason,
-        source=texts["source"],
-        rule=texts.get("rule", ""),
-        experiments=experiments,
-        parts=parts,
-    )
+    ours = cell("ours", f"verified by the test suite: {exact}" if exact else "") or "-"
+    figures = (cell("paper", texts["source"], texts.get("printed", "")), ours, cell("difference") or "-")
+    about = (texts["source"], texts.get("rule", ""), experiments)
+    return ClaimRow(number, texts["claim"], *figures, verdict, reason, *about, parts)
 
 
 def verdict_of(parts: Iterable[Sequence[Comparison]], *, exact: bool = False, is_finished: bool = True) -> Verdict:
-    """The verdict on a claim from the comparisons of its parts; ``exact``: the test suite verifies a part of it.
+    """The verdict from the comparisons of a claim's parts, by the rule at the head of `CLAIMS.md`.
 
-    ``holds``: every part has a comparison that counts, no run is missing, all that count support the claim and none is
-    doubtful. ``does not hold``: the same, but all contradict it. ``holds in part``: some support it, and others
-    contradict it, are doubtful or missing. Otherwise ``not tested here``, also if all that count contradict the claim
-    while something is missing that could support it.
+    ``exact``: the test suite verifies a part of it; ``is_finished``: no run is missing.
     """
-    by_part = [{one.outcome for one in part if one.counts} for part in parts]
+    by_part = [{comparison.outcome for comparison in part if comparison.counts} for part in parts]
     outcomes = set().union(*by_part, {"supports"} if exact else ())
     is_whole = is_finished and all(by_part)
     if "supports" in outcomes:
-        is_doubtful = any(one.is_doubtful for part in parts for one in part)
+        is_doubtful = any(comparison.is_doubtful for part in parts for comparison in part)
         return "holds" if outcomes == {"supports"} and is_whole and not is_doubtful else "holds in part"
     return "does not hold" if outcomes and is_whole else "not tested here"
 
 
 def _cell(name: str, part: Sequence[Comparison], column: str) -> str:
     """The text of one part in one column; many comparisons are summarized."""
-    filled = [one for one in part if getattr(one, column)]
+    filled = [item for item in part if getattr(item, column)]
     if not filled:
         return ""
     if len(part) <= _FEW:
-        return f"{name}: {', '.join(f'{getattr(one, column)} [{one.where}{_mark(one, column)}]' for one in filled)}"
+        figures = []
+        for item in filled:
+            mark = "; does not count" if item.excluded else f"; {item.outcome}"
+            mark = mark if column == "ours" and not item.counts else ""
+            figures.append(f"{getattr(item, column)} [{item.where}{mark}]")
+        return f"{name}: {', '.join(figures)}"
     words = [_extent(part, column)]
     if column == "ours":
-        n_counting, n_doubtful = (sum(getattr(one, name) for one in part) for name in ("counts", "is_doubtful"))
-        n_supporting = n_counting - sum(one.contradicts for one in part)
+        n_counting, n_doubtful = (sum(getattr(item, name) for item in part) for name in ("counts", "is_doubtful"))
+        n_supporting = n_counting - sum(item.contradicts for item in part)
         words.append(f"{n_supporting} of {n_counting} support it" if n_counting else f"none of {len(part)} counts")
         if n_counting and n_doubtful:
             words.append(f"{n_doubtful} doubtful")
@@ -223,21 +199,14 @@ def _cell(name: str, part: Sequence[Comparison], column: str) -> str:
     return f"{name}: {', '.join(filter(None, words))}" if any(words) else ""
 
 
-def _mark(one: Comparison, column: str) -> str:
-    """Mark a figure of ours that neither supports nor contradicts the claim."""
-    if column != "ours" or one.counts:
-        return ""
-    return "; does not count" if one.excluded else f"; {one.outcome}"
-
-
 def _extent(part: Sequence[Comparison], column: str) -> str:
     """The least and the largest figure in a column; empty if the units differ."""
     figures: list[tuple[float, str]] = []
-    for one in part:
-        ours, printed = one.value, one.printed
+    for item in part:
+        ours, printed = item.value, item.printed
         difference = None if ours is None or printed is None else ours - printed
         figure = {"paper": printed, "ours": ours, "difference": difference}[column]
-        figures += [] if figure is None else [(figure, one.unit)]
+        figures += [] if figure is None else [(figure, item.unit)]
     units, numbers = {unit for _, unit in figures}, [figure for figure, _ in figures]
     return f"{units.pop()} {min(numbers):.3g} to {max(numbers):.3g}".strip() if len(units) == 1 else ""
 
@@ -245,19 +214,19 @@ def _extent(part: Sequence[Comparison], column: str) -> str:
 def _reason(parts: Mapping[str, Sequence[Comparison]], records: Records, texts: Mapping[str, Any]) -> str:
     """Why the verdict is what it is: what contradicts the claim, what is inconclusive, what is missing."""
     sentences = ["Verified by the test suite."] if texts.get("exact") else []
-    if counting := [one for part in parts.values() for one in part if one.counts]:
-        n_supporting = sum(one.outcome == "supports" for one in counting)
+    if counting := [item for part in parts.values() for item in part if item.counts]:
+        n_supporting = sum(item.outcome == "supports" for item in counting)
         sentences.append(f"{n_supporting} of {counted(len(counting), 'comparison')} support it.")
     for name, part in parts.items():
-        if against := [one.where for one in part if one.contradicts]:
+        if against := [item.where for item in part if item.contradicts]:
             sentences.append(f"Contradicted, {name}: {_listed(against)}.")
-        if doubts := [one.where for one in part if one.is_doubtful]:
+        if doubts := [item.where for item in part if item.is_doubtful]:
             sentences.append(f"Doubtful, {name}: {_listed(doubts)}.")
     for name, part in parts.items():
-        if not any(one.counts or one.is_doubtful for one in part):
-            open_ones = [one.where for one in part if not one.excluded]
+        if not any(item.counts or item.is_doubtful for item in part):
+            open_ones = [item.where for item in part if not item.excluded]
             reasons = [f"inconclusive ({_listed(open_ones)})"] if open_ones else []
-            reasons += sorted({one.excluded for one in part if one.excluded})
+            reasons += sorted({item.excluded for item in part if item.excluded})
             why = "; ".join(reasons) or texts.get("untested", {}).get(name) or "no finished runs for it"
             sentences.append(f"Not tested, {name}: {why}.")
     for name in texts.get("experiments", ()):

@@ -60,7 +60,7 @@ from .summary_items import (
     SummaryItem as SummaryItem,
     Table as Table,
 )
-from .theorem import LAW_FROM as LAW_FROM, _law as _law
+from .theorem import LAW_FROM as LAW_FROM, law_of as law_of
 from .trained import (
     GatedRegime as GatedRegime,
     TrainGated as TrainGated,

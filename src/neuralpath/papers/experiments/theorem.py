@@ -201,9 +201,9 @@ def _training(config: TheoremConfig, every: dict[tuple[FirstLayer, int], Runs]) 
             rows.append({**layer, "width": width, **cells})
         for name, quantity in quantities.items():
             samples = {width: values[name] for width, values in by_width.items()}
-            power, error = _law(samples)
+            power, error = law_of(samples)
             law: dict[str, Cell] = {"quantity": quantity, "power of the width": power, "standard error": error}
-            power, error = _law(samples, LAW_FROM)
+            power, error = law_of(samples, LAW_FROM)
             laws.append({**layer, **law, f"from width {LAW_FROM}": power, "standard error from there": error})
             if name != "prediction":
                 points = [{float(width): value} for width, values in samples.items() for value in values]
@@ -226,11 +226,11 @@ def _distance_law(by_width: Mapping[int, Runs], kind: str = "", least: int = 0) 
     for width, runs in by_width.items():
         distances = [run["distances"][kind] if kind else run["distances"] for run in runs.values()]
         squares[width] = [distance**2 for of_run in distances for distance in of_run]
-    power, error = (None if part is None else part / 2 for part in _law(squares, least))
+    power, error = (None if part is None else part / 2 for part in law_of(squares, least))
     return power, error
 
 
-def _law(samples: Mapping[int, Sequence[float]], least: int = 0) -> _Powers:
+def law_of(samples: Mapping[int, Sequence[float]], least: int = 0) -> _Powers:
     """The power of the width and its standard error, from the large enough widths with at least two positive values."""
     import torch
 

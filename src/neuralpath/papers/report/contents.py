@@ -1,5 +1,6 @@
 """The contents of the page: the sweeps of a folder, the status of their runs, and their tables and figures."""
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, is_dataclass, replace
 from typing import Any, Literal
@@ -8,6 +9,7 @@ from neuralpath.papers.experiments import DataSpec, HeatMaps, MisfitResults, Sum
 from neuralpath.papers.runs import Store, Task, problems_of, read_metrics, with_dependencies
 
 State = Literal["finished", "failed", "begun", "not begun", "damaged"]
+Versions = tuple[tuple[str, str], ...]  # names of packages with their versions
 
 
 @dataclass(frozen=True)
@@ -16,13 +18,10 @@ class RunStatus:
 
     task: Task
     state: State
-    n_steps: int
-    """Steps that are done."""
-    about: Mapping[str, Any]
-    """Start, command, seconds and versions; empty if the run is not finished."""
+    n_steps: int  # that are done
+    about: Mapping[str, Any]  # start, command, seconds and versions; empty if the run is not finished
     error: str = ""
-    headline: str = ""
-    """The result of a training run in a few words."""
+    headline: str = ""  # the result of a training run in a few words
 
 
 @dataclass(frozen=True)
@@ -47,26 +46,23 @@ class Contents:
     problems: tuple[str, ...]
 
     @property
-    def versions(self) -> dict[tuple[tuple[str, str], ...], int]:
+    def runs(self) -> list[RunStatus]:
+        """The runs of all sweeps, each once."""
+        return list({run.task.name: run for sweep in self.sweeps for run in sweep.runs}.values())
+
+    @property
+    def versions(self) -> dict[Versions, int]:
         """The sets of package versions that runs were done with, and how many runs each, the most used first."""
-        counts: dict[tuple[tuple[str, str], ...], int] = {}
-        for run in {run.task.name: run for sweep in self.sweeps for run in sweep.runs}.values():
-            if run.about:
-                key = versions_of(run.about)
-                counts[key] = counts.get(key, 0) + 1
-        return dict(sorted(counts.items(), key=lambda entry: -entry[1]))
+        return dict(Counter(versions_of(run.about) for run in self.runs if run.about).most_common())
 
 
-def versions_of(about: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def versions_of(about: Mapping[str, Any]) -> Versions:
     """Package versions of a run, in the order of the names, Python's first."""
     return (("python", str(about.get("python", "?"))), *sorted(dict(about.get("versions", {})).items()))
 
 
 def read_contents(store: Store) -> Contents:
-    """Read the sweeps of the store's folder.
-
-    Raises: neuralpath.papers.runs.store.RunError if the folder holds no sweep.
-    """
+    """Read the sweeps of the store's folder; a folder without any is refused."""
     sweeps, problems = read_sweeps(store.out)
     tasks = with_dependencies(tuple(task for sweep in sweeps for task in sweep.tasks))
     problems += problems_of(tasks, store)
@@ -82,7 +78,7 @@ def read_contents(store: Store) -> Contents:
     return Contents(tuple(contents), tuple(problems))
 
 
-def settings_of(task: Task) -> dict[str, Any]:
+def settings_of(task: Any) -> dict[str, Any]:
     """The settings of a run as plain values; other runs among them by their names, since they have their own entry."""
     return {field.name: _plain(getattr(task, field.name)) for field in fields(task)}
 
@@ -100,8 +96,7 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Task):
         return value.name
     if is_dataclass(value) and not isinstance(value, type):
-        inner = {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-        return {"kind": type(value).__name__, **inner}
+        return {"kind": type(value).__name__, **settings_of(value)}
     if isinstance(value, tuple | list):
         return [_plain(entry) for entry in value]
     return value
@@ -111,18 +106,12 @@ def _state(task: Task, store: Store) -> RunStatus:
     if store.is_finished(task):
         record = store.record(task)
         assert record is not None
-        headline = _headline(record["result"])
+        best = (record["result"] or {}).get("best")
+        accuracy = best.get("test_accuracy") if isinstance(best, dict) else None
+        headline = f"{100 * accuracy:.2f} %" if isinstance(accuracy, float) else ""
         return RunStatus(task, "finished", task.n_steps, record["provenance"], headline=headline)
-    failure = store.failure(task)
     n_steps = len(read_metrics(store.folder(task)))
-    if failure is not None:
+    if (failure := store.failure(task)) is not None:
         return RunStatus(task, "failed", n_steps, {}, error=failure)
-    if store.problem(task) is not None:
-        return RunStatus(task, "damaged", n_steps, {})
-    return RunStatus(task, "begun" if n_steps else "not begun", n_steps, {})
-
-
-def _headline(result: Mapping[str, Any] | None) -> str:
-    best = (result or {}).get("best")
-    accuracy = best.get("test_accuracy") if isinstance(best, dict) else None
-    return f"{100 * accuracy:.2f} %" if isinstance(accuracy, float) else ""
+    is_damaged = store.problem(task) is not None
+    return RunStatus(task, "damaged" if is_damaged else "begun" if n_steps else "not begun", n_steps, {})

@@ -1,7 +1,7 @@
 """Figures as PDF and PNG files."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
 from pathlib import Path
 from statistics import fmean
@@ -11,14 +11,9 @@ from neuralpath.papers.experiments import Curves, Distribution, HeatMaps, Pictur
 from neuralpath.papers.report.markup import POWER
 from neuralpath.papers.report.payloads import Figure, band, scale_of, styles_of
 
+# Colors of the page's light theme, each with a contrast of 4.5 or more against white, and line styles as a second mark
 PALETTE = ("#2563a8", "#c2410c", "#0f766e", "#9333a8", "#a16207", "#be123c", "#475569", "#4d7c0f")
-"""Of the page's light theme; each has a contrast of 4.5 or more against white."""
-
 DASHES = ("solid", "dashed", "dotted", "dashdot")
-"""Line styles, a second mark beside the color."""
-
-FORMATS = ("pdf", "png")
-_DPI = 200
 
 
 def draw(figure: Figure, folder: Path, name: str) -> tuple[Path, ...]:
@@ -27,11 +22,11 @@ def draw(figure: Figure, folder: Path, name: str) -> tuple[Path, ...]:
 
     canvas = _make(figure)
     canvas.suptitle(mathtext(figure.title), fontsize=11)
-    paths = tuple(folder / f"{name}.{suffix}" for suffix in FORMATS)
+    paths = tuple(folder / f"{name}.{suffix}" for suffix in ("pdf", "png"))
     with rc_context({"pdf.fonttype": 42}):  # TrueType: some publishers refuse matplotlib's own Type 3
         for path in paths:
             # Without a date, the same runs give the same bytes.
-            canvas.savefig(path, dpi=_DPI, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
+            canvas.savefig(path, dpi=200, metadata={"CreationDate": None} if path.suffix == ".pdf" else None)
     return paths
 
 
@@ -45,13 +40,8 @@ def mathtext(words: str) -> str:
 
 
 def _make(figure: Figure) -> Any:
-    if isinstance(figure, Curves):
-        return _curves(figure)
-    if isinstance(figure, Distribution):
-        return _distribution(figure)
-    if isinstance(figure, HeatMaps):
-        return _heat_maps(figure)
-    return _pictures(figure)
+    makers: dict[type, Callable[[Any], Any]] = {Curves: _curves, Distribution: _distribution, HeatMaps: _heat_maps}
+    return makers.get(type(figure), _pictures)(figure)
 
 
 def _canvas(width: float, height: float) -> Any:
@@ -70,8 +60,7 @@ def _curves(figure: Curves) -> Any:
         color, dash = PALETTE[number % len(PALETTE)], DASHES[dash_number % len(DASHES)]
         marker, label = "o" if len(curve.x) <= 12 else None, mathtext(curve.name)
         axes.plot(curve.x, curve.y, label=label, color=color, linestyle=dash, marker=marker, markersize=3)
-        edges = band(curve, figure.log_y)
-        if edges is not None:
+        if (edges := band(curve, figure.log_y)) is not None:
             axes.fill_between(curve.x, *edges, color=color, alpha=0.15, linewidth=0)
     _finish(axes, figure.x_label, figure.y_label, figure.lines)
     if figure.log_x:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import chain, zip_longest
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import torch
 from jaxtyping import Float, Int
@@ -16,23 +16,18 @@ from neuralpath.data import DataError, Split
 from neuralpath.graph import trace
 from neuralpath.kernels import path_kernel
 from neuralpath.papers.experiments import HeatMaps, TrainNetwork
+from neuralpath.papers.report.contents import SweepContents
 from neuralpath.papers.runs import DamagedTensors, Store, with_dependencies
 
-if TYPE_CHECKING:
-    from neuralpath.papers.report.contents import SweepContents
-
-N_TRAIN, N_TEST = 300, 120
-"""Images in the page: the first ones of each class, equally many."""
-
-LARGEST = 1_000_000
-"""Most weights of a network: two copies in base64 take 11 MB of the page."""
+N_TRAIN, N_TEST = 300, 120  # images in the page: the first ones of each class, equally many
+N_IMAGES = 200  # images of the kernel's picture, at most: chosen in the same way
+LARGEST = 1_000_000  # weights of a network, at most: two copies in base64 take 11 MB of the page
+SCALES = (16, 255)  # images that are whole numbers divided by one of these are written as bytes
+_DIGITS = 3  # decimals of a cosine
 
 WeightsName = Literal["last", "best"]
 SHOWN_WEIGHTS: tuple[WeightsName, ...] = ("last", "best")
 """Weights to show, the first that exist; results have the figures of these epochs under the same names."""
-
-SCALES = (16, 255)
-"""Images that are whole numbers divided by one of these are written as bytes."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,30 +43,22 @@ class ExplorerNetwork:
     test_accuracy: float | None
 
 
-@dataclass(frozen=True)
-class NoNetwork:
-    """Why there is no network for the explorer."""
+def find_network(sweeps: Iterable[SweepContents], store: Store) -> ExplorerNetwork | str:
+    """The network with the best test accuracy, at the weights' epoch, among those that the explorer can run.
 
-    reason: str
-
-
-def find_network(sweeps: "Iterable[SweepContents]", store: Store) -> ExplorerNetwork | NoNetwork:
-    """The network with the best test accuracy among those that the explorer can run.
-
-    Candidates are finished runs of `TrainNetwork` of the family ``fc`` with several classes, true training data and at
-    most ``LARGEST`` weights, whose last or best weights exist and whose data can be read. The accuracy is that of the
-    weights' epoch. The weights before training are ``epoch-0``, or drawn again from the run's seed.
+    If there is none: why not. The weights before training are ``epoch-0``, or drawn again from the run's seed.
     """
     tasks = dict.fromkeys(task for sweep in sweeps for task in with_dependencies(sweep.sweep.tasks))
     networks = [task for task in tasks if isinstance(task, TrainNetwork) and _fits(task)]
     finished = [task for task in networks if store.is_finished(task)]
     if not finished:
-        return NoNetwork("no finished run of this folder has trained a fully connected network on several classes")
+        return "no finished run of this folder has trained a fully connected network on several classes"
     problems, candidates = [], []
     for task in finished:
         which = next((name for name in SHOWN_WEIGHTS if store.weights_path(task, name) is not None), None)
         if which is not None:
-            candidates.append((task, which, _accuracy(store, task, which)))
+            accuracy = ((store.result(task) or {}).get(which) or {}).get("test_accuracy")
+            candidates.append((task, which, accuracy if isinstance(accuracy, float) else None))
             continue
         damaged = [problem for name in SHOWN_WEIGHTS for problem in store.damaged_weights(task, name)]
         problems += damaged or ["the weights of its networks are not kept in this folder"]
@@ -82,37 +69,22 @@ def find_network(sweeps: "Iterable[SweepContents]", store: Store) -> ExplorerNet
             problems.append(f"the data {task.data.name} cannot be read: {error}")
         except DamagedTensors as error:  # damaged since the check above
             problems.append(str(error).removesuffix("."))
-    return NoNetwork("; ".join(dict.fromkeys(problems)).removesuffix("."))
+    return "; ".join(dict.fromkeys(problems)).removesuffix(".")
 
 
 def export(network: ExplorerNetwork) -> dict[str, Any]:
     """The network for the browser: float32 weights, row by row, as little-endian base64."""
-    return {
-        "name": network.name,
-        "about": network.about,
-        "shape": list(network.test.images.shape[1:]),
-        "testAccuracy": network.test_accuracy,
-        "stages": {"before": _layers(network.before), "after": _layers(network.after)},
-        "train": _images(network.train),
-        "test": _images(network.test),
-    }
+    facts = {"name": network.name, "about": network.about, "shape": list(network.test.images.shape[1:])}
+    stages = {"before": _layers(network.before), "after": _layers(network.after)}
+    images = {"train": _images(network.train), "test": _images(network.test)}
+    return {**facts, "testAccuracy": network.test_accuracy, "stages": stages, **images}
 
 
 def _fits(task: TrainNetwork) -> bool:
     data, net = task.data, task.net
-    if net.family != "fc" or task.start is not None:
-        return False
-    if data.n_outputs == 1 or data.variant != "true" or data.noise > 0:
-        return False
     n_weights = net.width * (math.prod(data.shape) + (net.depth - 2) * net.width + data.n_outputs)
-    return n_weights <= LARGEST
-
-
-def _accuracy(store: Store, task: TrainNetwork, which: WeightsName) -> float | None:
-    """Test accuracy of the weights' epoch."""
-    epoch = (store.result(task) or {}).get(which) or {}
-    accuracy = epoch.get("test_accuracy")
-    return accuracy if isinstance(accuracy, float) else None
+    is_true = data.variant == "true" and data.noise == 0
+    return net.family == "fc" and task.start is None and is_true and data.n_outputs > 1 and n_weights <= LARGEST
 
 
 def _read(task: TrainNetwork, which: WeightsName, store: Store, accuracy: float | None) -> ExplorerNetwork:
@@ -144,16 +116,12 @@ def _rows_by_class(split: Split, number: int) -> list[list[int]]:
 
 def _layers(model: nn.Module) -> list[dict[str, Any]]:
     """Weights and biases of the dense layers, in order; a ReLU lies between any two."""
-    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
-    return [
-        {
-            "inputs": layer.in_features,
-            "outputs": layer.out_features,
-            "weights": _base64(layer.weight),
-            "bias": None if layer.bias is None else _base64(layer.bias),
-        }
-        for layer in layers
-    ]
+    layers = []
+    for layer in (module for module in model.modules() if isinstance(module, nn.Linear)):
+        sizes = {"inputs": layer.in_features, "outputs": layer.out_features}
+        bias = None if layer.bias is None else _base64(layer.bias)
+        layers.append({**sizes, "weights": _base64(layer.weight), "bias": bias})
+    return layers
 
 
 def _images(split: Split) -> dict[str, Any]:
@@ -174,11 +142,6 @@ def _base64(values: Tensor) -> str:
     return b64encode(values.detach().to(torch.float32).contiguous().numpy().astype("<f4").tobytes()).decode()
 
 
-N_IMAGES = 200
-"""Most images of the kernel's picture: the first ones of each class, equally many."""
-
-_DIGITS = 3
-
 NOTE = (
     "Each point compares two training images, sorted by class: the cosine of their path features. It counts the active "
     "paths that both images share, weighted by the pixels that the paths start from. It is 1 for an image with itself "
@@ -187,10 +150,7 @@ NOTE = (
 
 
 def kernel_picture(network: ExplorerNetwork) -> HeatMaps:
-    """The path kernel of the explorer's network before and after training, on training images sorted by class.
-
-    Cost: two path kernels of ``N_IMAGES`` images. It raises OverflowError as ``path_kernel``.
-    """
+    """The path kernel of the explorer's network before and after training, on training images sorted by class."""
     rows = list(chain.from_iterable(_rows_by_class(network.train, N_IMAGES)))
     images, kernels = network.train.images[rows].double(), {}
     for name, model in (("before training", network.before), ("after training", network.after)):
@@ -200,10 +160,9 @@ def kernel_picture(network: ExplorerNetwork) -> HeatMaps:
 
 def cosine_maps(kernels: Mapping[str, Float[Tensor, "image image"]], labels: Int[Tensor, " image"]) -> HeatMaps:
     """Kernels scaled to ones on their diagonals, side by side, for images with these labels."""
-    maps = {
-        name: tuple(tuple(round(value, _DIGITS) for value in row) for row in cosines(kernel).tolist())
-        for name, kernel in kernels.items()
-    }
+    maps = {}
+    for name, kernel in kernels.items():
+        maps[name] = tuple(tuple(round(value, _DIGITS) for value in row) for row in cosines(kernel).tolist())
     return HeatMaps(f"The path kernel of {len(labels)} training images", maps, tuple(labels.tolist()), NOTE)
 
 

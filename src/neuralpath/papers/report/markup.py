@@ -16,17 +16,13 @@ def text(value: object) -> str:
 
 
 _ALL_FINISHED = re.compile(r"\s*\b(\d+) of \1 runs are finished\.")
-POWER = re.compile(r"\^(-?\w+|\([^()]*\))")
-"""An exponent in plain text: ``^-1``, ``^(d - 1)``."""
-
+POWER = re.compile(r"\^(-?\w+|\([^()]*\))")  # an exponent in plain text: ``^-1``, ``^(d - 1)``
 _TRANSPOSED = re.compile(r"\b([a-z])&#x27; (?=[A-Z(])")
 
 
 def prose(words: str) -> str:
-    """A note or a heading as HTML: ``H^-1`` with a raised exponent, ``y' H`` as a transposed vector.
-
-    The sentence that all runs are finished is dropped, because each experiment says it once, above its tables.
-    """
+    """A note or a heading as HTML: ``H^-1`` with a raised exponent, ``y' H`` as a transposed vector."""
+    # Each experiment says once, above its tables, that all runs are finished.
     escaped = _TRANSPOSED.sub(r"\1<sup>&top;</sup> ", text(_ALL_FINISHED.sub("", words).strip()))
     return POWER.sub(lambda match: f"<sup>{match[1].strip('()').replace('-', '&minus;')}</sup>", escaped)
 
@@ -43,19 +39,18 @@ def slug(words: str) -> str:
     return re.sub(r"[^a-z0-9]+", "-", words.lower()).strip("-")
 
 
-_PRINTED = re.compile(r"[-+]?\d[\d.,]*( ± [\d.]+)?( ?%)?$")
+_PRINTED = re.compile(r"[-+]?\d[\d.,]*( ± [\d.]+)?( ?%)?$")  # a printed figure, such as ``97.85 ± 0.09``
 
 NOTHING = '<span class="nothing" title="nothing to show">&ndash;</span>'
 
 
 def table_html(table: Table) -> str:
-    """A table with its title and note; on narrow screens it scrolls inside its own frame.
-
-    A column without any value, such as the papers' figure if they print none, is dropped once the table has results.
-    """
-    table = _without_empty_columns(table)
+    """A table with its title and note; on narrow screens it scrolls inside its own frame."""
+    if any(isinstance(cell, float | Spread) for row in table.rows for cell in row):
+        table = _without_empty_columns(table)  # such as the papers' figure, if they print none
     columns = range(len(table.columns))
-    aligned = [' class="number"' if all(_is_number(row[index]) for row in table.rows) else "" for index in columns]
+    texts = [[cell for row in table.rows if isinstance(cell := row[index], str)] for index in columns]
+    aligned = [' class="number"' if all(map(_PRINTED.match, texts[index])) else "" for index in columns]
     heads = "".join(f'<th scope="col"{aligned[index]}>{prose(table.columns[index])}</th>' for index in columns)
     cells = ("".join(f"<td{aligned[index]}>{cell_html(row[index])}</td>" for index in columns) for row in table.rows)
     rows = "".join(f"<tr>{row}</tr>" for row in cells)
@@ -83,8 +78,6 @@ def cell_html(cell: Cell) -> str:
 
 
 def _without_empty_columns(table: Table) -> Table:
-    if not any(isinstance(cell, float | Spread) for row in table.rows for cell in row):
-        return table
     filled = [index for index in range(len(table.columns)) if not all(_is_nothing(row[index]) for row in table.rows)]
     rows = tuple(tuple(row[index] for index in filled) for row in table.rows)
     return replace(table, columns=tuple(table.columns[index] for index in filled), rows=rows)
@@ -92,11 +85,6 @@ def _without_empty_columns(table: Table) -> Table:
 
 def _is_nothing(cell: Cell) -> bool:
     return cell is None or (isinstance(cell, float) and math.isnan(cell))
-
-
-def _is_number(cell: Cell) -> bool:
-    """Whether a cell is a number, a printed figure such as ``97.85 ± 0.09``, or empty."""
-    return bool(_PRINTED.match(cell)) if isinstance(cell, str) else True
 
 
 def _signed(digits: str) -> str:

@@ -15,21 +15,11 @@ from neuralpath import __version__
 from neuralpath._files import write_atomically
 from neuralpath.papers.claims import ClaimRow, counted
 from neuralpath.papers.experiments import HeatMaps, Table
+from neuralpath.papers.report import sections
 from neuralpath.papers.report.contents import Contents, read_contents
 from neuralpath.papers.report.drawings import draw
-from neuralpath.papers.report.explorer import ExplorerNetwork, NoNetwork, export, find_network, kernel_picture
+from neuralpath.papers.report.explorer import ExplorerNetwork, export, find_network, kernel_picture
 from neuralpath.papers.report.markup import json_script, text
-from neuralpath.papers.report.sections import (
-    Files,
-    claims_html,
-    figures_of,
-    item_html,
-    notices_html,
-    papers_html,
-    regimes_html,
-    sweep_anchor,
-    sweep_html,
-)
 from neuralpath.papers.runs import Store
 
 SCRIPTS = ("main", "theme", "figures", "layouts", "pictures", "base64")
@@ -37,11 +27,8 @@ EXPLORER = (
     *("network", "paths", "neighbors", "thumbnails", "image_list"),
     *("drawing_pad", "fitting", "gate_grids", "readout", "explorer"),
 )
-MODULES = (*(f"{name}.js" for name in SCRIPTS), *(f"explorer/{name}.js" for name in EXPLORER))
-"""JavaScript modules of the page, in the folder ``assets``."""
-
-PREFIX = "neuralpath/"
-"""Prefix of the modules' names in the import map."""
+MODULES = (*(f"{name}.js" for name in SCRIPTS), *(f"explorer/{name}.js" for name in EXPLORER))  # in ``assets``
+PREFIX = "neuralpath/"  # of the modules' names in the import map
 
 
 class MissingExtra(RuntimeError):
@@ -62,24 +49,15 @@ def plotly_source() -> str:
 
 
 def require(package: str) -> Any:
-    """Import a package of the extra `report`.
-
-    Args:
-        package: Name of the module to import.
-
-    Raises:
-        MissingExtra: If it is not installed; the message has the command that installs it.
-    """
+    """Import a package of the extra `report`, or say how to install it."""
     try:
         return import_module(package)
     except ModuleNotFoundError as error:
         name = package.split(".")[0]
         if error.name is None or error.name.split(".")[0] != name:
             raise
-        raise MissingExtra(
-            f"the page needs the package {name}: pip install {name} (from a clone: pip install -c constraints.txt "
-            '".[report]").'
-        ) from error
+        command = f'pip install {name} (from a clone: pip install -c constraints.txt ".[report]")'
+        raise MissingExtra(f"the page needs the package {name}: {command}.") from error
 
 
 def import_map() -> str:
@@ -93,11 +71,11 @@ def import_map() -> str:
     return json_script({"imports": urls}).replace("application/json", "importmap", 1)
 
 
+# Content security policy: the browser itself blocks every request of the page.
 POLICY = (
     "default-src 'none'; script-src 'unsafe-inline' data:; style-src 'unsafe-inline'; img-src data: blob:; "
     "font-src data:; base-uri 'none'; form-action 'none'"
 )
-"""Content security policy: the browser itself blocks every request of the page."""
 
 KERNEL_ANCHOR = "path-kernel"
 
@@ -108,8 +86,7 @@ class ReportFiles:
 
     page: Path
     n_bytes: int
-    n_figures: int
-    """Figures that were also written as files; the page holds all of them."""
+    n_figures: int  # also written as files; the page holds all of them
     problems: tuple[str, ...]
 
 
@@ -126,22 +103,9 @@ def write_report(
 ) -> ReportFiles:
     """Write the HTML page for the runs of a store, and its figures as PDF and PNG files.
 
-    The page is one file of about 5 MB, most of it plotly.js. It opens from disk and makes no request.
-
-    Args:
-        store: The runs.
-        page: File to write.
-        figures: Folder for the figure files, to which the page links; None writes only the page.
-        claims: Rows of the papers' claims, shown first.
-        problems: Messages to show beside those about the folder.
-        title: Title of the page.
-        kernel: Picture of the path kernel; by default that of the gate explorer's network.
-        summary: Tables that summarize the regimes.
-
-    Raises:
-        RunError: If the store's folder holds no runs.
-        MissingExtra: If plotly or matplotlib is not installed.
-        OSError: If the page or the figures cannot be written.
+    The page is one file of about 5 MB, most of it plotly.js. It opens from disk and makes no request. ``figures`` is
+    the folder for the figure files, to which the page links; None writes only the page. ``problems`` are shown beside
+    those about the folder; ``kernel`` is by default that of the explorer's network; ``summary`` is about the regimes.
     """
     plotly = plotly_source()
     if figures is not None:
@@ -165,40 +129,40 @@ def write_report(
 
 def page_html(
     contents: Contents,
-    network: ExplorerNetwork | NoNetwork,
+    network: ExplorerNetwork | str,
     plotly: str,
     *,
-    files: Files | None = None,
+    files: sections.Files | None = None,
     claims: Sequence[ClaimRow] = (),
     title: str = "",
     kernel: HeatMaps | None = None,
     summary: Sequence[Table] = (),
 ) -> str:
-    """The page as HTML, with the arguments of `write_report` and what was read for it.
-
-    Sections that need no knowledge of the papers come first: claims, path kernel, explorer, regimes; then the
-    experiments.
-    """
+    """The page as HTML, with the arguments of `write_report` and what was read for it."""
+    # Sections that need no knowledge of the papers come first: claims, path kernel, explorer, regimes.
     sweeps = sorted(contents.sweeps, key=lambda sweep: sweep.sweep.experiment.name != "regimes")
     contents, files = replace(contents, sweeps=tuple(sweeps)), files or {}
     versions = tuple(contents.versions)
     explorer = f'<section id="explorer"><h2>Gate explorer</h2>{_explorer(network)}</section>'
-    picture = "" if kernel is None else item_html(kernel, KERNEL_ANCHOR, files)
+    picture = "" if kernel is None else sections.item_html(kernel, KERNEL_ANCHOR, files)
     has_network = isinstance(network, ExplorerNetwork)
+    done = sum(run.state == "finished" for run in contents.runs)
+    of_all = f"{done:,} of {counted(len(contents.runs), 'run')} finished"
+    lead = text(f"{counted(len(contents.sweeps), 'experiment')}, {of_all}")
     parts = {
         "title": text(title or "Gates, paths and kernels: results"),
         "policy": text(POLICY),
         "style": read_asset("page.css"),
-        "lead": _lead(contents, has_network),
+        "lead": lead + (' · <a href="#explorer">explore a network</a>' if has_network else ""),
         "navigation": _navigation(contents, claims, kernel, has_network),
-        "notices": notices_html(contents),
-        "claims": claims_html(claims),
+        "notices": sections.notices_html(contents),
+        "claims": sections.claims_html(claims),
         "kernel": picture and f'<section id="kernel"><h2>Which images the network treats alike</h2>{picture}</section>',
         "explorer": explorer if has_network else "",
-        "regimes": regimes_html(summary) if contents.sweeps else "",
-        "sweeps": "".join(sweep_html(sweep, files, versions) for sweep in contents.sweeps),
+        "regimes": sections.regimes_html(summary) if contents.sweeps else "",
+        "sweeps": "".join(sections.sweep_html(sweep, files, versions) for sweep in contents.sweeps),
         "no_explorer": "" if has_network else explorer,
-        "papers": papers_html(),
+        "papers": sections.papers_html(),
         "version": text(__version__),
         "date": date.today().isoformat(),
         "plotly": plotly,
@@ -209,7 +173,7 @@ def page_html(
 
 def _draw_all(contents: Contents, kernel: HeatMaps | None, folder: Path, page: Path) -> dict[str, tuple[str, ...]]:
     """Draw every figure into files; their paths are relative to the page, so that all can be moved together."""
-    figures = {anchor: figure for sweep in contents.sweeps for anchor, figure in figures_of(sweep).items()}
+    figures = {anchor: figure for sweep in contents.sweeps for anchor, figure in sections.figures_of(sweep).items()}
     if kernel is not None:
         figures[KERNEL_ANCHOR] = kernel
     folder.mkdir(parents=True, exist_ok=True)
@@ -220,19 +184,12 @@ def _draw_all(contents: Contents, kernel: HeatMaps | None, folder: Path, page: P
     return files
 
 
-def _lead(contents: Contents, has_network: bool) -> str:
-    runs = {run.task.name: run for sweep in contents.sweeps for run in sweep.runs}
-    done = sum(run.state == "finished" for run in runs.values())
-    counts = text(f"{counted(len(contents.sweeps), 'experiment')}, {done:,} of {counted(len(runs), 'run')} finished")
-    return f'{counts} · <a href="#explorer">explore a network</a>' if has_network else counts
-
-
 def _navigation(contents: Contents, claims: Sequence[ClaimRow], kernel: HeatMaps | None, has_network: bool) -> str:
     """Links to all sections, in order."""
     experiments = []
     for sweep in contents.sweeps:
         preset = f"<small> {text(sweep.sweep.preset)}</small>" if sweep.sweep.preset else ""
-        experiments.append((True, sweep_anchor(sweep), f"{text(sweep.sweep.experiment.name)}{preset}"))
+        experiments.append((True, sections.sweep_anchor(sweep), f"{text(sweep.sweep.experiment.name)}{preset}"))
     links = (
         (bool(claims), "claims", "Claims and verdicts"),
         (kernel is not None, "kernel", "Path kernel"),
@@ -245,11 +202,10 @@ def _navigation(contents: Contents, claims: Sequence[ClaimRow], kernel: HeatMaps
     return "".join(f'<li><a href="#{anchor}">{words}</a></li>' for is_there, anchor, words in links if is_there)
 
 
-def _explorer(network: ExplorerNetwork | NoNetwork) -> str:
-    if isinstance(network, NoNetwork):
-        return (
-            f'<p class="empty">There is no network to explore: {text(network.reason)}. A run of '
-            "<code>neuralpath papers run regimes</code> into the same folder trains one and keeps its weights in the "
-            "folder.</p>"
-        )
-    return read_asset("explorer.html") + json_script(export(network), 'id="explorer-network"')
+def _explorer(network: ExplorerNetwork | str) -> str:
+    if isinstance(network, ExplorerNetwork):
+        return read_asset("explorer.html") + json_script(export(network), 'id="explorer-network"')
+    return (
+        f'<p class="empty">There is no network to explore: {text(network)}. A run of <code>neuralpath papers run '
+        "regimes</code> into the same folder trains one and keeps its weights in the folder.</p>"
+    )

@@ -10,20 +10,11 @@ from neuralpath.papers.experiments import Curve, Curves, Distribution, HeatMaps,
 
 Figure = Curves | Distribution | HeatMaps | Pictures
 
-N_COLORS, N_DASHES = 8, 4
-"""Colors and line styles of the style sheet and of the drawings."""
-
-REGIMES = {
-    name: number
-    for number, name in enumerate(("ReLU", "DL", "FL", "FR-II", "FR-DI", "FL random labels", "FL random pixels"))
-}
-"""Colors of the regimes."""
-
-INPUTS = {"image": 0, "ones": 1}
-"""Line styles of the value network's inputs."""
-
-DIGITS = 5
-"""Significant digits of a drawn value: more than a screen shows, and half the size of a full double."""
+N_COLORS, N_DASHES = 8, 4  # colors and line styles of the style sheet and of the drawings
+_NAMES = ("ReLU", "DL", "FL", "FR-II", "FR-DI", "FL random labels", "FL random pixels")
+REGIMES = {name: color for color, name in enumerate(_NAMES)}
+INPUTS = {"image": 0, "ones": 1}  # line styles of the value network's inputs
+DIGITS = 5  # significant digits of a drawn value: more than a screen shows, and half the size of a full double
 
 
 def is_empty(figure: Figure) -> bool:
@@ -40,28 +31,20 @@ def is_empty(figure: Figure) -> bool:
 def payload(figure: Figure) -> dict[str, Any]:
     """The figure as JSON for the script that draws it."""
     if isinstance(figure, Curves):
-        return {
-            "kind": "curves",
-            "xLabel": figure.x_label,
-            "yLabel": figure.y_label,
-            "logX": figure.log_x,
-            "logY": figure.log_y,
-            "lines": _lines(figure.lines),
-            "curves": [
-                _curve(curve, figure.log_y) | {"color": color, "dash": dash}
-                for curve, (color, dash) in zip(figure.curves, styles_of(figure), strict=True)
-            ],
-        }
+        axes = {"xLabel": figure.x_label, "yLabel": figure.y_label, "logX": figure.log_x, "logY": figure.log_y}
+        curves = []
+        for curve, (color, dash) in zip(figure.curves, styles_of(figure), strict=True):
+            drawn: dict[str, Any] = {"name": curve.name, "x": _rounded(curve.x), "y": _rounded(curve.y)}
+            if (edges := band(curve, figure.log_y)) is not None:
+                drawn |= {"lower": _rounded(edges[0]), "upper": _rounded(edges[1])}
+            curves.append(drawn | {"color": color, "dash": dash})
+        return {"kind": "curves", **axes, "lines": _lines(figure.lines), "curves": curves}
     if isinstance(figure, Distribution):
         groups = [{"name": name, "values": _rounded(values)} for name, values in figure.groups.items()]
         return {"kind": "distribution", "yLabel": figure.y_label, "lines": _lines(figure.lines), "groups": groups}
     if isinstance(figure, HeatMaps):
-        return {
-            "kind": "heat-maps",
-            "classes": figure.classes,
-            "range": scale_of(figure),
-            "maps": [{"name": name, "z": [_rounded(row) for row in rows]} for name, rows in figure.maps.items()],
-        }
+        maps = [{"name": name, "z": [_rounded(row) for row in rows]} for name, rows in figure.maps.items()]
+        return {"kind": "heat-maps", "classes": figure.classes, "range": scale_of(figure), "maps": maps}
     rows = [{"name": name, "images": [_image(image) for image in images]} for name, images in figure.rows.items()]
     return {"kind": "pictures", "rows": rows}
 
@@ -107,30 +90,20 @@ def _pairs(names: Sequence[str]) -> list[tuple[int, int]]:
 
 
 def band(curve: Curve, log_y: bool) -> tuple[list[float], list[float]] | None:
-    """Lower and upper edge, one deviation from the mean; None for one seed.
-
-    On a logarithmic axis the lower edge is at least a tenth of the mean, since it must be positive.
-    """
+    """Lower and upper edge, one deviation from the mean; None for one seed."""
     if curve.deviation is None:
         return None
     points = list(zip(curve.y, curve.deviation, strict=True))
+    # On a logarithmic axis the lower edge must be positive: it is at least a tenth of the mean.
     lower = [max(y - spread, 0.1 * y) if log_y else y - spread for y, spread in points]
     return lower, [y + spread for y, spread in points]
 
 
 def scale_of(figure: HeatMaps) -> tuple[float, float]:
-    """Smallest and largest value of all maps.
-
-    If rows and columns are the same examples, the diagonal is left out: it would make all other entries dark.
-    """
-    skip = leaves_diagonal_out(figure)
-    values = _finite(
-        value
-        for rows in figure.maps.values()
-        for i, row in enumerate(rows)
-        for j, value in enumerate(row)
-        if not (skip and i == j)
-    )
+    """Smallest and largest value of all maps."""
+    skip = leaves_diagonal_out(figure)  # it would make all other entries dark
+    rows = [(index, row) for rows in figure.maps.values() for index, row in enumerate(rows)]
+    values = _finite(value for i, row in rows for j, value in enumerate(row) if not (skip and i == j))
     return (min(values), max(values)) if values else (0.0, 1.0)
 
 
@@ -145,14 +118,6 @@ def grey(image: Sequence[Sequence[float]]) -> list[list[int]]:
     low, high = min(map(min, image)), max(map(max, image))
     size = high - low or 1.0
     return [[round(255 * (value - low) / size) for value in row] for row in image]
-
-
-def _curve(curve: Curve, log_y: bool) -> dict[str, Any]:
-    drawn: dict[str, Any] = {"name": curve.name, "x": _rounded(curve.x), "y": _rounded(curve.y)}
-    edges = band(curve, log_y)
-    if edges is not None:
-        drawn |= {"lower": _rounded(edges[0]), "upper": _rounded(edges[1])}
-    return drawn
 
 
 def _lines(lines: Mapping[str, float] | None) -> list[dict[str, Any]]:

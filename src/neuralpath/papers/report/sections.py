@@ -5,10 +5,11 @@ from collections.abc import Mapping, Sequence
 
 from neuralpath.papers.claims import VERDICTS, ClaimRow, counted
 from neuralpath.papers.experiments import HeatMaps, SummaryItem, Table
-from neuralpath.papers.report.contents import Contents, RunStatus, SweepContents, settings_of, versions_of
+from neuralpath.papers.report.contents import Contents, RunStatus, SweepContents, Versions, settings_of, versions_of
 from neuralpath.papers.report.markup import analysis_html, json_script, prose, slug, table_html, text
 from neuralpath.papers.report.payloads import Figure, is_empty, leaves_diagonal_out, payload
 
+# Titles and authors, as in the manual
 PAPERS = {
     "P0": ("Neural Path Features in Deep Learning", "Lakshminarayanan and Singh, draft"),
     "P1": (
@@ -18,7 +19,6 @@ PAPERS = {
     "P2": ("Deep Learning is Composite Kernel Learning", "under review, anonymous"),
     "P3": ("Duality simplifies deep neural networks with rectified linear units", "under review, anonymous"),
 }
-"""Titles and authors, as in the manual."""
 
 REGIMES = Table(
     "The five regimes",
@@ -34,11 +34,11 @@ REGIMES = Table(
     "gates.",
 )
 
+# The definition of the label energy, and sentences at the beginning of an experiment's section, as HTML
 ENERGY = (
     "&nu; = y<sup>&top;</sup>(H + jitter)<sup>&minus;1</sup>y, for the path kernel H scaled to trace 1 and labels y "
     "of &minus;1 and 1; it is small if the labels lie along directions in which the kernel is large"
 )
-"""The definition of the label energy, as HTML."""
 
 WITHIN_ONE_NETWORK = (
     "Compare it within one network, over training. It does not rank different networks: one with a larger energy can "
@@ -52,7 +52,6 @@ GUIDES = {
         "of H, those with the largest eigenvalues: 1 means that these directions alone hold the labels.",
     )
 }
-"""Sentences, as HTML, at the beginning of an experiment's section."""
 
 
 def regimes_html(summary: Sequence[Table]) -> str:
@@ -74,10 +73,7 @@ def papers_html() -> str:
     return f'<section id="papers"><h2>The papers</h2><dl class="papers">{entries}</dl></section>'
 
 
-Files = Mapping[str, tuple[str, ...]]
-"""Addresses, relative to the page, of the PDF and PNG of each figure, by its anchor."""
-
-Versions = tuple[tuple[str, str], ...]
+Files = Mapping[str, tuple[str, ...]]  # addresses, relative to the page, of a figure's PDF and PNG, by its anchor
 
 
 def sweep_anchor(contents: SweepContents) -> str:
@@ -98,8 +94,7 @@ def notices_html(contents: Contents) -> str:
     """Notices before the figures: unfinished sweeps, versions, unreadable files."""
     notices = [text(problem) for problem in contents.problems]
     for sweep in contents.sweeps:
-        missing = len(sweep.runs) - sweep.n_finished
-        if missing:
+        if sweep.n_finished < len(sweep.runs):
             counts = {state: sum(run.state == state for run in sweep.runs) for state in ("failed", "damaged")}
             more = "".join(f", {count} {state}" for state, count in counts.items() if count)
             how = "is not finished" if sweep.n_finished else "has no finished run yet"
@@ -108,8 +103,7 @@ def notices_html(contents: Contents) -> str:
                 f'<a href="#{sweep_anchor(sweep)}">{text(sweep.sweep.experiment.name)}</a> {how}: '
                 f"{sweep.n_finished} of {counted(len(sweep.runs), 'run')}{more}.{caveat}"
             )
-    versions = contents.versions
-    if len(versions) > 1:
+    if len(versions := contents.versions) > 1:
         notices.append(f"The runs were done with {len(versions)} different sets of versions: {_described(versions)}.")
     if not notices:
         return ""
@@ -121,20 +115,18 @@ def claims_html(claims: Sequence[ClaimRow]) -> str:
     """Every claim with the papers' figure, ours and the verdict; empty without claims."""
     if not claims:
         return ""
-    summary = "".join(_verdict_html(word, [claim for claim in claims if claim.verdict == word]) for word in VERDICTS)
+    summary = ""  # of every verdict: the number of its claims, with links to them
+    for verdict in VERDICTS:
+        links = [
+            f'<a href="#claim-{slug(claim.number)}" title="{text(claim.claim)}">{text(claim.number)}</a>'
+            for claim in claims
+            if claim.verdict == verdict
+        ]
+        summary += f"<li>{_badge(verdict)} <b>{len(links)}</b> <span>{' '.join(links)}</span></li>"
     return (
         f'<section id="claims"><h2>Claims and verdicts</h2><ul class="verdicts">{summary}</ul>'
         f'<ol class="claims">{"".join(_claim_html(claim) for claim in claims)}</ol></section>'
     )
-
-
-def _verdict_html(verdict: str, claims: Sequence[ClaimRow]) -> str:
-    """How many claims have a verdict, with links to them."""
-    numbers = " ".join(
-        f'<a href="#claim-{slug(claim.number)}" title="{text(claim.claim)}">{text(claim.number)}</a>'
-        for claim in claims
-    )
-    return f"<li>{_badge(verdict)} <b>{len(claims)}</b> <span>{numbers}</span></li>"
 
 
 def _claim_html(claim: ClaimRow) -> str:
@@ -234,8 +226,8 @@ def _described(versions: Mapping[Versions, int]) -> str:
     """The versions in which the sets differ, with the number of runs of each."""
     names = sorted({name for versions_set in versions for name, _ in versions_set})
     differing = [name for name in names if len({dict(versions_set).get(name) for versions_set in versions}) > 1]
-    return "; ".join(
-        f"set {number}, {counted(count, 'run')}: "
-        + ", ".join(f"{text(name)} {text(dict(versions_set).get(name, 'absent'))}" for name in differing)
-        for number, (versions_set, count) in enumerate(versions.items(), start=1)
-    )
+    sets = []
+    for number, (versions_set, count) in enumerate(versions.items(), start=1):
+        listed = ", ".join(f"{text(name)} {text(dict(versions_set).get(name, 'absent'))}" for name in differing)
+        sets.append(f"set {number}, {counted(count, 'run')}: {listed}")
+    return "; ".join(sets)
