@@ -21,9 +21,8 @@ from torch import Tensor, nn
 
 import measure
 import neuralpath as npath
-from neuralpath.kernels.limit.fused_dense import TANGENT, DenseStep, dense_kernel
-from neuralpath.kernels.limit.fused_images import fused_image_kernels, prepare_images
-from neuralpath.kernels.limit.fused_program import ConvolutionStep, LimitChain
+from neuralpath.kernels.limit.fused_chains import ConvolutionStep, DenseStep, LimitChain
+from neuralpath.kernels.limit.fused_kernels import TANGENT, dense_kernel, fused_image_kernels, prepare_images
 from peers.process import RECIPE, Peer
 
 DEPTH, LAYERS = 6, 4

@@ -21,9 +21,6 @@ from .limit_loops import (
     POOL as POOL,
     Program as Program,
     bend_of as bend_of,
-    run_tiles as run_tiles,
-    run_tiles_in_place as run_tiles_in_place,
-    squared_lengths as squared_lengths,
 )
 from .packed import (
     WORD as WORD,

@@ -29,11 +29,11 @@ def torch_network(layers: tuple[c.Layer, ...], channels: int, size: int) -> nn.S
 
 def weighted(layers: tuple[c.Layer, ...]) -> list[c.Dense | c.Conv]:
     """The layers with weights, in order."""
-    found = []
+    weights = []
     for layer in layers:
-        found += weighted(layer.layers) if isinstance(layer, c.Skip) else []
-        found += [layer] if isinstance(layer, c.Dense | c.Conv) else []
-    return found
+        weights += weighted(layer.layers) if isinstance(layer, c.Skip) else []
+        weights += [layer] if isinstance(layer, c.Dense | c.Conv) else []
+    return weights
 
 
 def _modules(layers: tuple[c.Layer, ...], channels: int, size: int) -> tuple[list[nn.Module], int, int]:

@@ -1,7 +1,6 @@
 """Reference networks as the chains of the fused kernels."""
 
-from neuralpath.kernels.limit.fused_dense import DenseStep
-from neuralpath.kernels.limit.fused_program import ConvolutionStep, LimitChain, PoolStep
+from neuralpath.kernels.limit.fused_chains import ConvolutionStep, DenseStep, LimitChain, PoolStep
 from reference import cases
 
 

@@ -14,7 +14,7 @@ from hypothesis import given, settings, strategies as st
 
 from neuralpath import gates as g
 from neuralpath.kernels.limit.activations import Identity, Pair, Rectifier, check_gated, sine_and_angle
-from neuralpath.kernels.limit.limit_network import as_activation
+from neuralpath.kernels.limit.limit_network import as_activation, normalizer
 from neuralpath.kernels.limit.mixtures import Gelu, Softplus, SoftRectifier, kolmogorov_density, logistic_scales
 from neuralpath.kernels.limit.quadrature import ByQuadrature
 
@@ -146,7 +146,7 @@ def test_functions_are_those_of_torch(name):
 @pytest.mark.parametrize(("few", "bound"), [(False, 2e-15), (True, 5e-9)])
 def test_the_logistic_function_is_a_mixture_of_normal_ones(few, bound):
     q = torch.linspace(-60, 60, 24001, dtype=F64)
-    mixture = logistic_scales(1.0, few)
+    mixture = logistic_scales(1.0, torch.float32 if few else F64)
     assert len(mixture.scales) == (8 if few else 28)
     mixed = sum(w * torch.special.ndtr(q / s) for s, w in zip(mixture.scales, mixture.weights, strict=True))
     assert float((mixed - torch.sigmoid(q)).abs().max()) < bound
@@ -277,5 +277,5 @@ def test_what_is_no_activation_is_refused(without_type_checks):
 
 
 def test_normalizers():
-    found = [Rectifier().normalizer, Rectifier(0.5).normalizer, Identity().normalizer, Gelu().normalizer]
-    assert found == [2.0, 1.6, 1.0, 2.0]
+    activations = [Rectifier(), Rectifier(0.5), Identity(), Gelu(), ByQuadrature(torch.tanh, normalizer=1.2)]
+    assert [normalizer(activation) for activation in activations] == [2.0, 1.6, 1.0, 2.0, 1.2]

@@ -55,10 +55,10 @@ def test_chains_have_the_values_of_the_general_reading(drawn):
     x = torch.randn(4, 1, drawn[0], drawn[0], dtype=F64, generator=torch.Generator().manual_seed(0))
     graph = npath.trace(model, x[:1])
     for kernel in (npath.limit_tangent_kernel, npath.limit_output_kernel):
-        found = kernel(graph, x)
+        fused = kernel(graph, x)
         with mock.patch.dict(os.environ, {"NEURALPATH_NUMBA": "0"}):
             expected = kernel(graph, x)
-        torch.testing.assert_close(found, expected, rtol=1e-7, atol=1e-13 * float(expected.max()))
+        torch.testing.assert_close(fused, expected, rtol=1e-7, atol=1e-13 * float(expected.max()))
 
 
 @pytest.mark.parametrize("pooled", [False, True])

@@ -8,12 +8,12 @@ from hypothesis import given, settings, strategies as st
 
 from kernels.limit.reference_chains import dense_steps
 from neuralpath import nets, trace
-from neuralpath.kernels.limit.fused_dense import (
+from neuralpath.kernels.limit.fused_chains import DenseStep
+from neuralpath.kernels.limit.fused_kernels import (
     OUTPUT,
     TANGENT,
     TILE,
     Combination,
-    DenseStep,
     LimitKernels,
     can_fuse,
     dense_kernel,

@@ -8,15 +8,15 @@ import torch
 from hypothesis import given, settings, strategies as st
 
 from kernels.limit.reference_chains import image_chain
-from neuralpath.kernels.limit.fused_dense import DenseStep
-from neuralpath.kernels.limit.fused_images import fused_image_kernels, prepare_images, workspace_bytes
-from neuralpath.kernels.limit.fused_program import (
+from neuralpath.kernels.limit.fused_chains import (
     ConvolutionStep,
+    DenseStep,
     LimitChain,
     PoolStep,
     needed_displacements,
     segments_of,
 )
+from neuralpath.kernels.limit.fused_kernels import fused_image_kernels, prepare_images, workspace_bytes
 from reference import cases
 from reference.recursion import limit_kernels_by_recursion
 from reference.values import NAMES, reference
@@ -114,9 +114,9 @@ def test_oblong_images_and_windows():
         ConvolutionStep((2, 3), 2.0, stride=(1, 2), before=(1, 1), after=(0, 0), circular=True),
     )
     for pooled in (True, False):
-        one = fused_image_kernels(prepare_images(LimitChain(steps, pooled, OUTPUT), x))
-        two = fused_image_kernels(prepare_images(LimitChain(turned, pooled, OUTPUT), x.transpose(2, 3).contiguous()))
-        assert_close(one.tangent, two.tangent, 1e-13)
+        upright = fused_image_kernels(prepare_images(LimitChain(steps, pooled, OUTPUT), x))
+        across = fused_image_kernels(prepare_images(LimitChain(turned, pooled, OUTPUT), x.transpose(2, 3).contiguous()))
+        assert_close(upright.tangent, across.tangent, 1e-13)
 
 
 def test_circular_padding_with_pooling_ignores_rotations():

@@ -19,12 +19,12 @@ BY_RULE = 1e-9  # accuracy of quadrature
 
 @functools.cache
 def _traced(name):
-    found = reference(name)
-    size = found.x.shape[-1] if found.x.ndim == 4 else 1
-    graph = npath.trace(torch_network(found.case.layers, found.x.shape[1], size), found.x[:1])
+    case = reference(name)
+    size = case.x.shape[-1] if case.x.ndim == 4 else 1
+    graph = npath.trace(torch_network(case.case.layers, case.x.shape[1], size), case.x[:1])
     biases = [node.name for node in graph.nodes if isinstance(node, n.BiasNode)]
-    variances = [layer.bias for layer in weighted(found.case.layers) if layer.bias > 0]
-    return graph, found, dict(zip(biases, variances, strict=True))
+    variances = [layer.bias for layer in weighted(case.case.layers) if layer.bias > 0]
+    return graph, case, dict(zip(biases, variances, strict=True))
 
 
 def _is_chain(name):
@@ -33,11 +33,11 @@ def _is_chain(name):
 
 
 def _assert_as_stored(name):
-    graph, found, biases = _traced(name)
-    tangent = limit_tangent_kernel(graph, found.x, bias_variance=biases)
-    output = limit_output_kernel(graph, found.x, bias_variance=biases)
+    graph, case, biases = _traced(name)
+    tangent = limit_tangent_kernel(graph, case.x, bias_variance=biases)
+    output = limit_output_kernel(graph, case.x, bias_variance=biases)
     bound = BY_RULE if "erf" in name else 1e-12
-    for kernel, stored in ((tangent, found.tangent), (output, found.output)):
+    for kernel, stored in ((tangent, case.tangent), (output, case.output)):
         assert torch.equal(kernel, kernel.T)
         assert float((kernel - stored).abs().max()) <= bound * float(stored.abs().max())
         # Each entry by itself, where it is not 0 (opposite inputs of a network of two layers).
@@ -111,10 +111,10 @@ def test_what_is_a_chain_and_what_is_not():
 @pytest.mark.parametrize("numba", ["0", "1"])
 def test_both_conventions_in_terms_of_the_stored_values(name, numba, monkeypatch):
     monkeypatch.setenv("NEURALPATH_NUMBA", numba)
-    graph, found, biases = _traced(name)
-    half = limit_tangent_kernel(graph, found.x, bias_variance=biases, output_variance="half")
+    graph, case, biases = _traced(name)
+    half = limit_tangent_kernel(graph, case.x, bias_variance=biases, output_variance="half")
     last_bias = list(biases.values())[-1] if biases else 0.0
     # The bias of the output layer is no part of what is halved, and counted once.
-    torch.testing.assert_close(half, (found.tangent + found.output) / 2, rtol=1e-10, atol=1e-14)
-    output = limit_output_kernel(graph, found.x, bias_variance=biases, output_variance="half")
-    torch.testing.assert_close(output, (found.output - last_bias) / 2 + last_bias, rtol=1e-10, atol=1e-14)
+    torch.testing.assert_close(half, (case.tangent + case.output) / 2, rtol=1e-10, atol=1e-14)
+    output = limit_output_kernel(graph, case.x, bias_variance=biases, output_variance="half")
+    torch.testing.assert_close(output, (case.output - last_bias) / 2 + last_bias, rtol=1e-10, atol=1e-14)

@@ -39,11 +39,6 @@ class Activation(Protocol):
     """An activation with its expectations; implement it to add an activation in closed form."""
 
     @property
-    def normalizer(self) -> float:
-        """The weight variance times fan-in that keeps the size of signals: 2 for ReLU."""
-        ...
-
-    @property
     def gated(self) -> bool:
         """Whether it is q times a gate, so that it has expectations with gates."""
         ...
@@ -99,13 +94,7 @@ class Rectifier:
 
     slope: float = 0.0
 
-    @property
-    def normalizer(self) -> float:
-        return 2 / (1 + self.slope**2)
-
-    @property
-    def gated(self) -> bool:
-        return True
+    gated = True
 
     def __call__(self, q: Numbers) -> Numbers:
         return torch.where(q > 0, q, self.slope * q)
@@ -117,23 +106,15 @@ class Rectifier:
         sine, angle = sine_and_angle(v, w, c)
         square = 1 + self.slope**2
         slopes = (square * math.pi - (1 - self.slope) ** 2 * angle) / (2 * math.pi)
-        signals = None
-        if Pair.SIGNALS in pairs:
-            signals = c * slopes + (1 - self.slope) ** 2 / (2 * math.pi) * sine
-        return [signals if pair is Pair.SIGNALS and signals is not None else slopes for pair in pairs]
+        bend = (1 - self.slope) ** 2 / (2 * math.pi)
+        return [c * slopes + bend * sine if pair is Pair.SIGNALS else slopes for pair in pairs]
 
 
 @dataclass(frozen=True)
 class Identity:
     """No activation: the gate is always open."""
 
-    @property
-    def normalizer(self) -> float:
-        return 1.0
-
-    @property
-    def gated(self) -> bool:
-        return True
+    gated = True
 
     def __call__(self, q: Numbers) -> Numbers:
         return q

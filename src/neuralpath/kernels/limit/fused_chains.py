@@ -1,95 +1,119 @@
-"""Networks that are chains of layers with (leaky) ReLUs, which the fused kernels compute as a whole."""
+"""Networks that are chains of layers with (leaky) ReLUs, and the program of arrays that the compiled loops follow.
 
+A convolution moves both positions of a pair together, so it keeps their displacement i' - i. The loops therefore store
+one small image for each displacement (dy, dx), and a chain is cut into *segments* wherever displacements mix:
+
+    step          conv 3x3   conv 3x3   pool 2x2           conv 3x3   conv stride 2       conv 3x3
+    segment      |--------- 0 ---------|-------------- 1 ------------|------------------ 2 -----------|
+    reads         pixels                all displacements             all displacements
+                  (IMAGES)              of segment 0 (POOL)           of segment 1 (CONVOLUTION)
+
+Inside a segment every layer keeps the size of the image, and each displacement goes through all layers alone. At the
+start of segments 1 and 2, each output displacement reads several displacements of the segment before, which must all
+be stored. `needed_displacements` works out which ones, from the last segment back to the first.
+"""
+
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from typing import Any
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath._loops import n_threads
+from neuralpath._loops import CONVOLUTION, IMAGES, POOL, Program, bend_of
 from neuralpath.graph import OUTSIDE, nodes as n
 from neuralpath.kernels.limit.activations import Activation, Identity, Pair, Rectifier
-from neuralpath.kernels.limit.fused_dense import Combination, DenseStep, DenseTiles, can_fuse
-from neuralpath.kernels.limit.fused_images import ImageTiles, image_bytes, workspace_bytes
-from neuralpath.kernels.limit.fused_program import ConvolutionStep, LimitChain, PoolStep
 from neuralpath.kernels.limit.limit_network import LimitNetwork
-from neuralpath.kernels.tiling import Cost, TiledKernel, make_plan
 
-DENSE_PAIRS = 512**2
-"""Pairs of a tile of vectors: the Gram product runs at full speed."""
-
-IMAGE_PAIRS = 64**2
-"""Pairs of a tile of images: enough for all threads, and to make the fixed cost of a tile negligible."""
-
-Sides = tuple[tuple[int, int], tuple[int, int]]  # rows and columns padded before, and after
+Size = tuple[int, int]
+"""Rows and columns."""
 
 
 @dataclass(frozen=True, slots=True)
-class FusedChain:
-    """A whole network as a chain: dense layers, after convolutions where ``images`` is given."""
+class DenseStep:
+    """A dense layer and the leaky ReLU after it: its slope for negative values, or None for the output layer."""
 
+    weight_variance: float  # times fan-in; for the first layer of a network: of one weight
+    bias_variance: float = 0.0
+    slope: float | None = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class ConvolutionStep:
+    """A convolution and the leaky ReLU after it, by its slope for negative values (1.0: none). Sizes are (y, x)."""
+
+    window: Size
+    weight_variance: float  # times fan-in; for the first layer of a network: times the size of the window
+    stride: Size = (1, 1)
+    before: Size = (0, 0)  # padding above and to the left
+    after: Size = (0, 0)
+    circular: bool = False
+    bias_variance: float = 0.0
+    slope: float = 0.0
+
+    def keeps(self, size: Size) -> bool:
+        """Whether position i of the output is the window around position i of the input."""
+        return self.stride == (1, 1) and _output_size(self, size) == size
+
+
+@dataclass(frozen=True, slots=True)
+class PoolStep:
+    """Average pooling without padding, after an activation. Sizes are (y, x)."""
+
+    window: Size
+    stride: Size
+    before: Size = field(default=(0, 0), init=False)
+    after: Size = field(default=(0, 0), init=False)
+
+
+@dataclass(frozen=True, slots=True)
+class LimitChain:
+    """A whole network: convolutions with activations and pools between them, pooling or flattening, dense layers."""
+
+    steps: tuple[ConvolutionStep | PoolStep, ...]  # none: a network of dense layers
+    pooled: bool  # global average pooling, or flattening
     dense: tuple[DenseStep, ...]
-    images: LimitChain | None
-    output_share: float  # the output layer's variance over the factor of its own gradient
-
-    def combination(self, *, tangent: bool) -> Combination:
-        """The tangent or the output kernel, with the output layer's own variance."""
-        share, bias = self.output_share, self.dense[-1].bias_variance
-        if tangent:
-            return Combination(output=1 - share, tangent=share)
-        return Combination(output=share, constant=(1 - share) * bias)
+    output_share: float = 1.0  # the output layer's variance over the factor of its own gradient
 
 
-def fused_tiles(
-    what: str, network: LimitNetwork, x1: Tensor, x2: Tensor | None, budget: int, *, overflow_hint: str
-) -> TiledKernel | None:
-    """Tiles by the fused kernels; ``None`` if the network is not a chain, or their memory exceeds the budget."""
-    chain = chain_of(network)
-    if chain is None or not can_fuse(*([x1] if x2 is None else [x1, x2])):
-        return None
-    combination = chain.combination(tangent=bool(network.carried))
-    n1, n2 = len(x1), len(x1 if x2 is None else x2)
-    size, symmetric = x1.element_size(), x2 is None
-    if chain.images is None:
-        # A tile is its own Gram matrix: it needs no other memory.
-        cost = Cost(size, 16 * (len(chain.dense) + 1) + 8, DENSE_PAIRS)
-        if cost.smallest > budget:
-            return None
-        vectors = DenseTiles(chain.dense, combination, x1.flatten(1), None if x2 is None else x2.flatten(1))
-        plan = make_plan(n1, n2, cost, budget, symmetric=symmetric)
-        return TiledKernel(
-            what, plan, vectors.tile, x1.dtype, x1.device, write=vectors.write, overflow_hint=overflow_hint
-        )
-    shape = (x1.shape[1], x1.shape[2], x1.shape[3])
-    per_example = image_bytes(chain.images, shape)
-    # Two lists of pairs, both moments in double precision, and the results.
-    cost = Cost(2 * 16 + 2 * 16 + 4 * size, per_example, IMAGE_PAIRS)
-    shared = n_threads() * workspace_bytes(chain.images, shape, x1.dtype)
-    if budget - shared < cost.smallest:
-        return None
-    images = ImageTiles(chain.images, combination, x1, x2)
-    prepared = per_example * (n1 + (0 if symmetric else n2))
-    if prepared <= min(budget // 4, budget - shared - cost.smallest):
-        images, shared = images.prepared(), shared + prepared
-    plan = make_plan(n1, n2, cost, budget - shared, symmetric=symmetric, kept_bytes=shared)
-    return TiledKernel(what, plan, images.tile, x1.dtype, x1.device, overflow_hint=overflow_hint)
+def _output_size(step: ConvolutionStep | PoolStep, size: Size) -> Size:
+    y, x = ((size[k] + step.before[k] + step.after[k] - step.window[k]) // step.stride[k] + 1 for k in (0, 1))
+    return y, x
 
 
 class _NoChain(Exception):
     """The graph is not a chain."""
 
 
+def chain_of(network: LimitNetwork) -> LimitChain | None:
+    """The network as a chain for the fused kernels, or ``None`` where it is not one."""
+    first, *nodes = network.graph.nodes
+    if network.paths or network.carried not in ((), (Pair.SLOPES,)):
+        return None
+    if not isinstance(first, n.InputNode) or len(first.shape) not in (1, 3):
+        return None
+    builder = _Builder(network, image=len(first.shape) == 3)
+    try:
+        for node in nodes:
+            builder.read(node)
+        return builder.chain()
+    except _NoChain:
+        return None
+
+
 @dataclass(slots=True)
 class _Builder:
-    """The steps of a chain, node by node."""
+    """The steps of a chain, node by node. Nodes with several inputs fit nowhere."""
 
     network: LimitNetwork
     image: bool  # positions have axes of their own
     convolutions: list[ConvolutionStep | PoolStep] = field(default_factory=list)
     dense: list[DenseStep] = field(default_factory=list)
     pooled: bool | None = None  # whether positions were pooled or flattened; None before that
-    padding: Sides | None = None  # of the next convolution, from a padding node
+    padding: tuple[Size, Size] | None = None  # before and after the next convolution, from a padding node
     circular: bool = False
     activated: bool = True  # whether the last layer has had its activation
     biased: bool = True  # or its bias
@@ -133,14 +157,12 @@ class _Builder:
         y, x = node.windows
         if self.pooled is not None or (y.dilation, x.dilation) != (1, 1):
             raise _NoChain
-        before, after = (y.before, x.before), (y.after, x.after)
-        if self.padding is not None:
-            if self.circular and any((*before, *after)):
-                raise _NoChain
-            before, after = (_plus(a, b) for a, b in zip((before, after), self.padding, strict=True))
-        step = ConvolutionStep(
-            (y.size, x.size), self._own(node), (y.stride, x.stride), before, after, self.circular, slope=1.0
-        )
+        (top, left), (bottom, right) = self.padding or ((0, 0), (0, 0))
+        if self.circular and any((y.before, x.before, y.after, x.after)):
+            raise _NoChain
+        before, after = (y.before + top, x.before + left), (y.after + bottom, x.after + right)
+        stride = (y.stride, x.stride)
+        step = ConvolutionStep((y.size, x.size), self._own(node), stride, before, after, self.circular, slope=1.0)
         self.convolutions.append(step)
         self.padding, self.circular, self.activated, self.biased = None, False, False, False
 
@@ -162,11 +184,8 @@ class _Builder:
 
     def _change_last(self, **fields: float) -> None:
         """Change the last layer; after a pool there is neither a bias nor an activation."""
-        if self.dense:
-            self.dense[-1] = replace(self.dense[-1], **fields)
-        else:
-            last = self.convolutions[-1]
-            self.convolutions[-1] = replace(last, **fields)  # type: ignore[arg-type]  # fields of both classes
+        layers: list[Any] = self.dense or self.convolutions
+        layers[-1] = replace(layers[-1], **fields)
 
     def _pool(self, node: n.AveragePoolNode) -> None:
         if self.pooled is not None:
@@ -178,46 +197,20 @@ class _Builder:
         (height, down), (width, right) = (_window(matrix) for matrix in node.matrices)
         self.convolutions.append(PoolStep((height, width), (down, right)))
 
-    def chain(self) -> FusedChain:
+    def chain(self) -> LimitChain:
         """The whole chain; raises _NoChain unless it ends in a dense layer without activation."""
         if len(self.dense) + len(self.convolutions) < 2 or not self.dense or self.dense[-1].slope is not None:
             raise _NoChain
         # Dense layers without an activation between them have one of slope 1.
         between = (replace(step, slope=1.0 if step.slope is None else step.slope) for step in self.dense[:-1])
-        dense = (*between, self.dense[-1])
         network = self.network
         last = [node.name for node in network.graph.nodes if isinstance(node, n.LinearNode)][-1]
         share = network.variances[last] / network.own_variances[last]
-        if not self.convolutions:
-            return FusedChain(dense, None, share)
-        assert self.pooled is not None
-        return FusedChain(dense, LimitChain(tuple(self.convolutions), self.pooled, dense), share)
+        return LimitChain(tuple(self.convolutions), bool(self.pooled), (*between, self.dense[-1]), share)
 
 
-def chain_of(network: LimitNetwork) -> FusedChain | None:
-    """The network as a chain for the fused kernels, or ``None`` where it is not one."""
-    nodes = network.graph.nodes
-    if network.paths or network.carried not in ((), (Pair.SLOPES,)) or not isinstance(nodes[0], n.InputNode):
-        return None
-    if any(after.inputs != (before.name,) for before, after in pairwise(nodes)):
-        return None
-    if len(nodes[0].shape) not in (1, 3):
-        return None
-    builder = _Builder(network, image=len(nodes[0].shape) == 3)
-    try:
-        for node in nodes[1:]:
-            builder.read(node)
-        return builder.chain()
-    except _NoChain:
-        return None
-
-
-def _plus(a: tuple[int, int], b: tuple[int, int]) -> tuple[int, int]:
-    return a[0] + b[0], a[1] + b[1]
-
-
-def _padding(node: n.SelectNode) -> tuple[Sides, bool]:
-    """Rows and columns that a selection pads, and whether it wraps around."""
+def _padding(node: n.SelectNode) -> tuple[tuple[Size, Size], bool]:
+    """Rows and columns that a selection pads, before and after, and whether it wraps around."""
     sides, circular = [], set()
     for index, size in zip(node.indices[1:], node.in_shape[1:], strict=True):
         if index is None:
@@ -256,3 +249,105 @@ def _window(matrix: Float[Tensor, "_out _n_in"]) -> tuple[int, int]:
     if (matrix.shape[1] - size) // stride + 1 != len(matrix):  # the kernels pool all windows that fit
         raise _NoChain
     return size, stride
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A step that mixes displacements, and the convolutions after it that keep the size of the image."""
+
+    source: ConvolutionStep | PoolStep | None  # None: the segment reads pixels
+    source_size: Size
+    size: Size
+    layers: tuple[ConvolutionStep, ...] = ()
+
+    @property
+    def positions(self) -> int:
+        """Number of positions."""
+        return self.size[0] * self.size[1]
+
+    @property
+    def activated(self) -> tuple[ConvolutionStep, ...]:
+        """Its convolutions, including its source: each has an activation."""
+        return (self.source, *self.layers) if isinstance(self.source, ConvolutionStep) else self.layers
+
+
+Displacements = tuple[list[int], list[int]]
+
+
+def segments_of(chain: LimitChain, size: Size) -> tuple[Segment, ...]:
+    """A chain cut into segments where displacements mix."""
+    segments = [Segment(None, size, size)]
+    for step in chain.steps:
+        here = segments[-1]
+        if isinstance(step, ConvolutionStep) and step.keeps(here.size):
+            segments[-1] = replace(here, layers=(*here.layers, step))
+        else:
+            segments.append(Segment(step, here.size, _output_size(step, here.size)))
+    return tuple(segments)
+
+
+def needed_displacements(segments: Sequence[Segment], everything: bool) -> list[Displacements]:
+    """The displacements (y and x) of each segment that the last segment needs.
+
+    ``everything``: the last segment needs all of its displacements (pooling), or only 0 (flattening).
+    """
+    height, width = segments[-1].size
+    needed: list[Displacements] = [(list(range(height)), list(range(width))) if everything else ([0], [0])]
+    for segment in reversed(segments[1:]):
+        ys, xs = (_read_displacements(segment, axis, needed[0][axis]) for axis in (0, 1))
+        needed.insert(0, (ys, xs))
+    return needed
+
+
+def _read_displacements(segment: Segment, axis: int, needed: Sequence[int]) -> list[int]:
+    """The displacements of the segment before that the source of a segment reads, along one axis.
+
+    Output positions o and o' = o + d read stride * o + t and stride * o' + t': a convolution with equal taps t = t',
+    so stride * d only; a pool with all pairs of taps, so also up to window - 1 more or less.
+    """
+    step = segment.source
+    assert step is not None
+    size, reach = segment.size[axis], step.window[axis] if isinstance(step, PoolStep) else 1
+    return sorted(
+        {
+            (step.stride[axis] * shift + extra) % segment.source_size[axis]
+            for d in needed
+            for shift in (d, d - size)  # d is modulo the size: the second position may also be before the first
+            if shift > -size
+            for extra in range(1 - reach, reach)
+        }
+    )
+
+
+def program_of(segments: Sequence[Segment], needed: Sequence[Displacements], dtype: np.dtype) -> Program:
+    """A chain as the arrays that the compiled loops read, for values of a dtype; `Program` draws them."""
+    most = max(max(*s.size, *s.source_size) for s in segments)
+    rows: list[list[int]] = []
+    layers: list[list[int]] = []
+    constants: list[list[float]] = []
+    start = 0  # of the next layer's profile, which has a margin row before and after its positions
+    displacements = np.zeros((len(segments), 2, most), np.int64)
+    slots = np.zeros((len(segments), 2, most), np.int64)
+    columns = np.zeros((len(segments), max(s.positions for s in segments)), dtype)
+    for index, (segment, axes) in enumerate(zip(segments, needed, strict=True)):
+        rows.append([*_source_row(segment), len(layers), len(segment.layers), len(axes[0]), len(axes[1])])
+        for step in segment.activated:
+            layers.append([*step.window, *step.before, int(step.circular), start])
+            scale = step.weight_variance / math.prod(step.window)
+            constants.append([scale, step.bias_variance, *bend_of(step.slope)])
+            start += segment.positions + 2 * segment.size[1]
+        for k, values in enumerate(axes):
+            displacements[index, k, : len(values)] = values
+            slots[index, k, values] = range(len(values))
+        columns[index, : segment.positions] = np.tile(np.arange(segment.size[1]), segment.size[0])
+    layer_rows, constant_rows = np.array(layers, np.int64).reshape(-1, 6), np.array(constants, dtype).reshape(-1, 5)
+    return Program(np.array(rows, np.int64), layer_rows, constant_rows, displacements, slots, columns)
+
+
+def _source_row(segment: Segment) -> list[int]:
+    """The first twelve numbers of a segment: its kind, sizes and source; see `Program`."""
+    step = segment.source
+    if step is None:
+        return [IMAGES, *segment.size, *segment.source_size, 0, 0, 0, 0, 0, 0, 0]
+    head = [*segment.size, *segment.source_size, *step.window, *step.stride, *step.before]
+    return [POOL, *head, 0] if isinstance(step, PoolStep) else [CONVOLUTION, *head, int(step.circular)]

@@ -10,7 +10,7 @@ from neuralpath._resources import memory_budget, without_autocast
 from neuralpath.graph import PathGraph, check_input
 from neuralpath.kernels.kernel import GraphKernel, check_same_kind
 from neuralpath.kernels.limit.activations import Pair
-from neuralpath.kernels.limit.fused_chains import fused_tiles
+from neuralpath.kernels.limit.fused_kernels import fused_tiles
 from neuralpath.kernels.limit.limit_network import ActivationChoice, OutputVariance, Variance, limit_network
 from neuralpath.kernels.limit.limit_reading import ReadingTiles
 from neuralpath.kernels.tiling import TiledKernel
@@ -144,9 +144,10 @@ class LimitKernel(GraphKernel):
         )
         x1, x2 = checked_batches(network.graph, x1, x2)
         name, budget = _NAMES[self.kind], memory_budget(memory)
-        fused = fused_tiles(name, network, x1, x2, budget, overflow_hint=OVERFLOW_HINT)
-        if fused is not None:
-            return fused
+        if network.sequential:
+            fused = fused_tiles(name, network, x1, x2, budget, overflow_hint=OVERFLOW_HINT)
+            if fused is not None:
+                return fused
         tiles, plan = ReadingTiles.of(network, x1, x2).planned(budget)
         # The last kernel is the carried one, or the second moments where none is carried.
         last = lambda tile: tiles.kernels(tile)[-1]  # noqa: E731

@@ -1,8 +1,9 @@
 """A network in the limit of infinite width: the distribution of each node's values, its activations and variances."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Literal
 
 from jaxtyping import Float
@@ -21,7 +22,6 @@ from neuralpath.graph import (
     check_graph,
     nodes as n,
     refuse_tied,
-    walk,
 )
 from neuralpath.kernels.limit.activations import Activation, Identity, Numbers, Pair, Rectifier, check_gated
 from neuralpath.kernels.limit.mixtures import Gelu, Softplus, SoftRectifier
@@ -71,6 +71,11 @@ class LimitNetwork:
     paths: bool = False  # the carried kernel is the path kernel: linear nodes average it
     linear_features: bool = False
 
+    @property
+    def sequential(self) -> bool:
+        """Whether every node reads the node before it, and nothing else."""
+        return all(after.inputs == (before.name,) for before, after in pairwise(self.graph.nodes))
+
 
 def limit_network(
     graph: PathGraph,
@@ -92,20 +97,14 @@ def limit_network(
     check_graph(graph)
     refuse_tied(graph, "the kernel of infinite width")
     activations = _activations(graph, activation)
-    reading = _DistributionReading(graph, activations, linear_features=linear_features)
-    walk(graph, reading)
-    if reading.distributions[graph.output_name].fixed:
-        reading.refusals[graph.output_name] = "the output depends on no random weights"
-    if reading.refusals:
-        lines = "".join(f"\n  {name!r}: {reason}" for name, reason in reading.refusals.items())
-        raise ValueError(f"the kernel of infinite width is not known for this network:{lines}")
+    distributions = _distributions(graph, activations, linear_features=linear_features)
     if any("gate" in pair.value for pair in carried):
         for name, used in activations.items():
             check_gated(used, name)
     if weight_variance is None:
-        weight_variance = Identity().normalizer if linear_features else _common_normalizer(activations)
+        weight_variance = 1.0 if linear_features else _default_weight_variance(activations)
     linear = [node for node in graph.nodes if isinstance(node, n.LinearNode)]
-    hidden = [node.name for node in linear if not reading.distributions[node.inputs[0]].fixed]
+    hidden = [node.name for node in linear if not distributions[node.inputs[0]].fixed]
     biases = [node.name for node in graph.nodes if isinstance(node, n.BiasNode)]
     own = _by_name("weight_variance", weight_variance, hidden, "layer that does not read the input")
     variances = dict(own)
@@ -118,7 +117,6 @@ def limit_network(
     gradients = of_biases
     if bias_gradient is not None:
         gradients = _by_name("bias_gradient", bias_gradient, biases, "bias", or_zero=True)
-    distributions = reading.distributions
     return LimitNetwork(
         graph, distributions, activations, variances, own, of_biases, gradients, carried, paths, linear_features
     )
@@ -141,12 +139,24 @@ def _ancestors(graph: PathGraph, names: tuple[str, ...]) -> frozenset[str]:
     return frozenset(reached)
 
 
-def _common_normalizer(activations: Mapping[str, Activation]) -> float:
-    values = {name: activation.normalizer for name, activation in activations.items()}
+def _default_weight_variance(activations: Mapping[str, Activation]) -> float:
+    """The variance times fan-in that keeps the size of signals, if it is the same for all activations."""
+    values = {name: normalizer(activation) for name, activation in activations.items()}
     if len(set(values.values())) > 1:
         listed = ", ".join(f"{value:.4g} at {name!r}" for name, value in values.items())
         raise ValueError(f"the activations need different weight variances ({listed}): give `weight_variance`.")
-    return next(iter(values.values()), Identity().normalizer)
+    return next(iter(values.values()), 1.0)
+
+
+def normalizer(activation: Activation) -> float:
+    """The weight variance times fan-in that keeps the size of signals; 2, as for ReLU, unless the activation says."""
+    match activation:
+        case Identity():
+            return 1.0
+        case Rectifier(slope=slope):
+            return 2 / (1 + slope**2)
+        case _:
+            return getattr(activation, "normalizer", 2.0)
 
 
 def _by_name(argument: str, value: Variance, nodes: list[str], what: str, *, or_zero: bool = False) -> dict[str, float]:
@@ -211,7 +221,7 @@ def _own_activation(node: n.GateNode | n.ActivationNode, state: State) -> Activa
     if isinstance(node, n.GateNode):
         if node.slope is None:
             return as_activation(node.gate)
-        # One slope per channel is refused later, by name (`_DistributionReading.gate`).
+        # One slope per channel is refused later, by name (`_distribution`).
         return Rectifier(float(node.slope.evaluate(state).detach().reshape(-1)[0]))
     if node.operation == "softplus":
         beta = node.arguments[0] if node.arguments else node.keywords.get("beta", 1.0)
@@ -221,120 +231,133 @@ def _own_activation(node: n.GateNode | n.ActivationNode, state: State) -> Activa
     )
 
 
-class _DistributionReading:
-    """The distribution of every node, and the reason for every node that has no limit."""
+class _NoLimit(Exception):
+    """A node has no limit: the reason, and the node whose channels and positions its values have."""
 
-    def __init__(self, graph: PathGraph, activations: Mapping[str, Activation], *, linear_features: bool) -> None:
-        self._state = graph.state
-        self._activations = activations
-        self._linear_features = linear_features
-        self.distributions: dict[str, NodeDistribution] = {}
-        self.refusals: dict[str, str] = {}
+    def __init__(self, reason: str, like: NodeDistribution | None = None) -> None:
+        super().__init__(reason)
+        self.like = like
 
-    def _set(self, node: n.Node, distribution: NodeDistribution) -> NodeDistribution:
-        self.distributions[node.name] = distribution
-        return distribution
 
-    def _refuse(self, node: n.Node, reason: str, like: NodeDistribution | None = None) -> NodeDistribution:
-        """Note a refusal and continue as after a linear node, so that one cause gives one line."""
-        self.refusals[node.name] = reason
-        flat, shape = (False, node.shape) if like is None else (like.flat, like.shape)
-        return self._set(node, NodeDistribution(False, True, frozenset([node.name]), flat, shape))
+def _distributions(
+    graph: PathGraph, activations: Mapping[str, Activation], *, linear_features: bool
+) -> dict[str, NodeDistribution]:
+    """The distribution of every node.
 
-    def input(self, node: n.InputNode) -> NodeDistribution:
-        return self._set(node, NodeDistribution(True, shape=node.shape))
+    Raises: ValueError with the reason for every node that has no limit.
+    """
+    distributions: dict[str, NodeDistribution] = {}
+    refusals: dict[str, str] = {}
+    state = graph.state
+    for node in graph.nodes:
+        inputs = [distributions[name] for name in node.inputs]
+        try:
+            if isinstance(node, n.GateNode | n.ActivationNode):
+                values = _activated(node, inputs[0], activations[node.name], state)
+                # Linear features: the network that makes the gates has no activations, so its values stay normal.
+                distributions[node.name] = inputs[0] if linear_features else values
+            else:
+                distributions[node.name] = _distribution(node, inputs, state)
+        except _NoLimit as error:
+            refusals[node.name] = str(error)
+            # Continue as after a linear node, so that one cause gives one line.
+            flat, shape = (False, node.shape) if error.like is None else (error.like.flat, error.like.shape)
+            distributions[node.name] = NodeDistribution(False, True, frozenset([node.name]), flat, shape)
+    if distributions[graph.output_name].fixed:
+        refusals[graph.output_name] = "the output depends on no random weights"
+    if refusals:
+        lines = "".join(f"\n  {name!r}: {reason}" for name, reason in refusals.items())
+        raise ValueError(f"the kernel of infinite width is not known for this network:{lines}")
+    return distributions
 
-    def constant(self, node: n.ConstantNode) -> NodeDistribution:
-        return self._set(node, NodeDistribution(True, shape=node.shape))
 
-    def linear(self, node: n.LinearNode, values: NodeDistribution) -> NodeDistribution:
-        if node.groups > 1:
-            return self._refuse(node, "a convolution in groups: its limit depends on the widths of the groups")
-        if node.windows and values.flat:
-            return self._refuse(node, "a convolution over flattened values")
-        return self._set(node, NodeDistribution(False, True, frozenset([node.name]), False, node.shape))
+def _activated(
+    node: n.GateNode | n.ActivationNode, values: NodeDistribution, activation: Activation, state: State
+) -> NodeDistribution:
+    """The distribution after an activation."""
+    slope = node.slope if isinstance(node, n.GateNode) else None
+    if slope is not None and not _uniform(by_position(slope, node, values.shape or (1,), state)):
+        raise _NoLimit("slopes that differ from channel to channel", values)
+    if values.fixed or isinstance(activation, Identity):
+        return values
+    if not values.normal:
+        reason = "an activation of values that are not normal: they come from another activation, not from weights"
+        raise _NoLimit(reason, values)
+    return replace(values, normal=False)
 
-    def bias(self, node: n.BiasNode, values: NodeDistribution) -> NodeDistribution:
-        if _calls(node.value, batch_norm_shift):
-            return self._set(node, values)  # its scale has been refused
-        if values.fixed:
-            return self._refuse(node, "a trained shift of the input, which has no limit of many channels")
-        n_channels = node.shape[0] if node.shape else 1
-        own = (1,) * (len(node.shape) - len(node.value_shape)) + node.value_shape
-        if n_channels > 1 and own[0] == 1:
-            return self._refuse(node, "a bias that all channels share: they are then not independent", values)
-        return self._set(node, values)
 
-    def gate(self, node: n.GateNode, values: NodeDistribution) -> NodeDistribution:
-        if node.slope is not None and not _uniform(by_position(node.slope, node, values.shape or (1,), self._state)):
-            return self._refuse(node, "slopes that differ from channel to channel", values)
-        return self.activation(node, values)
-
-    def activation(self, node: n.GateNode | n.ActivationNode, values: NodeDistribution) -> NodeDistribution:
-        if values.fixed or isinstance(self._activations[node.name], Identity):
-            return self._set(node, values)
-        if not values.normal:
-            reason = "an activation of values that are not normal: they come from another activation, not from weights"
-            return self._refuse(node, reason, values)
-        return self._set(node, replace(values, normal=self._linear_features))
-
-    def scale(self, node: n.ScaleNode, values: NodeDistribution) -> NodeDistribution:
-        if _calls(node.factor, batch_norm_scale):
+def _distribution(node: n.Node, inputs: Sequence[NodeDistribution], state: State) -> NodeDistribution:
+    """The distribution of a node that is not an activation."""
+    fixed = NodeDistribution(True, shape=node.shape)
+    values = inputs[0] if inputs else fixed
+    match node:
+        case n.LinearNode():
+            if node.groups > 1:
+                raise _NoLimit("a convolution in groups: its limit depends on the widths of the groups")
+            if node.windows and values.flat:
+                raise _NoLimit("a convolution over flattened values")
+            return NodeDistribution(False, True, frozenset([node.name]), False, node.shape)
+        case n.BiasNode():
+            if _calls(node.value, batch_norm_shift):
+                return values  # its scale has been refused
+            if values.fixed:
+                raise _NoLimit("a trained shift of the input, which has no limit of many channels")
+            own = (1,) * (len(node.shape) - len(node.value_shape)) + node.value_shape
+            if node.shape and node.shape[0] > 1 and own[0] == 1:
+                raise _NoLimit("a bias that all channels share: they are then not independent", values)
+            return values
+        case n.ScaleNode() if _calls(node.factor, batch_norm_scale):
             reason = "batch norm: its statistics belong to one network of finite width, there is no such limit"
-            return self._refuse(node, reason, values)
-        if not values.fixed and not _uniform(by_position(node.factor, node, values.shape, self._state)):
-            return self._refuse(node, "a scale that differs from channel to channel: they are then not alike", values)
-        return self._set(node, values)
+            raise _NoLimit(reason, values)
+    if all(branch.fixed for branch in inputs):
+        return fixed
+    match node:
+        case n.ScaleNode():
+            if not _uniform(by_position(node.factor, node, values.shape, state)):
+                raise _NoLimit("a scale that differs from channel to channel: they are then not alike", values)
+            return values
+        case n.AddNode():
+            return _sum(inputs)
+        case n.ConcatNode():
+            raise _NoLimit("a concatenation: the limit depends on the ratio of the widths")
+        case n.SelectNode() if values.flat or node.indices[0] is not None:
+            raise _NoLimit("picks, repeats or reorders channels, which have no names in the limit")
+        case n.MaxPoolNode():
+            raise _NoLimit("max pooling: the largest of several normal variables has no such closed limit")
+        case n.ReshapeNode():
+            return _reshaped(values, node.shape or (1,))
+        case _:  # a selection of positions, or an average pool
+            return replace(values, shape=node.shape)
 
-    def add(self, node: n.AddNode, *branches: NodeDistribution) -> NodeDistribution:
-        random = [branch for branch in branches if not branch.fixed]
-        if not random:
-            return self._set(node, branches[0])
-        if len(random) < len(branches):
-            reason = "adds the input, or a constant, to random values: their width or mean does not vanish"
-            return self._refuse(node, reason, random[0])
-        if len({(branch.flat, branch.shape[1:]) for branch in branches}) > 1:
-            return self._refuse(node, "adds branches that are flattened differently", random[0])
-        sources: set[str] = set()
-        for branch in branches:
-            if shared := sources & branch.sources:
-                names = ", ".join(repr(name) for name in sorted(shared))
-                reason = f"branches that come from the same layer meet ({names}): their covariance is not derived"
-                return self._refuse(node, reason, random[0])
-            sources |= branch.sources
-        normal = all(branch.normal for branch in branches)
-        return self._set(node, replace(random[0], normal=normal, sources=frozenset(sources)))
 
-    def concat(self, node: n.ConcatNode, *branches: NodeDistribution) -> NodeDistribution:
-        if all(branch.fixed for branch in branches):
-            return self._set(node, NodeDistribution(True, shape=node.shape))
-        return self._refuse(node, "a concatenation: the limit depends on the ratio of the widths")
+def _sum(branches: Sequence[NodeDistribution]) -> NodeDistribution:
+    """The distribution of a sum, not all of whose branches are fixed."""
+    random = [branch for branch in branches if not branch.fixed]
+    if len(random) < len(branches):
+        reason = "adds the input, or a constant, to random values: their width or mean does not vanish"
+        raise _NoLimit(reason, random[0])
+    if len({(branch.flat, branch.shape[1:]) for branch in branches}) > 1:
+        raise _NoLimit("adds branches that are flattened differently", random[0])
+    sources: set[str] = set()
+    for branch in branches:
+        if shared := sources & branch.sources:
+            names = ", ".join(repr(name) for name in sorted(shared))
+            reason = f"branches that come from the same layer meet ({names}): their covariance is not derived"
+            raise _NoLimit(reason, random[0])
+        sources |= branch.sources
+    return replace(random[0], normal=all(branch.normal for branch in branches), sources=frozenset(sources))
 
-    def select(self, node: n.SelectNode, values: NodeDistribution) -> NodeDistribution:
-        if not values.fixed and (values.flat or node.indices[0] is not None):
-            return self._refuse(node, "picks, repeats or reorders channels, which have no names in the limit")
-        return self._set(node, replace(values, shape=node.shape))
 
-    def average_pool(self, node: n.AveragePoolNode, values: NodeDistribution) -> NodeDistribution:
-        return self._set(node, replace(values, shape=node.shape))
-
-    def max_pool(self, node: n.MaxPoolNode, values: NodeDistribution) -> NodeDistribution:
-        if values.fixed:
-            return self._set(node, NodeDistribution(True, shape=node.shape))
-        return self._refuse(node, "max pooling: the largest of several normal variables has no such closed limit")
-
-    def reshape(self, node: n.ReshapeNode, values: NodeDistribution) -> NodeDistribution:
-        shape = node.shape or (1,)
-        if values.fixed:
-            return self._set(node, NodeDistribution(True, shape=node.shape))
-        if values.flat and len(shape) > 1:
-            return self._refuse(node, "gives flattened positions a new shape")
-        if values.flat or len(values.shape) == 1 == len(shape):
-            return self._set(node, values)
-        if len(shape) == 1:
-            flat = math.prod(values.shape[1:]) > 1
-            return self._set(node, replace(values, flat=flat, shape=values.shape if flat else shape))
-        return self._set(node, replace(values, shape=shape))
+def _reshaped(values: NodeDistribution, shape: n.Shape) -> NodeDistribution:
+    """The distribution of random values with new axes; positions stay known when they are flattened."""
+    if values.flat and len(shape) > 1:
+        raise _NoLimit("gives flattened positions a new shape")
+    if values.flat or len(values.shape) == 1 == len(shape):
+        return values
+    if len(shape) == 1:
+        flat = math.prod(values.shape[1:]) > 1
+        return replace(values, flat=flat, shape=values.shape if flat else shape)
+    return replace(values, shape=shape)
 
 
 def _calls(operand: Operand, function: object) -> bool:

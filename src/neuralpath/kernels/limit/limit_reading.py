@@ -149,6 +149,7 @@ class LimitReading:
             return None
         if isinstance(state, Fixed):
             return Fixed(activation(state.first), activation(state.second))
+        # The first walk, of each example with itself, only collects variances; pairs need those of both examples.
         if self._variances is None and not isinstance(activation, Identity):
             self.own_variances[node.name] = state.moment.equal().values.clamp(min=0)
         if self._skips(node):
@@ -158,7 +159,7 @@ class LimitReading:
             return state
         full, moment = state.moment.full, state.moment
         variance1, variance2 = (v[node.name] for v in self._variances or (self.own_variances, self.own_variances))
-        v, w = self._pairing.first(variance1, full=full), self._pairing.second(variance2, full=full)
+        v, w = self._pairing.spread(variance1, variance2, full=full)
         linear_features = self._network.linear_features
         pairs = self._network.carried if linear_features else (Pair.SIGNALS, *self._network.carried)
         factors = activation.moments(v, w, moment.values, pairs)
@@ -175,9 +176,8 @@ class LimitReading:
         factor = factor.to(state.moment.values)
 
         def scaled(values: PairValues) -> PairValues:
-            full = values.full
-            both = self._pairing.first(factor, full=full) * self._pairing.second(factor, full=full)
-            return replace(values, values=values.values * both)
+            left, right = self._pairing.spread(factor, factor, full=values.full)
+            return replace(values, values=values.values * (left * right))
 
         result = self._reduced(node, replace(state, means=None)).each(scaled)
         if state.means is None:
@@ -203,8 +203,8 @@ class LimitReading:
         means = a.means or b.means
         if a.means is not None and b.means is not None:
             for (first, _), (_, second) in ((a.means, b.means), (b.means, a.means)):
-                product = self._pairing.first(first.values, full=full) * self._pairing.second(second.values, full=full)
-                moment = moment + product
+                left, right = self._pairing.spread(first.values, second.values, full=full)
+                moment = moment + left * right
             first, second = (of_examples(x.values + y.values) for x, y in zip(a.means, b.means, strict=True))
             means = (first, second)
         kernels = zip(a.carried, b.carried, strict=True)
@@ -249,6 +249,7 @@ def _shifted(values: PairValues, variance: float, own_axes: list[bool]) -> PairV
         return values
     pattern = torch.full((), variance, dtype=values.values.dtype, device=values.values.device)
     if values.full:
+        # One factor for each axis, over its two dimensions: the identity along the bias's own axes, ones along shared.
         size = values.space
         for axis, own in enumerate(own_axes):
             eye = torch.eye(size[axis]).to(pattern) if own else torch.ones(size[axis], size[axis]).to(pattern)
@@ -331,6 +332,7 @@ class ReadingTiles:
 def pair_cost(network: LimitNetwork, needs: dict[str, Need], dtype: torch.dtype) -> Cost:
     """Memory of one pair of examples during a walk of the graph, and of one example."""
     graph, size = network.graph, dtype.itemsize
+    # As `walk` does: the values of a node are freed after its last use, so the peak is a sum over those alive.
     last_use = {name: node.name for node in graph.nodes for name in node.inputs}
     alive: dict[str, int] = {}
     peak = size

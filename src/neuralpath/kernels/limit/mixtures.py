@@ -60,9 +60,9 @@ def kolmogorov_density(k: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 @cache
-def logistic_scales(beta: float, few: bool = False) -> Scales:
-    """Scales whose mixture is ``sigmoid(beta q)``: to 1e-14, or with ``few`` of them (8) to 3e-9."""
-    if few:
+def logistic_scales(beta: float, dtype: torch.dtype) -> Scales:
+    """Scales whose mixture is ``sigmoid(beta q)``: 28 in float64, to 1e-14; 8 in other dtypes, to 3e-9."""
+    if dtype != torch.float64:
         k, weights = np.array(_FEW_K), np.array(_FEW_WEIGHTS)
     else:
         k = np.exp(np.linspace(*_LOG_RANGE, NODES))
@@ -114,13 +114,7 @@ class MixtureGate(ABC):
 
     factor: float = 1.0
 
-    @property
-    def normalizer(self) -> float:
-        return 2.0
-
-    @property
-    def gated(self) -> bool:
-        return True
+    gated = True
 
     @abstractmethod
     def scales(self, dtype: torch.dtype) -> Scales:
@@ -167,12 +161,12 @@ class MixtureGate(ABC):
 
 @dataclass(frozen=True)
 class SoftRectifier(MixtureGate):
-    """Soft-ReLU ``q * sigmoid(beta q)``; SiLU for beta 1. In float32 8 scales are used, else 28."""
+    """Soft-ReLU ``q * sigmoid(beta q)``; SiLU for beta 1."""
 
     beta: float = 1.0
 
     def scales(self, dtype: torch.dtype) -> Scales:
-        return logistic_scales(self.beta, few=dtype != torch.float64)
+        return logistic_scales(self.beta, dtype)
 
     def gate(self, q: Numbers) -> Numbers:
         return torch.sigmoid(self.beta * q)
@@ -199,22 +193,13 @@ class Softplus:
 
     beta: float = 1.0
 
-    @property
-    def normalizer(self) -> float:
-        return 2.0
-
-    @property
-    def gated(self) -> bool:
-        return False
+    gated = False
 
     def __call__(self, q: Numbers) -> Numbers:
         return torch.logaddexp(self.beta * q, torch.zeros_like(q)) / self.beta
 
-    def _scales(self, dtype: torch.dtype) -> Scales:
-        return logistic_scales(self.beta, few=dtype != torch.float64)
-
     def mean(self, v: Numbers) -> Numbers:
-        mixture = self._scales(v.dtype)
+        mixture = logistic_scales(self.beta, v.dtype)
         total = torch.zeros_like(v)
         for scale, weight in zip(mixture.scales, mixture.weights, strict=True):
             total += weight * ((v + scale**2) / (2 * math.pi)).sqrt()
@@ -222,7 +207,7 @@ class Softplus:
 
     def moments(self, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
         slopes, signals = torch.zeros_like(c), torch.zeros_like(c)
-        for terms in _terms(self._scales(c.dtype), v, w, c):
+        for terms in _terms(logistic_scales(self.beta, c.dtype), v, w, c):
             slopes += (terms.weight * terms.both_open).sum(-1)
             if Pair.SIGNALS in pairs:
                 signals += (terms.weight / (2 * math.pi) * terms.root).sum(-1)

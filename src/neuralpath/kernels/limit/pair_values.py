@@ -135,26 +135,28 @@ class Pairing:
         a, b = x1.flatten(2) if space else x1[..., None], x2.flatten(2) if space else x2[..., None]
         if self.own:
             values = a.mT @ b if full else (a * b).sum(1)
-        elif full:
+        elif full:  # one matrix product: rows (example, position) of the first, columns of the second batch
             left = a.transpose(1, 2).reshape(-1, a.shape[1])
             values = (left @ b.transpose(0, 1).reshape(b.shape[1], -1)).reshape(len(a), a.shape[2], len(b), b.shape[2])
             values = values.transpose(1, 2)
-        else:
+        else:  # a matrix product for each position, over (example, channel) and (channel, example)
             values = torch.bmm(a.permute(2, 0, 1), b.permute(2, 1, 0)).permute(1, 2, 0)
         lead = values.shape[:1] if self.own else values.shape[:2]
         return PairValues(values.reshape(*lead, *space * (2 if full else 1)), space, full)
 
-    def first(self, of_example: Float[Tensor, "batch *space"], *, full: bool) -> Float[Tensor, "..."]:
-        """Values of the first example's positions, to broadcast against pair values."""
-        space = of_example.shape[1:]
-        lead = of_example.shape[:1] if self.own else (of_example.shape[0], 1)
-        return of_example.reshape(*lead, *space, *(1,) * (len(space) if full else 0))
+    def spread(
+        self, first: Float[Tensor, "_batch1 *space"], second: Float[Tensor, "_batch2 *space"], *, full: bool
+    ) -> tuple[Float[Tensor, "..."], Float[Tensor, "..."]]:
+        """Values of the positions of either example, with the axes at which they broadcast against pair values.
 
-    def second(self, of_example: Float[Tensor, "batch *space"], *, full: bool) -> Float[Tensor, "..."]:
-        """Values of the second example's positions, to broadcast against pair values."""
-        space = of_example.shape[1:]
-        lead = of_example.shape[:1] if self.own else (1, of_example.shape[0])
-        return of_example.reshape(*lead, *(1,) * (len(space) if full else 0), *space)
+        full    (batch1, 1, h, w, 1, 1)  and  (1, batch2, 1, 1, h, w)
+        equal   (batch1, 1, h, w)        and  (1, batch2, h, w)
+        own     without the 1 among the batches
+        """
+        space = first.shape[1:]
+        others = (1,) * (len(space) if full else 0)
+        lead1, lead2 = (first.shape[:1], second.shape[:1]) if self.own else ((len(first), 1), (1, len(second)))
+        return first.reshape(*lead1, *space, *others), second.reshape(*lead2, *others, *space)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
