@@ -80,6 +80,7 @@ class WindowSteps(NamedTuple):
         return (self.size - 1) * self.dilation + 3
 
 
+# Indices into the array of numbers: compiled code cannot read the fields of a row of `layers` by name.
 HEIGHT, SIZE, STRIDE, DILATION, WIDTH, SIZE_X, N_ROWS, N_COLUMNS, SIDE, BLOCK = (
     WindowSteps._fields.index(name)
     for name in ("height", "size", "stride", "dilation", "width", "size_x", "rows", "columns", "side", "block")
@@ -96,6 +97,7 @@ SHIFT_MOST = 100
 
 def block_step(side: int, itemsize: int) -> int:
     """Entries from the start of one block to the start of the next, for values of ``itemsize`` bytes."""
+    # Whole vectors, so that equal entries of two blocks have equal alignment, and never close to whole pages.
     step = -(-side * side // LANES) * LANES
     while step * itemsize % PAGE < PAGE // 16:
         step += LANES
@@ -124,6 +126,8 @@ def _weigh_numbers(
     block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
 ):
     if n_masks == 3 and width >= LANES and not has_pair:  # colors
+        # Columns x' outside, rows x inside: the vectors of the second image are loaded once for all rows. The last
+        # tiles overlap the ones before, as in `_weigh_bits`.
         for k in range(0, width, LANES):
             b = start2 + min(k, width - LANES)
             for x in range(0, width, ROWS):
@@ -182,6 +186,7 @@ def _weigh_bits(
 def _weigh_any_bits(
     block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
 ):
+    # For rows shorter than a vector, and any number of words: the compiler's own vectors, along x'.
     counts = np.empty(width, np.uint32)
     for x in range(width):
         counts[:] = 0
@@ -232,6 +237,7 @@ overload(_as_real)(inspect.unwrap(_as_real_by_type))
 @compiled()
 def _total_of_diagonal(source, at, step, pitch, has_pair, masks1, masks2, n_masks, height, width, factor, shift, lag):
     """The sum over all pairs of positions of one lag; row y of the pair values starts at ``at + y * step``."""
+    # Summed over y entry by entry, in vectors; only the final sum, over x and x', is in double precision.
     block, sums = np.empty(width * width, source.dtype), np.zeros(width * width, source.dtype)
     for y in range(max(0, -lag), min(height, height - lag)):
         at1, at2, row = y * n_masks * width, (y + lag) * n_masks * width, at + y * step
@@ -244,6 +250,11 @@ def _total_of_diagonal(source, at, step, pitch, has_pair, masks1, masks2, n_mask
 @compiled()
 def _slide(out, to, pitch, block, at, side, n_out, size, stride, dilation):
     """Sum a block, with its margin, over the taps of a window that moves x and x' together.
+
+        tap 0  tap 1  tap 2         side = 5: entry (x, x') of tap t is t * (side + 1) = 0, 6, 12 entries further on,
+        a....  .....  .....         one row down and one column to the right. With dilation d the taps are d such
+        .....  .b...  .....         steps apart.
+        .....  .....  ..c..         out = a + b + c
 
     With stride 1 a tap is one shift of the whole block along its diagonal, and ``pitch`` must be ``side``. The shift
     also moves entries across the ends of rows, so the output between the ``n_out`` entries of the rows is meaningless.
@@ -275,7 +286,8 @@ def _slide(out, to, pitch, block, at, side, n_out, size, stride, dilation):
 def _add_rows(total, blocks, first, size, step, ring, low, high, n):
     """The sum of the blocks of the rows that a window sees: ``first``, ``first + step``, and so on, within bounds.
 
-    The block of row y starts at ``y % ring * n`` in ``blocks``.
+    The block of row y starts at ``y % ring * n`` in ``blocks``. Rows outside the bounds are padding: their blocks are
+    not in the ring, whose places hold other rows, so they are left out of the sum.
     """
     length = total.shape[0]
     if size == 3 and low <= first and first + ring <= high:  # the common window, in one pass
@@ -309,33 +321,23 @@ def _n_blocks(steps):
 
 @compiled()
 def _convolve_diagonal(
-    out,
-    out_at,
-    out_step,
-    out_pitch,
-    add,
-    source,
-    at,
-    step,
-    pitch,
-    has_pair,
-    masks1,
-    masks2,
-    n_masks,
-    factor,
-    shift,
-    steps,
-    lag,
-    blocks,
-):
+    out, out_at, out_step, out_pitch, add, source, at, step, pitch, has_pair, masks1, masks2, n_masks,
+    factor, shift, steps, lag, blocks,
+):  # fmt: skip
     """One convolution for the rows (y, y + lag) of its output: weigh, sum over the window, write.
 
     Row y starts at ``out_at + y * out_step``, row y of the pair values at ``at + y * step``. ``blocks`` is the ring
     drawn above; the margins of its blocks must be 0.
+
+        source, row y  --_weigh-->  ring[y % ring]  --_add_rows-->  total  --_slide-->  out, row of the output
+        (y, y + lag_in)             with its margin                 one block           (row, row + lag)
+
+    Everything between source and out is a few blocks of one lag, which stay in the cache.
     """
     height, size, stride, dilation, before, width, size_x, stride_x, dilation_x, before_x = steps[:10]
     rows, columns, side, length = steps[N_ROWS], steps[N_COLUMNS], steps[SIDE], steps[BLOCK]
-    lag_in = lag * stride
+    lag_in = lag * stride  # a stride multiplies both rows, and so their difference
+    # Rows y for which both y and y + lag_in are inside the image; the others are padding.
     low, high = max(0, -lag_in), min(height, height - lag_in)
     ring = (size - 1) * dilation + 1
     total = blocks[ring * length : ring * length + side * side]
@@ -347,25 +349,13 @@ def _convolve_diagonal(
             to, row_at = y % ring * length + before_x * (side + 1), at + y * step
             at1, at2 = y * n_masks * width, (y + lag_in) * n_masks * width
             _weigh(
-                blocks,
-                to,
-                side,
-                source,
-                row_at,
-                pitch,
-                has_pair,
-                masks1,
-                at1,
-                masks2,
-                at2,
-                n_masks,
-                width,
-                factor,
-                shift,
-            )
+                blocks, to, side, source, row_at, pitch, has_pair, masks1, at1, masks2, at2, n_masks, width,
+                factor, shift,
+            )  # fmt: skip
         ahead = max(ahead, min(high, top + ring))
         _add_rows(total, blocks, top, size, dilation, ring, low, high, length)
         to = out_at + row * out_step
+        # Straight into the output where its rows are as far apart as the block's, else through `window`.
         if not add and (out_pitch == side or stride_x != 1):
             _slide(out, to, out_pitch, total, 0, side, columns, size_x, stride_x, dilation_x)
             continue
@@ -395,7 +385,14 @@ def _convolve(out, pair, has_pair, masks1, masks2, n_masks, factor, shift, steps
     height, width, rows, columns = steps[HEIGHT], steps[WIDTH], steps[N_ROWS], steps[N_COLUMNS]
     n_in, n_out = width * width, columns * columns
     blocks = np.zeros(_n_blocks(steps) * steps[BLOCK], out.dtype)
-    out_step, step = (rows + 1) * n_out, (height + 1) * n_in if has_pair else 0  # from the block (y, y') to the next
+    # Blocks are (y, y', x, x'): from the block (y, y') to (y + 1, y' + 1) it is a row of blocks and one block more.
+    #
+    #     y' ->  0   1   2   3
+    #   y = 0    .   a   .   .        lag 1: blocks a, b, c start at out_at = 1 block and are
+    #       1    .   .   b   .        rows + 1 = 5 blocks apart. A negative lag starts below the
+    #       2    .   .   .   c        diagonal: `out_at` is negative, and the first row is -lag.
+    #       3    .   .   .   .
+    out_step, step = (rows + 1) * n_out, (height + 1) * n_in if has_pair else 0
     for lag in range(1 - rows, rows):
         out_at, at = lag * n_out, lag * steps[STRIDE] * n_in if has_pair else 0
         _convolve_diagonal(
@@ -420,6 +417,7 @@ def window_sums(out, pair, has_pair, masks1, masks2, factor, shift, steps, large
     are skipped.
     """
     orders, n1, n2 = out.shape[:3]
+    # One pair of images of one order is one job: jobs write to different memory, and share none of their blocks.
     for job in prange(orders * n1 * n2):
         order, a, b = job // (n1 * n2), (job // n2) % n1, job % n2
         if a > b + skip:
@@ -460,11 +458,11 @@ def _scale(most, exponent, gain, bias):
     The true values are ``gain * 2**exponent`` times the stored ones, of which ``most`` is the largest.
     """
     if most == 0:
-        return 1, 0.0, bias / 2
+        return 1, 0.0, bias / 2  # only the bias is left; exponent 1 doubles the half
     _, magnitude = math.frexp(most)
     common = exponent + magnitude
     if bias > 0:
-        common = max(common, 1)
+        common = max(common, 1)  # at a smaller exponent the shift could exceed the range of the dtype
     return common, math.ldexp(gain, exponent - common), bias * math.ldexp(1.0, -common)
 
 
@@ -504,17 +502,20 @@ def _chain_of_diagonal(
     """
     values, result, blocks = buffer[:half], buffer[half : 2 * half], buffer[2 * half :]
     weights = np.empty(2, buffer.dtype)  # factor and shift in the dtype of the values, which keeps loops narrow
+    # The lag of every layer's output, from the last to the first: a layer's input has its lag times its stride.
     lags = np.empty(layers.shape[0], np.int64)
     lags[-1] = lag
     for layer in range(layers.shape[0] - 1, 0, -1):
         lags[layer - 1] = lags[layer] * layers[layer, STRIDE]
     # `doubt`: bits by which the true values may be below `bound`. `used`: entries of the blocks of earlier layers.
     bound, doubt, used = size * n_channels * layers[0, SIZE] * layers[0, SIZE_X], 0.0, 0
+    # The true values are 2**exponent times the stored ones, so that the stored ones are at most about 1.
     exponent = min(max(math.frexp(bound)[1], -SHIFT_MOST), SHIFT_MOST)
     shift = math.ldexp(1.0, -exponent)
     bound *= shift
     weights[0], weights[1] = 0, shift
     at = pitch = 0
+    # `values` and `result` are the two halves of the buffer: each layer reads one, writes the other, and they swap.
     for layer in range(layers.shape[0]):
         steps = layers[layer]
         side = steps[SIDE]
@@ -529,12 +530,12 @@ def _chain_of_diagonal(
                 weights[0], weights[1], steps, lags[layer], own,
             )  # fmt: skip
         else:
-            before = layers[layer - 1]
+            before = layers[layer - 1]  # its gates are the masks of this layer's input
             exponent, factor, shift = _scale(bound, exponent, gains[layer - 1], biases[layer - 1])
             weights[0], weights[1] = factor, shift
             grows = BITS * before[WORDS] * steps[SIZE] * steps[SIZE_X]
             bound = (factor * bound + shift) * grows
-            doubt += math.log2(grows)
+            doubt += math.log2(grows)  # all gates may be closed: the bound grows, the values need not
             masks1, masks2 = gates1[before[START] :], gates2[before[START] :]
             _convolve_diagonal(
                 result, out_at, area, side, False, values, at, pitch * pitch, pitch, True, masks1, masks2,
@@ -561,22 +562,9 @@ def _chain_of_diagonal(
 
 @compiled(parallel=True, cache=True)
 def image_chains(
-    out,
-    exponents,
-    pairs,
-    images1,
-    images2,
-    sizes1,
-    sizes2,
-    gates1,
-    gates2,
-    layers,
-    gains,
-    biases,
-    buffers,
-    half,
+    out, exponents, pairs, images1, images2, sizes1, sizes2, gates1, gates2, layers, gains, biases, buffers, half,
     pooled,
-):
+):  # fmt: skip
     """A chain of convolutions, from images to the sum that the first dense layer reads, pair by pair.
 
     ``out`` and ``exponents`` are (batch1, batch2); ``pairs`` has row and column of each pair to compute, so that
@@ -589,7 +577,7 @@ def image_chains(
         a, b = pairs[job, 0], pairs[job, 1]
         buffer = buffers[get_thread_id()]
         buffer[2 * half :] = 0  # the margins of the blocks, which the loops never write
-        most = layers[-1, N_ROWS] if pooled else 1
+        most = layers[-1, N_ROWS] if pooled else 1  # flattening joins equal positions only: lag 0
         total, top = 0.0, np.int64(0)
         for lag in range(1 - most, most):
             image1, image2, size = images1[a].reshape(-1), images2[b].reshape(-1), sizes1[a] * sizes2[b]

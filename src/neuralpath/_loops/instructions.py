@@ -40,6 +40,7 @@ ROWS, LANES = 4, 16
 SIDE = 8
 """Rows and columns of a block that `transpose` takes."""
 
+# Entries of two vectors of 8, numbered 0-7 and 8-15, interleaved: the first and the second half of the result.
 _LOW = [0, 8, 1, 9, 2, 10, 3, 11]
 _HIGH = [4, 12, 5, 13, 6, 14, 7, 15]
 
@@ -128,12 +129,13 @@ def _weigh_block(typing_context, out, to, out_step, source, at, step, masks1, st
         block = _Block(context, builder, signature, args)
         masks, firsts = [block.load(8, start) for start in block.items(9)], block.items(7)
         factor, shift = block.spread(args[10]), block.spread(args[11])
+        # Unrolled: the loops here run while the code is built, and leave straight-line instructions behind.
         for row in range(ROWS):
             counts = []
             for mask, first in zip(masks, firsts, strict=True):
                 word = block.load_all_lanes(6, builder.add(first, ir.Constant(first.type, row)))
                 counts.append(block.popcount(builder.and_(mask, word)))
-            while len(counts) > 1:
+            while len(counts) > 1:  # pairwise, so that additions do not wait for each other
                 counts.append(builder.add(counts.pop(0), counts.pop(0)))
             values = block.multiply_add(block.load(3, block.row(4, 5, row)), factor, shift)
             overlap = builder.sitofp(counts[0], block.vector(0))

@@ -89,6 +89,7 @@ def _arc(cosine):
 
 
 def _arc_single(cosine):
+    # Horner's rule, from the highest power down, in w = 1 - |cos|; every number is single, or the vectors widen.
     w = _ONE_SINGLE - abs(cosine)
     w = w if w > _SNAP_SINGLE else _ZERO_SINGLE
     angle, lift = _ANGLE_SINGLE[7], _LIFT_SINGLE[6]
@@ -135,6 +136,8 @@ def _moments(cosine, bend, level, mean):
     With the slope a and the angle theta: ((1-a)^2 (sin + (pi - theta) cos) + 2 pi a cos) / 2 pi, and
     ((1-a)^2 (pi - theta) + 2 pi a) / 2 pi; the constants come from ``bend_of``.
     """
+    # With t = acos|cos|, theta is t for cos >= 0 and pi - t below: a choice of sign, not a branch. `level` is
+    # bend * pi / 2, so `half` is bend * (pi / 2 - t), the part of the slopes that changes sign with the cosine.
     angle, lift = _arc(cosine)
     half = level - bend * angle
     return (bend * lift + mean * cosine + level * abs(cosine), mean + (half if cosine >= 0 else -half))
@@ -150,10 +153,18 @@ def moments_of_many(out, slopes, cosines, bend, level, mean):
 class Program(NamedTuple):
     """A chain as arrays. A segment starts where displacements mix: at the pixels, a resizing convolution or a pool.
 
-    ``segments`` (segment, 16): 0 source, 1-2 height and width, 3-4 height and width of its source, 5-6 window,
-    7-8 stride, 9-10 padding (y, x each), 11 circular, 12 its first layer, 13 its layers besides the source,
-    14-15 number of displacements (y, x).
-    ``layers`` (layer, 6): 0-1 window, 2-3 padding (y, x each), 4 circular, 5 where its profile starts.
+    ``segments`` (segment, 16), pairs of numbers are (y, x):
+
+        | 0      | 1 2  | 3 4         | 5 6    | 7 8    | 9 10    | 11       | 12    | 13       | 14 15         |
+        | source | size | source size | window | stride | padding | circular | first | n layers | displacements |
+        |        of the segment       |        of the step at its start      | of its layers    | how many      |
+
+    ``layers`` (layer, 6): ``first`` counts here; ``n layers`` leaves out the convolution at the segment's start, which
+    has a row too, the first one.
+
+        | 0 1    | 2 3     | 4        | 5                                            |
+        | window | padding | circular | where its profile starts, margin row included |
+
     ``constants`` (layer, 5): weight variance over window size, bias variance, and the three numbers of ``bend_of``.
     ``needed`` (segment, 2, slot): the displacements of a segment, along y and x.
     ``slots`` (segment, 2, displacement modulo size): where a displacement is stored, the inverse of ``needed``.
@@ -188,6 +199,7 @@ def _run_row(covariance, tangent, row, first, profile1, profile2, constants):
     """One row of a tile, in place; ``first`` is the column of its first entry."""
     n = covariance.shape[0]
     last = constants.shape[0] - 1
+    # Layers outside, columns inside: a row of TILE pairs stays in the first-level cache, and the columns are vectors.
     for layer in range(last):
         gain, bias, bend, level, mean = constants[layer]
         deviation, inverse = profile1[layer, 0, row], profile1[layer, 1, row]
@@ -221,7 +233,7 @@ def run_tiles(output, result, covariance, tangent, profile1, profile2, constants
             _run_row(sigma[:n], theta[:n], i, left, profile1, profile2, constants)
             _copy(output[i, left:right], sigma)
             _copy(result[i, left:right], theta)
-        if symmetric:
+        if symmetric:  # entries above the diagonal to their mirror images, also of the tile on the diagonal
             for j in range(left, right):
                 for i in range(top, min(bottom, j)):
                     output[j, i] = output[i, j]
@@ -301,6 +313,11 @@ def _roll(out, padded, width, dx, columns):
 
     The image has a margin of one row before and after, so ``near`` and ``far`` are slices too. Both are always read,
     and one is selected: a branch would keep the compiler from vectorizing.
+
+        padded, width 3:   . . . | a b c | d e f | . . .         dx = 1, split = 2
+        near (ahead by dx)           b c   d e f   .             columns 0 and 1 of a row: near
+        far  (a row before that)     . . a b c d                 column 2 wraps around to its own row's start: far
+        rolled                       b c a | e f d
     """
     n = columns.shape[0]
     near, far, split = padded[width + dx : width + dx + n], padded[dx : dx + n], width - dx
@@ -344,7 +361,14 @@ def _sum_neighbors(out, values, width):
 
 @compiled()
 def _sum_rows(out, values, shape, split, size, before, circular):
-    """Sums over a window along y; at ``split`` the second positions wrap around."""
+    """Sums over a window along y; at ``split`` the second positions wrap around.
+
+    For height 4 and dy = 1, rows y and y' = (y + dy) mod 4 of one displacement:
+
+        y    0  1  2 | 3         With zero padding a window must not reach across the split: the rows of the second
+        y'   1  2  3 | 0         image on its two sides are not neighbors. Circular windows ignore it: both rows
+             split = 3 ^         move on by the same step, and wrap around together or one after the other.
+    """
     height, width = shape
     if size == 3 and before == 1 and not circular:  # the common window, in one pass
         for start, stop in ((0, split * width), (split * width, height * width)):
@@ -371,7 +395,12 @@ def _sum_rows(out, values, shape, split, size, before, circular):
 
 @compiled(fastmath=FAST)
 def _sum_columns(out, values, margin, columns, width, split, size, before, circular):
-    """Sums over a window along x of values with a margin on both sides; at ``split`` second positions wrap around."""
+    """Sums over a window along x of values with a margin on both sides; at ``split`` second positions wrap around.
+
+    All rows are one run of memory, so the neighbor of the first column is the last entry of the row before: it is
+    loaded, and then replaced by 0 or, for circular padding, by the entry at the row's other end, a width away. Loading
+    and selecting are vector instructions, which a branch is not. The margin keeps such loads inside the buffer.
+    """
     n, real = columns.shape[0], columns.dtype.type
     # Numbers in the dtype of the values, so that comparisons take as many vector lanes as sums.
     zero, one, edge, turn, last = real(0), real(1), real(width - 1), real(split), real(split - 1)
@@ -448,7 +477,11 @@ def _multiply_images(covariance, tangent, image1, rolled2, margin, start):
 
 @compiled()
 def _read_convolution(covariance, tangent, store, segment, slots, dy, dx):
-    """Window sums of a convolution that changes the size, for one displacement of its output."""
+    """Window sums of a convolution that changes the size, for one displacement of its output.
+
+    Output (y, x) and (y2, x2) read the inputs (i, j) and (i2, j2) with the same tap. Their displacement differs from
+    output to output, so the value is looked up: slot of (i2 - i, j2 - j), entry (i, j).
+    """
     height, width, rows, columns = segment[1], segment[2], segment[3], segment[4]
     circular = segment[11] != 0
     for y in range(height):
@@ -478,7 +511,10 @@ def _read_convolution(covariance, tangent, store, segment, slots, dy, dx):
 
 @compiled()
 def _read_pool(covariance, tangent, store, segment, slots, dy, dx):
-    """Means over window times window of an average pool, for one displacement of its output."""
+    """Means over window times window of an average pool, for one displacement of its output.
+
+    Unlike a convolution, a pool reads all pairs of positions of the two windows: i and i2, j and j2 move separately.
+    """
     height, width, rows, columns = segment[1], segment[2], segment[3], segment[4]
     n = 1.0 / (segment[5] * segment[6]) ** 2
     for y in range(height):
@@ -510,6 +546,7 @@ def _total(values):
 def _convolve(covariance, tangent, spare, margin, layer, columns, shape, dy, dx):
     """Window sums of a convolution that keeps the size, in place."""
     n, circular = shape[0] * shape[1], layer[4] != 0
+    # A window sum is a sum along y, into the spare image, and then along x, back into its place.
     for values in (covariance, tangent):
         inner = values[margin : margin + n]
         _sum_rows(spare[margin : margin + n], inner, shape, shape[0] - dy, layer[0], layer[2], circular)
@@ -558,17 +595,28 @@ def _run_layers(covariance, tangent, spare, margin, profiles, rolled, program, s
 
 @compiled(inline="always")
 def _run_pair(result, image1, image2, profiles1, profiles2, program, memory, margin, same, end):
-    """Take one pair of images through all segments; ``result`` gets two numbers or, for READ, an image."""
+    """Take one pair of images through all segments; ``result`` gets two numbers or, for READ, an image.
+
+        for each segment:                                    memory that is read            memory that is written
+          for each dx: rotate the second image               images2, profiles2             rolled
+            for each dy:
+              values of the displacement (dy, dx)            image1 and rolled, or before   images[0], images[1]
+              all layers of the segment                      profiles1, rolled              images (in place)
+              store them, or add their sum to the result     images[0], images[1]           stores[s % 2], or result
+
+    ``before`` is the store of the segment before; two stores take turns.
+    """
     last = program.segments.shape[0] - 1
     covariance, tangent, spare = memory.images[0], memory.images[1], memory.images[2]
     rolled, stores = memory.rolled, memory.stores
-    before = stores[0, :0].reshape(2, 0, 1, 1)
+    before = stores[0, :0].reshape(2, 0, 1, 1)  # the first segment has none; it gives the compiler the type
     for s in range(last + 1):
         segment = program.segments[s]
         height, width, n_y, n_x = segment[1], segment[2], segment[14], segment[15]
         n = height * width
         inner, other = covariance[margin : margin + n], tangent[margin : margin + n]
         n_channels = image1.shape[0] if segment[0] == IMAGES else 0
+        # The last segment stores nothing, so its part of the store is empty.
         stored = stores[s % 2, : 2 * n_y * n_x * n if s < last else 0].reshape(2, n_y if s < last else 0, n_x, n)
         for at_x in range(n_x):
             dx = program.needed[s, 1, at_x]
@@ -581,7 +629,7 @@ def _run_pair(result, image1, image2, profiles1, profiles2, program, memory, mar
                     _read_convolution(inner, other, before, segment, program.slots[s - 1], dy, dx)
                 else:
                     _read_pool(inner, other, before, segment, program.slots[s - 1], dy, dx)
-                if end == READ and s == last:
+                if end == READ and s == last:  # the only displacement is (0, 0)
                     _copy(result[:n], inner)
                     continue
                 _run_layers(
