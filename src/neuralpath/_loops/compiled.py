@@ -7,16 +7,14 @@ import math
 import os
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager
-from functools import cache
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numba
 import torch
 from torch import Tensor
 
-SHARES = 16
-"""Shares of the work for each thread: small enough that a delayed thread does not keep the others waiting."""
+SHARES = 16  # of the work for each thread: small enough that a delayed thread does not keep the others waiting
 
 
 def use_bits(*tensors: Tensor | None) -> bool:
@@ -38,8 +36,7 @@ def compiled(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..
     a cached function must not call compiled functions of other files, except `instructions.py`, and it must not be a
     closure.
 
-    The function is unwrapped first: checks of annotations, which the tests put around every function of the
-    package, cannot be compiled.
+    The function is unwrapped first: the checks of annotations that the tests put around it cannot be compiled.
     """
 
     def decorate(function: Callable[..., Any]) -> Any:
@@ -52,8 +49,7 @@ def compiled(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..
 
 def n_threads() -> int:
     """Threads of a parallel loop: as many as torch uses, and at most as many as numba has."""
-    most: int = numba.config.NUMBA_NUM_THREADS  # type: ignore[attr-defined]
-    return min(torch.get_num_threads(), most)
+    return min(torch.get_num_threads(), numba.config.NUMBA_NUM_THREADS)  # type: ignore[attr-defined]
 
 
 def _on_torch_threads(function: Callable[..., Any], kernel: Any) -> Callable[..., None]:
@@ -136,7 +132,7 @@ def side_by_side(
         other.result()
 
 
-@cache
+@functools.cache
 def _pool() -> ThreadPoolExecutor:
     """Threads that are reused, since starting one takes as long as transforming several images."""
     return ThreadPoolExecutor(os.cpu_count(), "neuralpath")
@@ -151,9 +147,5 @@ def end_idle_openmp_threads() -> None:
 
     The next loop starts them again, in microseconds. Without OpenMP's function they are left alone.
     """
-    try:
-        pause = ctypes.CDLL(None).omp_pause_resource_all
-    except (AttributeError, OSError, TypeError):
-        return
-    soft = 1
-    pause(soft)
+    with suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).omp_pause_resource_all(1)  # 1: soft

@@ -88,15 +88,10 @@ def _equal_layers(loop: Callable[..., None], words: tuple[int, ...]) -> Callable
 
 def _unrolled(loops: tuple[Callable[..., None], ...], words: tuple[int, ...]) -> Callable[..., None]:
     """Layers of different widths: each has its own loop, and calls the chain of the layers before it."""
+    if len(loops) == 1:
+        return _equal_layers(loops[0], words)
     loop, stop, layer = loops[-1], sum(words), len(loops) - 1
     start = stop - words[-1]
-    if len(loops) == 1:
-
-        @compiled()
-        def last(product: Any, row: Any, columns: Any, scales: Any) -> None:
-            loop(product, row[start:stop], columns[start:stop], scales[layer])
-
-        return last
     before = _unrolled(loops[:-1], words[:-1])
 
     @compiled()
@@ -130,8 +125,7 @@ class PackedLayers:
 
     def tiles(self, start: int, stop: int) -> Words:
         """Columns ``start`` to ``stop`` in the layout (tile, word, column), so that a tile is one run of memory."""
-        total = self.rows.shape[1]
-        size = MAX_COLUMNS
+        total, size = self.rows.shape[1], MAX_COLUMNS
         while size > 64 and size * total * 8 > TILE_BYTES:
             size //= 2
         n_tiles = -(-(stop - start) // size)
@@ -153,10 +147,10 @@ def multiply_by_overlaps(
 
     With ``skip_below``, whole tiles left of the diagonal (column + skip_below < row) may be skipped.
     """
-    kernel = _times_overlap_products(rows.words)
     # A diagonal far to the left of every column skips nothing.
     skip = -(2**62) if skip_below is None else skip_below
-    kernel(out.numpy(), rows.rows[row_start : row_start + out.shape[0]], tiles, np.asarray(scales, np.float64), skip)
+    words = rows.rows[row_start : row_start + out.shape[0]]
+    _times_overlap_products(rows.words)(out.numpy(), words, tiles, np.asarray(scales, np.float64), skip)
 
 
 def overlaps(

@@ -28,7 +28,7 @@ The memory of one thread (`buffers[thread]`): the values of a lag before and aft
 
 The masks of the channels come in three types, each compiled separately. Bits, packed into unsigned 32-bit words:
 (y, word, x). Numbers: (y, channel, x). Bytes, an empty array: the pair values are already summed over channels.
-Without ``has_pair`` the pair values are one number, the shift. Inside the loops arrays have one axis, and indices are
+Without ``paired`` the pair values are one number, the shift. Inside the loops arrays have one axis, and indices are
 computed by hand: views would cost more than the work on a row.
 
 ``steps`` has the numbers of a convolution, those of `WindowSteps`; a row of ``layers`` has two more: where the gates
@@ -49,11 +49,8 @@ from numba.extending import overload
 from neuralpath._loops.compiled import compiled
 from neuralpath._loops.instructions import LANES, ROWS, mix_block, popcount, weigh_block
 
-SHORT_WORD = 32
-"""Bits of a word: counts have as many bits as float32 values, so a register holds as many counts as values."""
-
-PAGE = 4096
-"""Bytes. A processor confuses addresses that are nearly a multiple of this apart, and delays one of two accesses."""
+SHORT_WORD = 32  # bits of a word, and of a count: a register holds as many counts as float32 values
+PAGE = 4096  # bytes; accesses to addresses nearly a multiple of this apart delay each other
 
 
 class WindowSteps(NamedTuple):
@@ -88,11 +85,8 @@ HEIGHT, SIZE, STRIDE, DILATION, WIDTH, SIZE_X, N_ROWS, N_COLUMNS, SIDE, BLOCK = 
 START, WORDS = len(WindowSteps._fields), len(WindowSteps._fields) + 1
 BITS = float(SHORT_WORD)
 
-MEASURE_AFTER = 48.0
-"""Bits by which values may fall below their bound before their size is measured again: float32 has 126."""
-
-SHIFT_MOST = 100
-"""Largest power of two that scales products of pixels; a larger factor would itself exceed float32."""
+MEASURE_AFTER = 48.0  # bits by which values may fall below their bound before they are measured again: float32 has 126
+SHIFT_MOST = 100  # largest power of two that scales products of pixels; a larger factor would exceed float32
 
 
 def block_step(side: int, itemsize: int) -> int:
@@ -104,17 +98,15 @@ def block_step(side: int, itemsize: int) -> int:
     return step
 
 
-def _weigh(block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift):
+def _weigh(block, to, side, source, at, pitch, paired, masks1, at1, masks2, at2, n_masks, width, factor, shift):
     """``(pair * factor + shift) * sum over channels of mask * mask'`` for all x, x' of two rows.
 
     Row x of the block starts at ``to + x * side``, row x of the pair values at ``at + x * pitch``; the masks of the
-    two rows start at ``start1`` and ``start2``. Compiled code gets one of the three functions below.
+    two rows start at ``at1`` and ``at2``. Compiled code gets one of the three functions below.
     """
 
 
-def _weigh_none(
-    block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
-):
+def _weigh_none(block, to, side, source, at, pitch, paired, masks1, at1, masks2, at2, n_masks, width, factor, shift):
     for x in range(width):
         target = block[to + x * side : to + x * side + width]
         values = source[at + x * pitch : at + x * pitch + width]
@@ -122,17 +114,15 @@ def _weigh_none(
             target[x2] = values[x2] * factor
 
 
-def _weigh_numbers(
-    block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
-):
-    if n_masks == 3 and width >= LANES and not has_pair:  # colors
+def _weigh_numbers(block, to, side, source, at, pitch, paired, masks1, at1, masks2, at2, n_masks, width, factor, shift):
+    if n_masks == 3 and width >= LANES and not paired:  # colors
         # Columns x' outside, rows x inside: the vectors of the second image are loaded once for all rows. The last
         # tiles overlap the ones before, as in `_weigh_bits`.
         for k in range(0, width, LANES):
-            b = start2 + min(k, width - LANES)
+            b = at2 + min(k, width - LANES)
             for x in range(0, width, ROWS):
                 first = min(x, width - ROWS)
-                a, target = start1 + first, to + first * side + b - start2
+                a, target = at1 + first, to + first * side + b - at2
                 starts1, starts2 = (a, a + width, a + 2 * width), (b, b + width, b + 2 * width)
                 mix_block(block, target, side, masks1, starts1, masks2, starts2, shift)
         return
@@ -140,36 +130,34 @@ def _weigh_numbers(
         target = block[to + x * side : to + x * side + width]
         for channel in range(n_masks):
             # Without pair values the shift is a factor of the first mask.
-            mask = masks1[start1 + channel * width + x]
-            mask = mask if has_pair else mask * shift
-            row = masks2[start2 + channel * width : start2 + (channel + 1) * width]
+            mask = masks1[at1 + channel * width + x]
+            mask = mask if paired else mask * shift
+            row = masks2[at2 + channel * width : at2 + (channel + 1) * width]
             if channel == 0:
                 for x2 in range(width):
                     target[x2] = mask * row[x2]
             else:
                 for x2 in range(width):
                     target[x2] += mask * row[x2]
-        if has_pair:
+        if paired:
             values = source[at + x * pitch : at + x * pitch + width]
             for x2 in range(width):
                 target[x2] *= values[x2] * factor + shift
 
 
-def _weigh_bits(
-    block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
-):
-    if not has_pair or width < LANES or n_masks not in (1, 2, 4):
-        _weigh_any_bits(
-            block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
+def _weigh_bits(block, to, side, source, at, pitch, paired, masks1, at1, masks2, at2, n_masks, width, factor, shift):
+    if not paired or width < LANES or n_masks not in (1, 2, 4):
+        _weigh_words(
+            block, to, side, source, at, pitch, paired, masks1, at1, masks2, at2, n_masks, width, factor, shift
         )
         return
     # If the width is no multiple of LANES, the last tiles overlap the ones before: both write the same values.
     for k in range(0, width, LANES):
-        b = start2 + min(k, width - LANES)
+        b = at2 + min(k, width - LANES)
         for x in range(0, width, ROWS):
             first = min(x, width - ROWS)
-            a = start1 + first
-            target, origin = to + first * side + b - start2, at + first * pitch + b - start2
+            a = at1 + first
+            target, origin = to + first * side + b - at2, at + first * pitch + b - at2
             # Tuples of one, two or four words: their length is part of the type, so each has its own instructions.
             if n_masks == 1:
                 weigh_block(block, target, side, source, origin, pitch, masks1, (a,), masks2, (b,), factor, shift)
@@ -183,20 +171,18 @@ def _weigh_bits(
 
 
 @compiled()
-def _weigh_any_bits(
-    block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
-):
+def _weigh_words(block, to, side, source, at, pitch, paired, masks1, at1, masks2, at2, n_masks, width, factor, shift):
     # For rows shorter than a vector, and any number of words: the compiler's own vectors, along x'.
     counts = np.empty(width, np.uint32)
     for x in range(width):
         counts[:] = 0
         for word in range(n_masks):
-            bits = masks1[start1 + word * width + x]
-            row = masks2[start2 + word * width : start2 + (word + 1) * width]
+            bits = masks1[at1 + word * width + x]
+            row = masks2[at2 + word * width : at2 + (word + 1) * width]
             for x2 in range(width):
                 counts[x2] += popcount(bits & row[x2])
         target = block[to + x * side : to + x * side + width]
-        if has_pair:
+        if paired:
             values = source[at + x * pitch : at + x * pitch + width]
             for x2 in range(width):
                 target[x2] = (values[x2] * factor + shift) * _as_real(counts[x2], factor)
@@ -209,10 +195,6 @@ def _as_real(count, like):
     """A count in the dtype of the values: a wider number would make loops over float32 run in float64."""
 
 
-def _as_real_by_type(count, like):
-    return inspect.unwrap(_as_float32 if like == types.float32 else _as_float64)
-
-
 def _as_float32(count, like):
     return np.float32(np.int32(count))
 
@@ -221,9 +203,7 @@ def _as_float64(count, like):
     return np.float64(np.int32(count))
 
 
-def _weigh_by_type(
-    block, to, side, source, at, pitch, has_pair, masks1, start1, masks2, start2, n_masks, width, factor, shift
-):
+def _weigh_by_type(block, to, side, source, at, pitch, paired, masks1, at1, masks2, at2, n_masks, width, factor, shift):
     if masks1.dtype == types.uint32:
         return inspect.unwrap(_weigh_bits)
     return inspect.unwrap(_weigh_none if masks1.dtype == types.uint8 else _weigh_numbers)
@@ -231,17 +211,17 @@ def _weigh_by_type(
 
 # Unwrapped for the same reason as in `compiled`.
 overload(_weigh)(inspect.unwrap(_weigh_by_type))
-overload(_as_real)(inspect.unwrap(_as_real_by_type))
+overload(_as_real)(lambda count, like: inspect.unwrap(_as_float32 if like == types.float32 else _as_float64))
 
 
 @compiled()
-def _total_of_diagonal(source, at, step, pitch, has_pair, masks1, masks2, n_masks, height, width, factor, shift, lag):
+def _total_of_diagonal(source, at, step, pitch, paired, masks1, masks2, n_masks, height, width, factor, shift, lag):
     """The sum over all pairs of positions of one lag; row y of the pair values starts at ``at + y * step``."""
     # Summed over y entry by entry, in vectors; only the final sum, over x and x', is in double precision.
     block, sums = np.empty(width * width, source.dtype), np.zeros(width * width, source.dtype)
     for y in range(max(0, -lag), min(height, height - lag)):
         at1, at2, row = y * n_masks * width, (y + lag) * n_masks * width, at + y * step
-        _weigh(block, 0, width, source, row, pitch, has_pair, masks1, at1, masks2, at2, n_masks, width, factor, shift)
+        _weigh(block, 0, width, source, row, pitch, paired, masks1, at1, masks2, at2, n_masks, width, factor, shift)
         for i in range(width * width):
             sums[i] += block[i]
     return sums.astype(np.float64).sum()
@@ -321,7 +301,7 @@ def _n_blocks(steps):
 
 @compiled()
 def _convolve_diagonal(
-    out, out_at, out_step, out_pitch, add, source, at, step, pitch, has_pair, masks1, masks2, n_masks,
+    out, out_at, out_step, out_pitch, add, source, at, step, pitch, paired, masks1, masks2, n_masks,
     factor, shift, steps, lag, blocks,
 ):  # fmt: skip
     """One convolution for the rows (y, y + lag) of its output: weigh, sum over the window, write.
@@ -349,7 +329,7 @@ def _convolve_diagonal(
             to, row_at = y % ring * length + before_x * (side + 1), at + y * step
             at1, at2 = y * n_masks * width, (y + lag_in) * n_masks * width
             _weigh(
-                blocks, to, side, source, row_at, pitch, has_pair, masks1, at1, masks2, at2, n_masks, width,
+                blocks, to, side, source, row_at, pitch, paired, masks1, at1, masks2, at2, n_masks, width,
                 factor, shift,
             )  # fmt: skip
         ahead = max(ahead, min(high, top + ring))
@@ -380,7 +360,7 @@ def _largest(values):
 
 
 @compiled()
-def _convolve(out, pair, has_pair, masks1, masks2, n_masks, factor, shift, steps, add):
+def _convolve(out, pair, paired, masks1, masks2, n_masks, factor, shift, steps, add):
     """One convolution for one pair of images, all pair values in memory; returns the size of the result."""
     height, width, rows, columns = steps[HEIGHT], steps[WIDTH], steps[N_ROWS], steps[N_COLUMNS]
     n_in, n_out = width * width, columns * columns
@@ -392,12 +372,12 @@ def _convolve(out, pair, has_pair, masks1, masks2, n_masks, factor, shift, steps
     #       1    .   .   b   .        rows + 1 = 5 blocks apart. A negative lag starts below the
     #       2    .   .   .   c        diagonal: `out_at` is negative, and the first row is -lag.
     #       3    .   .   .   .
-    out_step, step = (rows + 1) * n_out, (height + 1) * n_in if has_pair else 0
+    out_step, step = (rows + 1) * n_out, (height + 1) * n_in if paired else 0
     for lag in range(1 - rows, rows):
-        out_at, at = lag * n_out, lag * steps[STRIDE] * n_in if has_pair else 0
+        out_at, at = lag * n_out, lag * steps[STRIDE] * n_in if paired else 0
         _convolve_diagonal(
             out, out_at, out_step, columns, add, pair, at, step, width,
-            has_pair, masks1, masks2, n_masks, factor, shift, steps, lag, blocks,
+            paired, masks1, masks2, n_masks, factor, shift, steps, lag, blocks,
         )  # fmt: skip
     # The size of equal rows is enough: it only sets an exponent. If they are all 0, measure the rest.
     most = 0.0
@@ -408,7 +388,7 @@ def _convolve(out, pair, has_pair, masks1, masks2, n_masks, factor, shift, steps
 
 
 @compiled(parallel=True, cache=True)
-def window_sums(out, pair, has_pair, masks1, masks2, factor, shift, steps, largest, add, skip):
+def window_sums(out, pair, paired, masks1, masks2, factor, shift, steps, largest, add, skip):
     """The step of a convolution: weigh pair values by overlaps and sum over the window.
 
     ``out`` is (order, batch1, batch2, y, y', x, x'), ``pair`` alike, the masks of both batches (batch, y, word or
@@ -422,15 +402,15 @@ def window_sums(out, pair, has_pair, masks1, masks2, factor, shift, steps, large
         order, a, b = job // (n1 * n2), (job // n2) % n1, job % n2
         if a > b + skip:
             continue
-        source = pair[order, a, b] if has_pair else pair[0, 0, 0]
+        source = pair[order, a, b] if paired else pair[0, 0, 0]
         target, values = out[order, a, b].reshape(-1), source.reshape(-1)
         gates1, gates2 = masks1[a].reshape(-1), masks2[b].reshape(-1)
         n_masks, scale, constant = masks1.shape[2], factor[a, b], shift[order, a, b]
-        largest[order, a, b] = _convolve(target, values, has_pair, gates1, gates2, n_masks, scale, constant, steps, add)
+        largest[order, a, b] = _convolve(target, values, paired, gates1, gates2, n_masks, scale, constant, steps, add)
 
 
 @compiled(parallel=True, cache=True)
-def total_sums(out, pair, has_pair, masks1, masks2, factor, shift, skip):
+def total_sums(out, pair, paired, masks1, masks2, factor, shift, skip):
     """Global pooling: the sum over all pairs of positions of pair values times overlaps; arguments as above."""
     orders, n1, n2 = out.shape
     height, n_masks, width = masks1.shape[1:]
@@ -438,15 +418,15 @@ def total_sums(out, pair, has_pair, masks1, masks2, factor, shift, skip):
         order, a, b = job // (n1 * n2), (job // n2) % n1, job % n2
         if a > b + skip:
             continue
-        source = (pair[order, a, b] if has_pair else pair[0, 0, 0]).reshape(-1)
-        step = (height + 1) * width * width if has_pair else 0
+        source = (pair[order, a, b] if paired else pair[0, 0, 0]).reshape(-1)
+        step = (height + 1) * width * width if paired else 0
         total = 0.0
         for lag in range(1 - height, height):
-            at = lag * width * width if has_pair else 0
+            at = lag * width * width if paired else 0
             gates1, gates2 = masks1[a].reshape(-1), masks2[b].reshape(-1)
             scale, constant = factor[a, b], shift[order, a, b]
             total += _total_of_diagonal(
-                source, at, step, width, has_pair, gates1, gates2, n_masks, height, width, scale, constant, lag
+                source, at, step, width, paired, gates1, gates2, n_masks, height, width, scale, constant, lag
             )
         out[order, a, b] += total
 

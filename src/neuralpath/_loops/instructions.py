@@ -34,11 +34,8 @@ from numba import types
 from numba.core.cgutils import get_or_insert_function
 from numba.extending import intrinsic
 
-ROWS, LANES = 4, 16
-"""Positions of the first and of the second image in a block."""
-
-SIDE = 8
-"""Rows and columns of a block that `transpose` takes."""
+ROWS, LANES = 4, 16  # positions of the first and of the second image in a block
+SIDE = 8  # rows and columns of a block that `transpose` takes
 
 # Entries of two vectors of 8, numbered 0-7 and 8-15, interleaved: the first and the second half of the result.
 _LOW = [0, 8, 1, 9, 2, 10, 3, 11]
@@ -60,17 +57,15 @@ class _Block:
     def __init__(self, context: Any, builder: Any, signature: Any, args: Any) -> None:
         self._context, self.builder, self._types, self._args = context, builder, signature.args, args
 
-    def vector(self, array: int) -> ir.VectorType:
-        """The type of a run of an array's entries."""
-        return ir.VectorType(self._number(array), LANES)
-
     def load(self, array: int, start: Any) -> Any:
         """Sixteen entries from ``start`` on."""
-        return self.builder.load(self._run(array, start), align=self._size(array))
+        run, size = self._run(array, start)
+        return self.builder.load(run, align=size)
 
     def store(self, array: int, start: Any, values: Any) -> None:
         """Write sixteen entries from ``start`` on."""
-        self.builder.store(values, self._run(array, start), align=self._size(array))
+        run, size = self._run(array, start)
+        self.builder.store(values, run, align=size)
 
     def load_all_lanes(self, array: int, at: Any) -> Any:
         """One entry, in all lanes."""
@@ -87,9 +82,8 @@ class _Block:
 
     def spread(self, number: Any) -> Any:
         """The same number in all lanes."""
-        kind = ir.VectorType(number.type, LANES)
-        first = ir.Constant(ir.IntType(32), 0)
-        single = self.builder.insert_element(ir.Constant(kind, ir.Undefined), number, first)
+        empty = ir.Constant(ir.VectorType(number.type, LANES), ir.Undefined)
+        single = self.builder.insert_element(empty, number, ir.Constant(ir.IntType(32), 0))
         zeros = ir.Constant(ir.VectorType(ir.IntType(32), LANES), [0] * LANES)
         return self.builder.shuffle_vector(single, single, zeros)
 
@@ -104,18 +98,15 @@ class _Block:
         name = f"llvm.ctpop.v{LANES}{words.type.element}"
         return self.builder.call(get_or_insert_function(self.builder.module, kind, name), [words])
 
-    def _number(self, array: int) -> Any:
-        return self._context.get_data_type(self._types[array].dtype)
-
-    def _size(self, array: int) -> int:
-        size: int = self._context.get_abi_sizeof(self._number(array))
-        return size
-
     def _data(self, array: int) -> Any:
         return self._context.make_array(self._types[array])(self._context, self.builder, self._args[array]).data
 
-    def _run(self, array: int, start: Any) -> Any:
-        return self.builder.bitcast(self.builder.gep(self._data(array), [start]), self.vector(array).as_pointer())
+    def _run(self, array: int, start: Any) -> tuple[Any, int]:
+        """A pointer to sixteen entries of an array, and the bytes of an entry."""
+        number = self._context.get_data_type(self._types[array].dtype)
+        pointer = self.builder.gep(self._data(array), [start])
+        run = self.builder.bitcast(pointer, ir.VectorType(number, LANES).as_pointer())
+        return run, self._context.get_abi_sizeof(number)
 
 
 def _weigh_block(typing_context, out, to, out_step, source, at, step, masks1, starts1, masks2, starts2, factor, shift):
@@ -138,7 +129,7 @@ def _weigh_block(typing_context, out, to, out_step, source, at, step, masks1, st
             while len(counts) > 1:  # pairwise, so that additions do not wait for each other
                 counts.append(builder.add(counts.pop(0), counts.pop(0)))
             values = block.multiply_add(block.load(3, block.row(4, 5, row)), factor, shift)
-            overlap = builder.sitofp(counts[0], block.vector(0))
+            overlap = builder.sitofp(counts[0], values.type)
             block.store(0, block.row(1, 2, row), builder.fmul(values, overlap))
         return context.get_dummy_value()
 
@@ -200,7 +191,6 @@ def _transpose(typing_context, out, out_base, out_starts, out_first, values, bas
     return types.void(out, whole, out_starts, whole, values, whole, starts, whole), generate
 
 
-popcount: Any = intrinsic(inspect.unwrap(_popcount))
-weigh_block: Any = intrinsic(inspect.unwrap(_weigh_block))
-mix_block: Any = intrinsic(inspect.unwrap(_mix_block))
-transpose: Any = intrinsic(inspect.unwrap(_transpose))
+popcount, weigh_block, mix_block, transpose = (
+    intrinsic(inspect.unwrap(function)) for function in (_popcount, _weigh_block, _mix_block, _transpose)
+)

@@ -48,12 +48,11 @@ from neuralpath._loops.compiled import compiled
 IMAGES, CONVOLUTION, POOL = 0, 1, 2  # the source of a segment
 SUM, DIAGONAL, READ = 0, 1, 2  # the result: a sum over all pairs, over equal positions, or the last segment's input
 
-FAST = {"contract", "nsz", "reassoc"}
-"""Allowed to the compiler: fused multiply-adds, and sums in any order. NaN and infinity keep their meaning."""
+FAST = {"contract", "nsz", "reassoc"}  # fused multiply-adds, sums in any order; NaN and infinity keep their meaning
 
+# Cosines within this many units of rounding of 1 or -1 count as 1 or -1: their angle is only rounding error. The
+# larger number in double precision allows for the error of twenty layers.
 SNAP_SINGLE, SNAP_DOUBLE = 4, 32
-"""Cosines within this many units of rounding of 1 or -1 count as 1 or -1: their angle is only rounding error.
-The larger number in double precision allows for the error of twenty layers."""
 
 # Arrays, not tuples: the compiler sees through their constant entries, and only then unrolls and vectorizes.
 _ANGLE_SINGLE = np.array([
@@ -85,7 +84,6 @@ _ONE_SINGLE, _ZERO_SINGLE = np.float32(1), np.float32(0)
 
 def _arc(cosine):
     """The angle acos(abs(cosine)), and its sin - angle * cos. For compiled code only."""
-    raise NotImplementedError("`_arc` is for compiled code only.")
 
 
 def _arc_single(cosine):
@@ -143,13 +141,6 @@ def _moments(cosine, bend, level, mean):
     return (bend * lift + mean * cosine + level * abs(cosine), mean + (half if cosine >= 0 else -half))
 
 
-@compiled(cache=True, fastmath=FAST)
-def moments_of_many(out, slopes, cosines, bend, level, mean):
-    """``_moments`` for an array of cosines."""
-    for i in range(cosines.shape[0]):
-        out[i], slopes[i] = _moments(cosines[i], bend, level, mean)
-
-
 class Program(NamedTuple):
     """A chain as arrays. A segment starts where displacements mix: at the pixels, a resizing convolution or a pool.
 
@@ -197,8 +188,7 @@ def _copy(out, values):
 @compiled(fastmath=FAST)
 def _run_row(covariance, tangent, row, first, profile1, profile2, constants):
     """One row of a tile, in place; ``first`` is the column of its first entry."""
-    n = covariance.shape[0]
-    last = constants.shape[0] - 1
+    n, last = covariance.shape[0], constants.shape[0] - 1
     # Layers outside, columns inside: a row of TILE pairs stays in the first-level cache, and the columns are vectors.
     for layer in range(last):
         gain, bias, bend, level, mean = constants[layer]

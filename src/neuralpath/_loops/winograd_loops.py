@@ -23,17 +23,11 @@ import numpy as np
 from neuralpath._loops.compiled import compiled
 from neuralpath._loops.instructions import SIDE, transpose
 
-STEP = 4
-"""Rows and columns of results in a tile."""
+STEP = 4  # rows and columns of results in a tile
+POINTS = 6  # points of a tile along an axis, and rows and columns of pixels that a tile reads
+CHUNK = 1024  # entries of a gradient that are transformed at a time, in the first-level cache
 
-POINTS = 6
-"""Points of a tile along an axis, and rows and columns of pixels that a tile reads."""
-
-CHUNK = 1024
-"""Entries of a gradient that are transformed at a time, in the first-level cache."""
-
-FAST = {"contract", "nsz", "reassoc"}
-"""Allowed to the compiler: fused multiply-adds, and sums in any order. NaN and infinity keep their meaning."""
+FAST = {"contract", "nsz", "reassoc"}  # fused multiply-adds, sums in any order; NaN and infinity keep their meaning
 
 
 @compiled()
