@@ -8,6 +8,7 @@ from hypothesis import given, settings, strategies as st
 
 from kernels.limit.reference_chains import dense_steps
 from neuralpath import nets, trace
+from neuralpath.kernels.limit import fused_kernels
 from neuralpath.kernels.limit.fused_chains import DenseStep
 from neuralpath.kernels.limit.fused_kernels import (
     OUTPUT,
@@ -143,12 +144,13 @@ def test_combinations_are_sums_of_both_kernels():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
-def test_stripes_equal_the_whole_and_count_all_pairs(dtype):
+def test_stripes_equal_the_whole_and_count_all_pairs(dtype, monkeypatch):
     x = inputs(2 * TILE + 40, dtype)
     whole, cross = dense_kernel(STEPS, TANGENT, x), dense_kernel(STEPS, TANGENT, x, x[:50])
+    monkeypatch.setattr(fused_kernels, "STRIPE_PAIRS", 1)  # a row of tiles at a time
     for expected, x2, n_pairs in ((whole, None, len(x) * (len(x) + 1) // 2), (cross, x[:50], 50 * len(x))):
         out, done = torch.full_like(expected, math.nan), []
-        write_dense_kernel(out, STEPS, TANGENT, x, x2, done.append, stripe_pairs=1)  # a row of tiles at a time
+        write_dense_kernel(out, STEPS, TANGENT, x, x2, done.append)
         torch.testing.assert_close(out, expected, rtol=64 * torch.finfo(dtype).eps, atol=0)
         assert len(done) == 3
         assert sum(done) == n_pairs

@@ -156,7 +156,7 @@ def test_threads_and_slices_change_nothing():
     finally:
         torch.set_num_threads(before)
     assert torch.equal(fused_image_kernels(prepared[:3], prepared[3:]).tangent, whole[:3, 3:])
-    assert len(prepared[2:5]) == 3
+    assert len(prepared[2:5].images) == 3
 
 
 def position_pairs(chain, size):

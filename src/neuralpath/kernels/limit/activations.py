@@ -15,13 +15,11 @@ from jaxtyping import Float
 from torch import Tensor
 
 Numbers = Float[Tensor, "..."]
+Function = Callable[[Numbers], Numbers]
 
+# Cosines within this many units of rounding of 1 or -1 count as 1 or -1: the error of an angle near 0 is the root of a
+# few rounding errors, and an example would have an angle of about 1e-8 with itself.
 SAME_DIRECTION = 16
-"""Cosines within this many units of rounding of 1 or -1 count as 1 or -1.
-
-A covariance has a few rounding errors, whose square root is the error of an angle near 0: without this an example would
-have an angle of about 1e-8 with itself.
-"""
 
 
 class Pair(Enum):
@@ -41,28 +39,25 @@ class Activation(Protocol):
     @property
     def gated(self) -> bool:
         """Whether it is q times a gate, so that it has expectations with gates."""
-        ...
 
     def __call__(self, q: Numbers) -> Numbers:
         """The activation of a tensor."""
-        ...
 
     def mean(self, v: Numbers) -> Numbers:
         """E[chi(q)]."""
-        ...
 
     def moments(self, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
         """The expectation of each pair; ``v`` and ``w`` broadcast against ``c``."""
-        ...
 
 
 def check_gated(activation: Activation, node: str | None = None) -> None:
     """Refuse an activation that has no gate, with the name of its node if there is one."""
     if not activation.gated:
-        what = str(activation)
-        if node is not None and repr(node) not in what:  # some have their node's name already
-            what = f"{what} at {node!r}"
-        raise ValueError(f"{what} is not of the form q * gate(q), so its slope has no value and feature part.")
+        # Some have their node's name already.
+        where = "" if node is None or repr(node) in str(activation) else f" at {node!r}"
+        raise ValueError(
+            f"{activation}{where} is not of the form q * gate(q): its slope has no value and feature part."
+        )
 
 
 def sine_and_angle(v: Numbers, w: Numbers, c: Numbers) -> tuple[Numbers, Numbers]:
@@ -72,8 +67,7 @@ def sine_and_angle(v: Numbers, w: Numbers, c: Numbers) -> tuple[Numbers, Numbers
     orthogonal to every vector, itself included.
     """
     sine = sine_square(v, w, c).sqrt_()
-    angle = torch.atan2(sine, c)
-    return sine, torch.where((v == 0) | (w == 0), math.pi / 2, angle)
+    return sine, torch.where((v == 0) | (w == 0), math.pi / 2, torch.atan2(sine, c))
 
 
 def sine_square(v: Numbers, w: Numbers, c: Numbers) -> Numbers:
@@ -104,26 +98,13 @@ class Rectifier:
 
     def moments(self, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
         sine, angle = sine_and_angle(v, w, c)
-        square = 1 + self.slope**2
-        slopes = (square * math.pi - (1 - self.slope) ** 2 * angle) / (2 * math.pi)
+        slopes = ((1 + self.slope**2) * math.pi - (1 - self.slope) ** 2 * angle) / (2 * math.pi)
         bend = (1 - self.slope) ** 2 / (2 * math.pi)
         return [c * slopes + bend * sine if pair is Pair.SIGNALS else slopes for pair in pairs]
 
 
 @dataclass(frozen=True)
-class Identity:
+class Identity(Rectifier):
     """No activation: the gate is always open."""
 
-    gated = True
-
-    def __call__(self, q: Numbers) -> Numbers:
-        return q
-
-    def mean(self, v: Numbers) -> Numbers:
-        return torch.zeros_like(v)
-
-    def moments(self, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
-        return [c if pair is Pair.SIGNALS else torch.ones_like(c) for pair in pairs]
-
-
-Function = Callable[[Numbers], Numbers]
+    slope: float = 1.0

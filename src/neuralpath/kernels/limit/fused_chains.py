@@ -16,7 +16,8 @@ be stored. `needed_displacements` works out which ones, from the last segment ba
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from itertools import pairwise
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -28,8 +29,7 @@ from neuralpath.graph import OUTSIDE, nodes as n
 from neuralpath.kernels.limit.activations import Activation, Identity, Pair, Rectifier
 from neuralpath.kernels.limit.limit_network import LimitNetwork
 
-Size = tuple[int, int]
-"""Rows and columns."""
+Size = tuple[int, int]  # rows and columns
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +54,6 @@ class ConvolutionStep:
     bias_variance: float = 0.0
     slope: float = 0.0
 
-    def keeps(self, size: Size) -> bool:
-        """Whether position i of the output is the window around position i of the input."""
-        return self.stride == (1, 1) and _output_size(self, size) == size
-
 
 @dataclass(frozen=True, slots=True)
 class PoolStep:
@@ -65,8 +61,9 @@ class PoolStep:
 
     window: Size
     stride: Size
-    before: Size = field(default=(0, 0), init=False)
-    after: Size = field(default=(0, 0), init=False)
+    before: ClassVar[Size] = (0, 0)
+    after: ClassVar[Size] = (0, 0)
+    circular: ClassVar[bool] = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +76,6 @@ class LimitChain:
     output_share: float = 1.0  # the output layer's variance over the factor of its own gradient
 
 
-def _output_size(step: ConvolutionStep | PoolStep, size: Size) -> Size:
-    y, x = ((size[k] + step.before[k] + step.after[k] - step.window[k]) // step.stride[k] + 1 for k in (0, 1))
-    return y, x
-
-
 class _NoChain(Exception):
     """The graph is not a chain."""
 
@@ -91,9 +83,9 @@ class _NoChain(Exception):
 def chain_of(network: LimitNetwork) -> LimitChain | None:
     """The network as a chain for the fused kernels, or ``None`` where it is not one."""
     first, *nodes = network.graph.nodes
-    if network.paths or network.carried not in ((), (Pair.SLOPES,)):
-        return None
-    if not isinstance(first, n.InputNode) or len(first.shape) not in (1, 3):
+    covered = not network.paths and network.carried in ((), (Pair.SLOPES,))
+    covered &= all(after.inputs == (before.name,) for before, after in pairwise(network.graph.nodes))
+    if not covered or not isinstance(first, n.InputNode) or len(first.shape) not in (1, 3):
         return None
     builder = _Builder(network, image=len(first.shape) == 3)
     try:
@@ -119,12 +111,14 @@ class _Builder:
     biased: bool = True  # or its bias
 
     def read(self, node: n.Node) -> None:
-        """Append a node; raises _NoChain where it does not fit."""
+        """Append a node, if it fits."""
         if self.padding is not None and not (isinstance(node, n.LinearNode) and node.windows):
             raise _NoChain
         match node:
-            case n.ReshapeNode():
-                self._reshape(node)
+            case n.ReshapeNode() if not self.image or len(node.shape) <= 1:
+                self.image = False
+                if self.convolutions and self.pooled is None:
+                    self.pooled = False
             case n.SelectNode() if self.image and node.indices[0] is None and len(node.shape) == 3:
                 self.padding, self.circular = _padding(node)
             case n.LinearNode(groups=1) if node.windows and self.image and len(node.windows) == 2:
@@ -144,25 +138,15 @@ class _Builder:
     def _own(self, node: n.LinearNode) -> float:
         return self.network.own_variances.get(node.name, 1.0)  # the first layer has no entry: it reads the input
 
-    def _reshape(self, node: n.ReshapeNode) -> None:
-        if not self.image:
-            return
-        if len(node.shape) > 1:
-            raise _NoChain
-        self.image = False
-        if self.convolutions and self.pooled is None:
-            self.pooled = False
-
     def _convolution(self, node: n.LinearNode) -> None:
         y, x = node.windows
-        if self.pooled is not None or (y.dilation, x.dilation) != (1, 1):
+        zeros_and_wrapped = self.circular and any((y.before, x.before, y.after, x.after))
+        if self.pooled is not None or (y.dilation, x.dilation) != (1, 1) or zeros_and_wrapped:
             raise _NoChain
         (top, left), (bottom, right) = self.padding or ((0, 0), (0, 0))
-        if self.circular and any((y.before, x.before, y.after, x.after)):
-            raise _NoChain
         before, after = (y.before + top, x.before + left), (y.after + bottom, x.after + right)
-        stride = (y.stride, x.stride)
-        step = ConvolutionStep((y.size, x.size), self._own(node), stride, before, after, self.circular, slope=1.0)
+        size, stride = (y.size, x.size), (y.stride, x.stride)
+        step = ConvolutionStep(size, self._own(node), stride, before, after, self.circular, slope=1.0)
         self.convolutions.append(step)
         self.padding, self.circular, self.activated, self.biased = None, False, False, False
 
@@ -194,18 +178,17 @@ class _Builder:
         if all(bool((m == 1 / m.shape[1]).all()) and m.shape[0] == 1 for m in node.matrices):
             self.pooled = True
             return
-        (height, down), (width, right) = (_window(matrix) for matrix in node.matrices)
+        (height, down), (width, right) = map(_window, node.matrices)
         self.convolutions.append(PoolStep((height, width), (down, right)))
 
     def chain(self) -> LimitChain:
-        """The whole chain; raises _NoChain unless it ends in a dense layer without activation."""
+        """The whole chain, if it ends in a dense layer without activation."""
         if len(self.dense) + len(self.convolutions) < 2 or not self.dense or self.dense[-1].slope is not None:
             raise _NoChain
         # Dense layers without an activation between them have one of slope 1.
         between = (replace(step, slope=1.0 if step.slope is None else step.slope) for step in self.dense[:-1])
-        network = self.network
-        last = [node.name for node in network.graph.nodes if isinstance(node, n.LinearNode)][-1]
-        share = network.variances[last] / network.own_variances[last]
+        last = [node.name for node in self.network.graph.nodes if isinstance(node, n.LinearNode)][-1]
+        share = self.network.variances[last] / self.network.own_variances[last]
         return LimitChain(tuple(self.convolutions), bool(self.pooled), (*between, self.dense[-1]), share)
 
 
@@ -244,9 +227,8 @@ def _window(matrix: Float[Tensor, "_out _n_in"]) -> tuple[int, int]:
     expected = torch.zeros_like(matrix)
     for row in range(len(matrix)):
         expected[row, row * stride : row * stride + size] = 1 / size
-    if size == 0 or stride < 1 or not torch.equal(matrix, expected):
-        raise _NoChain
-    if (matrix.shape[1] - size) // stride + 1 != len(matrix):  # the kernels pool all windows that fit
+    # The kernels pool all windows that fit.
+    if not size or stride < 1 or len(matrix) != (matrix.shape[1] - size) // stride + 1 or not matrix.equal(expected):
         raise _NoChain
     return size, stride
 
@@ -271,7 +253,7 @@ class Segment:
         return (self.source, *self.layers) if isinstance(self.source, ConvolutionStep) else self.layers
 
 
-Displacements = tuple[list[int], list[int]]
+Displacements = tuple[list[int], ...]  # along y and x
 
 
 def segments_of(chain: LimitChain, size: Size) -> tuple[Segment, ...]:
@@ -279,23 +261,21 @@ def segments_of(chain: LimitChain, size: Size) -> tuple[Segment, ...]:
     segments = [Segment(None, size, size)]
     for step in chain.steps:
         here = segments[-1]
-        if isinstance(step, ConvolutionStep) and step.keeps(here.size):
+        y, x = ((here.size[k] + step.before[k] + step.after[k] - step.window[k]) // step.stride[k] + 1 for k in (0, 1))
+        # Position i of the output may be the window around position i of the input.
+        if isinstance(step, ConvolutionStep) and step.stride == (1, 1) and (y, x) == here.size:
             segments[-1] = replace(here, layers=(*here.layers, step))
         else:
-            segments.append(Segment(step, here.size, _output_size(step, here.size)))
+            segments.append(Segment(step, here.size, (y, x)))
     return tuple(segments)
 
 
 def needed_displacements(segments: Sequence[Segment], everything: bool) -> list[Displacements]:
-    """The displacements (y and x) of each segment that the last segment needs.
-
-    ``everything``: the last segment needs all of its displacements (pooling), or only 0 (flattening).
-    """
+    """The displacements of each segment that the last one needs; of its own ``everything`` (pooling), or 0 only."""
     height, width = segments[-1].size
     needed: list[Displacements] = [(list(range(height)), list(range(width))) if everything else ([0], [0])]
     for segment in reversed(segments[1:]):
-        ys, xs = (_read_displacements(segment, axis, needed[0][axis]) for axis in (0, 1))
-        needed.insert(0, (ys, xs))
+        needed.insert(0, tuple(_read_displacements(segment, axis, needed[0][axis]) for axis in (0, 1)))
     return needed
 
 
@@ -308,33 +288,30 @@ def _read_displacements(segment: Segment, axis: int, needed: Sequence[int]) -> l
     step = segment.source
     assert step is not None
     size, reach = segment.size[axis], step.window[axis] if isinstance(step, PoolStep) else 1
-    return sorted(
-        {
-            (step.stride[axis] * shift + extra) % segment.source_size[axis]
-            for d in needed
-            for shift in (d, d - size)  # d is modulo the size: the second position may also be before the first
-            if shift > -size
-            for extra in range(1 - reach, reach)
-        }
-    )
+    # d is modulo the size: the second position may also be before the first.
+    shifts = [shift for d in needed for shift in (d, d - size) if shift > -size]
+    extras = range(1 - reach, reach)
+    return sorted({(step.stride[axis] * d + extra) % segment.source_size[axis] for d in shifts for extra in extras})
 
 
 def program_of(segments: Sequence[Segment], needed: Sequence[Displacements], dtype: np.dtype) -> Program:
     """A chain as the arrays that the compiled loops read, for values of a dtype; `Program` draws them."""
     most = max(max(*s.size, *s.source_size) for s in segments)
-    rows: list[list[int]] = []
-    layers: list[list[int]] = []
+    rows, layers = list[list[int]](), list[list[int]]()
     constants: list[list[float]] = []
     start = 0  # of the next layer's profile, which has a margin row before and after its positions
-    displacements = np.zeros((len(segments), 2, most), np.int64)
-    slots = np.zeros((len(segments), 2, most), np.int64)
+    displacements, slots = np.zeros((2, len(segments), 2, most), np.int64)
     columns = np.zeros((len(segments), max(s.positions for s in segments)), dtype)
     for index, (segment, axes) in enumerate(zip(segments, needed, strict=True)):
-        rows.append([*_source_row(segment), len(layers), len(segment.layers), len(axes[0]), len(axes[1])])
-        for step in segment.activated:
-            layers.append([*step.window, *step.before, int(step.circular), start])
-            scale = step.weight_variance / math.prod(step.window)
-            constants.append([scale, step.bias_variance, *bend_of(step.slope)])
+        step = segment.source
+        kind = IMAGES if step is None else POOL if isinstance(step, PoolStep) else CONVOLUTION
+        source = [0] * 7 if step is None else [*step.window, *step.stride, *step.before, int(step.circular)]
+        counts = [len(layers), len(segment.layers), *map(len, axes)]
+        rows.append([kind, *segment.size, *segment.source_size, *source, *counts])
+        for layer in segment.activated:
+            layers.append([*layer.window, *layer.before, int(layer.circular), start])
+            scale = layer.weight_variance / math.prod(layer.window)
+            constants.append([scale, layer.bias_variance, *bend_of(layer.slope)])
             start += segment.positions + 2 * segment.size[1]
         for k, values in enumerate(axes):
             displacements[index, k, : len(values)] = values
@@ -342,12 +319,3 @@ def program_of(segments: Sequence[Segment], needed: Sequence[Displacements], dty
         columns[index, : segment.positions] = np.tile(np.arange(segment.size[1]), segment.size[0])
     layer_rows, constant_rows = np.array(layers, np.int64).reshape(-1, 6), np.array(constants, dtype).reshape(-1, 5)
     return Program(np.array(rows, np.int64), layer_rows, constant_rows, displacements, slots, columns)
-
-
-def _source_row(segment: Segment) -> list[int]:
-    """The first twelve numbers of a segment: its kind, sizes and source; see `Program`."""
-    step = segment.source
-    if step is None:
-        return [IMAGES, *segment.size, *segment.source_size, 0, 0, 0, 0, 0, 0, 0]
-    head = [*segment.size, *segment.source_size, *step.window, *step.stride, *step.before]
-    return [POOL, *head, 0] if isinstance(step, PoolStep) else [CONVOLUTION, *head, int(step.circular)]

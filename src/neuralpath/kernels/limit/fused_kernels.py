@@ -38,8 +38,9 @@ in double precision always.
 """
 
 import queue
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -48,70 +49,51 @@ from torch import Tensor
 from torch.nn import functional
 
 from neuralpath._loops import bend_of, in_threads, limit_loops as loops, n_threads, use_bits
-from neuralpath.kernels.limit.fused_chains import (
-    ConvolutionStep,
-    DenseStep,
-    Displacements,
-    LimitChain,
-    Segment,
-    Size,
-    chain_of,
-    needed_displacements,
-    program_of,
-    segments_of,
-)
+from neuralpath._progress import Step
+from neuralpath.kernels.limit import fused_chains as chains
+from neuralpath.kernels.limit.fused_chains import DenseStep, LimitChain, Segment, Size
 from neuralpath.kernels.limit.limit_network import LimitNetwork
 from neuralpath.kernels.tiling import Cost, Tile, TiledKernel, make_plan
 
-DENSE_PAIRS = 512**2
-"""Pairs of a tile of vectors in a plan: the Gram product runs at full speed."""
+DENSE_PAIRS = 512**2  # pairs of a tile of vectors in a plan: the Gram product runs at full speed
+IMAGE_PAIRS = 64**2  # pairs of a tile of images: enough for all threads, and to make the fixed cost of a tile small
+TILE = 128  # rows and columns of a tile of the loops: its two values for each pair stay in the second-level cache
+GRAM_ROWS = 4 * TILE  # rows of one matrix product: few enough to skip most of the lower half, enough to be fast
 
-IMAGE_PAIRS = 64**2
-"""Pairs of a tile of images: enough for all threads, and to make the fixed cost of a tile negligible."""
-
-TILE = 128
-"""Rows and columns of a tile of the loops: its two values for each pair stay in the second-level cache."""
-
+# Pairs of a stripe: some tenths of a second, after which a progress bar moves. Products and loops do not alternate
+# more often, because the threads of a matrix product spin for a while before they sleep and would slow down the loops.
 STRIPE_PAIRS = 2**23
-"""Pairs of a stripe: some tenths of a second, after which a progress bar moves. Products and loops do not alternate
-more often, because the threads of a matrix product spin for a while before they sleep and would slow down the loops."""
 
-GRAM_ROWS = 4 * TILE
-"""Rows of one matrix product: few enough to skip most of the lower half, and enough for a fast product."""
-
+# A cosine beyond which inner products are summed again in double precision, as the lengths are. An angle near 0 has
+# half of their digits only: in single precision an example would be at an angle of 5e-4 with its own copy.
 NEAR = 0.999
-"""A cosine beyond which inner products are summed again in double precision, as the lengths are. An angle near 0 has
-half of their digits only: in single precision an example would be at an angle of 5e-4 with its own copy."""
 
-DTYPES = (torch.float32, torch.float64)
+Steps = Sequence[DenseStep]  # every step but the last has an activation
+Vectors = Float[Tensor, "_batch unit"]
+Matrix = Float[Tensor, "_batch1 _batch2"]
+Numbers = Float[Tensor, " batch"]  # one for each example
+OwnMoments = Float[Tensor, "2 _batch"]  # A and C of each example with itself
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LimitKernels:
-    """The output kernel (covariance of the outputs, NNGP) and the tangent kernel.
+    """The output kernel (covariance of the outputs, NNGP) and the tangent kernel."""
 
-    With weight variances 1 in the first layer and 2 after each ReLU these are Sigma and K~; for an output layer of
-    variance 1 / width where the others have 2 / width, the tangent kernel is their mean.
-    """
-
-    output: Float[Tensor, "batch1 batch2"]
-    tangent: Float[Tensor, "batch1 batch2"]
+    output: Matrix
+    tangent: Matrix
 
 
-@dataclass(frozen=True, slots=True)
-class Combination:
+class Combination(NamedTuple):
     """A sum of the output kernel, the tangent kernel and a constant, by their factors."""
 
     output: float = 0.0
     tangent: float = 0.0
     constant: float = 0.0
 
-    def of(self, kernels: LimitKernels) -> Float[Tensor, "batch1 batch2"]:
+    def of(self, kernels: LimitKernels) -> Matrix:
         """The sum for computed kernels."""
-        if self == OUTPUT:
-            return kernels.output
-        if self == TANGENT:
-            return kernels.tangent
+        if self in (OUTPUT, TANGENT):
+            return kernels.output if self == OUTPUT else kernels.tangent
         return self.output * kernels.output + self.tangent * kernels.tangent + self.constant
 
 
@@ -120,23 +102,23 @@ OUTPUT, TANGENT = Combination(output=1.0), Combination(tangent=1.0)
 
 def can_fuse(*tensors: Tensor) -> bool:
     """Whether the fused kernels apply: single or double precision on the CPU, with numba on."""
-    return use_bits() and all(t.device.type == "cpu" and t.dtype in DTYPES for t in tensors)
+    return use_bits() and all(t.device.type == "cpu" and t.dtype in (torch.float32, torch.float64) for t in tensors)
 
 
 def fused_tiles(
     name: str, network: LimitNetwork, x1: Tensor, x2: Tensor | None, budget: int, *, overflow_hint: str
 ) -> TiledKernel | None:
     """Tiles by the fused kernels; ``None`` if the network is not a chain, or their memory exceeds the budget."""
-    chain = chain_of(network)
-    if chain is None or not can_fuse(*([x1] if x2 is None else [x1, x2])):
+    others, symmetric = x1 if x2 is None else x2, x2 is None
+    chain = chains.chain_of(network)
+    if chain is None or not can_fuse(x1, others):
         return None
     share = chain.output_share
     if network.carried:
         combination = Combination(output=1 - share, tangent=share)
     else:
         combination = Combination(output=share, constant=(1 - share) * chain.dense[-1].bias_variance)
-    others, size, symmetric = x1 if x2 is None else x2, x1.element_size(), x2 is None
-    n1, n2 = len(x1), len(others)
+    n1, n2, size = len(x1), len(others), x1.element_size()
     if not chain.steps:
         # A tile is its own Gram matrix: it needs no other memory.
         cost = Cost(size, 16 * (len(chain.dense) + 1) + 8, DENSE_PAIRS)
@@ -148,7 +130,7 @@ def fused_tiles(
             second = None if symmetric and tile.rows == tile.columns else columns[tile.columns]
             return dense_kernel(chain.dense, combination, rows[tile.rows], second)
 
-        def write(out: Float[Tensor, "_batch1 _batch2"], progress: Callable[[int], None]) -> None:
+        def write(out: Matrix, progress: Step) -> None:
             write_dense_kernel(out, chain.dense, combination, rows, None if symmetric else columns, progress)
 
         plan = make_plan(n1, n2, cost, budget, symmetric=symmetric)
@@ -170,44 +152,29 @@ def fused_tiles(
 
     def image_tile(tile: Tile) -> Float[Tensor, "rows columns"]:
         first = prepare_images(chain, x1[tile.rows]) if images1 is None else images1[tile.rows]
-        if symmetric and tile.rows == tile.columns:
-            return combination.of(fused_image_kernels(first))
-        second = prepare_images(chain, others[tile.columns]) if images2 is None else images2[tile.columns]
+        second = None
+        if not symmetric or tile.rows != tile.columns:
+            second = prepare_images(chain, others[tile.columns]) if images2 is None else images2[tile.columns]
         return combination.of(fused_image_kernels(first, second))
 
     plan = make_plan(n1, n2, cost, budget - shared, symmetric=symmetric, kept_bytes=shared)
     return TiledKernel(name, plan, image_tile, x1.dtype, x1.device, overflow_hint=overflow_hint)
 
 
-def dense_kernel(
-    steps: Sequence[DenseStep],
-    combination: Combination,
-    x1: Float[Tensor, "_batch1 unit"],
-    x2: Float[Tensor, "_batch2 unit"] | None = None,
-) -> Float[Tensor, "_batch1 _batch2"]:
-    """Output kernel, tangent kernel or a sum of them of a dense chain, for two batches or for one with itself.
-
-    Every step but the last has an activation, and ``can_fuse`` holds for the batches. Cost: the Gram matrix, then about
-    90 operations for each pair and layer.
-    """
+def dense_kernel(steps: Steps, combination: Combination, x1: Vectors, x2: Vectors | None = None) -> Matrix:
+    """`write_dense_kernel` into a new matrix."""
     out = torch.empty(len(x1), len(x1 if x2 is None else x2), dtype=x1.dtype)
     write_dense_kernel(out, steps, combination, x1, x2)
     return out
 
 
 def write_dense_kernel(
-    out: Float[Tensor, "_batch1 _batch2"],
-    steps: Sequence[DenseStep],
-    combination: Combination,
-    x1: Float[Tensor, "_batch1 unit"],
-    x2: Float[Tensor, "_batch2 unit"] | None = None,
-    progress: Callable[[int], None] | None = None,
-    *,
-    stripe_pairs: int = STRIPE_PAIRS,
+    out: Matrix, steps: Steps, combination: Combination, x1: Vectors, x2: Vectors | None, progress: Step | None = None
 ) -> None:
     """Write a combination of both kernels of two batches, or of one with itself, into a contiguous ``out``.
 
-    ``progress`` is called with the number of pairs of each finished stripe. Cost and conditions as above.
+    ``can_fuse`` must hold for the batches. ``progress`` is called with the number of pairs of each finished stripe.
+    Cost: the Gram matrix, then about 90 operations for each pair and layer.
     """
     rows, symmetric = x1.detach(), x2 is None
     columns = rows if x2 is None else x2.detach()
@@ -216,12 +183,15 @@ def write_dense_kernel(
     profile2 = profile1 if symmetric else _profiles(steps, _squared_lengths(columns))
     constants, values = _constants(steps), out.numpy()
     inputs = rows.contiguous().numpy(), columns.contiguous().numpy()
-    factors = combination.output, combination.tangent, combination.constant
+    factors = tuple(combination)
     n1, n2 = out.shape
-    height = max(1, stripe_pairs // max(n2 * TILE, 1)) * TILE
+    height = max(1, STRIPE_PAIRS // max(n2 * TILE, 1)) * TILE
     for top in range(0, n1, height):
         bottom = min(top + height, n1)
-        _write_gram(out, rows, columns, top, bottom, symmetric)
+        for start in range(top, bottom, GRAM_ROWS):
+            part = slice(start, min(start + GRAM_ROWS, bottom))
+            left = start if symmetric else 0  # of a symmetric kernel the entries on and above the diagonal, roughly
+            torch.mm(rows[part], columns[left:].T, out=out[part, left:])
         corners = _tile_corners(top, bottom, n2, symmetric)
 
         def run(share: slice, corners: np.ndarray = corners) -> None:
@@ -238,14 +208,6 @@ def write_dense_kernel(
         out.diagonal().copy_(combination.output * output + combination.tangent * tangent + combination.constant)
 
 
-def _write_gram(out: Tensor, rows: Tensor, columns: Tensor, top: int, bottom: int, symmetric: bool) -> None:
-    """Inner products of a stripe's pairs; of a symmetric kernel those on and above the diagonal, roughly."""
-    for start in range(top, bottom, GRAM_ROWS):
-        part = slice(start, min(start + GRAM_ROWS, bottom))
-        left = start if symmetric else 0
-        torch.mm(rows[part], columns[left:].T, out=out[part, left:])
-
-
 def _tile_corners(top: int, bottom: int, n2: int, symmetric: bool) -> np.ndarray:
     """First row and column of each tile that is computed; a list of them gives each thread an equal share."""
     corners = [(i, j) for i in range(top, bottom, TILE) for j in range(i if symmetric else 0, n2, TILE)]
@@ -253,22 +215,15 @@ def _tile_corners(top: int, bottom: int, n2: int, symmetric: bool) -> np.ndarray
 
 
 def _apply_dense_steps(
-    steps: Sequence[DenseStep],
-    matrices: Float[Tensor, "2 batch1 batch2"],
-    own1: Float[Tensor, "2 batch1"],
-    own2: Float[Tensor, "2 batch2"] | None,
-) -> LimitKernels:
-    """Take A and C of all pairs through a chain of dense layers, with A and C of each example with itself.
-
-    Without ``own2`` the kernel of one batch with itself, which is symmetric. All numbers are in double precision.
-    """
-    symmetric = own2 is None
-    covariance, tangent = matrices
+    steps: Steps, matrices: Float[Tensor, "2 batch1 batch2"], own1: OwnMoments, own2: OwnMoments | None
+) -> tuple[Matrix, Matrix]:
+    """Take A and C of all pairs through dense layers, in double precision; ``own2``: None for one batch with itself."""
+    (covariance, tangent), symmetric = matrices, own2 is None
     profile1 = _profiles(steps, own1[0])
     profile2 = profile1 if own2 is None else _profiles(steps, own2[0])
     output, result = torch.empty_like(covariance), torch.empty_like(covariance)
     arrays = output.numpy(), result.numpy(), covariance.numpy(), tangent.numpy()
-    constants, corners = _constants(steps), _tile_corners(0, covariance.shape[0], covariance.shape[1], symmetric)
+    constants, corners = _constants(steps), _tile_corners(0, len(covariance), covariance.shape[1], symmetric)
 
     def run(share: slice) -> None:
         loops.run_tiles(*arrays, profile1, profile2, constants, corners[share], TILE, symmetric)
@@ -277,7 +232,7 @@ def _apply_dense_steps(
     if symmetric:
         for kernel, diagonal in zip((output, result), _diagonals(steps, own1[0], own1[1]), strict=True):
             kernel.diagonal().copy_(diagonal)
-    return LimitKernels(output, result)
+    return output, result
 
 
 def _spreads(variances: Float[Tensor, "*shape"]) -> Float[Tensor, "2 *shape"]:
@@ -286,16 +241,14 @@ def _spreads(variances: Float[Tensor, "*shape"]) -> Float[Tensor, "2 *shape"]:
     return torch.stack([deviation, torch.where(deviation > 0, 1 / deviation, 0.0)])
 
 
-def _squared_lengths(x: Float[Tensor, "batch unit"]) -> Float[Tensor, " batch"]:
+def _squared_lengths(x: Vectors) -> Numbers:
     """Squared lengths in double precision, without torch, which would wake its threads for so little work."""
     lengths = np.empty(len(x))
     loops.squared_lengths(lengths, x.contiguous().numpy())
     return torch.from_numpy(lengths)
 
 
-def _diagonals(
-    steps: Sequence[DenseStep], variance: Float[Tensor, " batch"], tangent: Float[Tensor, " batch"]
-) -> tuple[Float[Tensor, " batch"], Float[Tensor, " batch"]]:
+def _diagonals(steps: Steps, variance: Numbers, tangent: Numbers) -> tuple[Numbers, Numbers]:
     """Both kernels of each example with itself."""
     for step in steps:
         variance = step.weight_variance * variance + step.bias_variance
@@ -306,7 +259,7 @@ def _diagonals(
     return variance, tangent
 
 
-def _profiles(steps: Sequence[DenseStep], variance: Float[Tensor, " batch"]) -> np.ndarray:
+def _profiles(steps: Steps, variance: Numbers) -> np.ndarray:
     """``_spreads`` of the pre-activations of each layer but the output, in the layout (layer, 2, batch)."""
     layers = [variance.new_empty((0, 2, len(variance)))]
     for step in steps[:-1]:
@@ -317,7 +270,7 @@ def _profiles(steps: Sequence[DenseStep], variance: Float[Tensor, " batch"]) -> 
     return torch.cat(layers).numpy()
 
 
-def _constants(steps: Sequence[DenseStep]) -> np.ndarray:
+def _constants(steps: Steps) -> np.ndarray:
     """For each layer: weight variance, bias variance, and the constants of its activation (unused without one)."""
     return np.array([(s.weight_variance, s.bias_variance, *bend_of(s.slope or 0.0)) for s in steps])
 
@@ -331,19 +284,20 @@ class PreparedImages:
     dtype: torch.dtype  # of the results
     images: np.ndarray  # drawn above
     profiles: np.ndarray
-    own: Float[Tensor, "2 batch"]  # A and C of each image with itself, before the dense layers
+    own: OwnMoments  # before the dense layers
 
-    def __len__(self) -> int:
-        return len(self.images)
+    @property
+    def end(self) -> int:
+        """How values become A and C before the dense layers: a sum over all pairs, or over equal positions."""
+        return loops.SUM if self.chain.pooled else loops.DIAGONAL
 
     def __getitem__(self, rows: slice) -> "PreparedImages":
-        """A slice of the images."""
         return replace(self, images=self.images[rows], profiles=self.profiles[rows], own=self.own[:, rows])
 
 
 def prepare_images(chain: LimitChain, x: Float[Tensor, "_batch _channel _height _width"]) -> PreparedImages:
     """Compute the variances of each position, layer by layer; after a pool they need pairs of nearby positions."""
-    segments = segments_of(chain, (x.shape[2], x.shape[3]))
+    segments = chains.segments_of(chain, (x.shape[2], x.shape[3]))
     dtype = x.dtype if chain.pooled else torch.float64
     images = _with_margin(x.detach().to(dtype))
     nothing, own = images.new_zeros((len(x), 2, 0)), torch.zeros(2, len(x), dtype=torch.float64)
@@ -354,7 +308,7 @@ def prepare_images(chain: LimitChain, x: Float[Tensor, "_batch _channel _height 
         if index > 0:
             # What the segment reads, for each position with itself, by its loops without its layers.
             until = (*segments[:index], replace(segment, layers=()))
-            values = _run_pairs(until, prepared, prepared, itself, loops.READ, one_batch=True)
+            values = _run_pairs(until, prepared, prepared, itself, loops.READ, same=True)
             variance = torch.from_numpy(values).reshape(len(x), *segment.size)
         for step in segment.activated:
             variance = variance if step is segment.source else _window_sums(step, variance)
@@ -364,22 +318,18 @@ def prepare_images(chain: LimitChain, x: Float[Tensor, "_batch _channel _height 
         prepared = replace(prepared, profiles=torch.cat(parts, 2).numpy())
     if len(chain.dense) == 1:  # a single dense layer has no angles
         return prepared
-    return replace(prepared, own=torch.from_numpy(_moments(prepared, prepared, itself, one_batch=True).T))
+    moments = _run_pairs(segments, prepared, prepared, itself, prepared.end, same=True)
+    return replace(prepared, own=torch.from_numpy(moments.T))
 
 
 def fused_image_kernels(rows: PreparedImages, columns: PreparedImages | None = None) -> LimitKernels:
-    """Output and tangent kernel of a chain for two batches of prepared images, or for one with itself.
-
-    Cost: for each pair of images one activation for each layer and pair of positions, of about 2 ns (single precision)
-    or 4 ns (double) on one core with wide vectors; ``workspace_bytes`` of memory for each thread.
-    """
-    symmetric = columns is None
-    others = rows if columns is None else columns
-    n1, n2 = len(rows), len(others)
+    """Output and tangent kernel of a chain for two batches of prepared images, or for one with itself."""
+    others, symmetric = rows if columns is None else columns, columns is None
+    n1, n2 = len(rows.images), len(others.images)
     upper = np.triu(np.ones((n1, n2), bool)) if symmetric else np.ones((n1, n2), bool)
     # Column by column, so that neighbors in the list share an image.
     pairs = np.argwhere(upper.T)[:, ::-1].astype(np.int64)
-    moments = _moments(rows, others, np.ascontiguousarray(pairs), one_batch=symmetric)
+    moments = _run_pairs(rows.segments, rows, others, np.ascontiguousarray(pairs), rows.end, same=symmetric)
     matrices = np.empty((2, n1, n2))
     matrices[:, pairs[:, 0], pairs[:, 1]] = moments.T
     if symmetric:
@@ -387,45 +337,34 @@ def fused_image_kernels(rows: PreparedImages, columns: PreparedImages | None = N
     # A symmetric kernel has A and C of each image with itself on its diagonal.
     own = torch.from_numpy(matrices.diagonal(axis1=1, axis2=2).copy()) if symmetric else rows.own
     own2 = None if columns is None else columns.own
-    kernels = _apply_dense_steps(rows.chain.dense, torch.from_numpy(matrices), own, own2)
-    return LimitKernels(kernels.output.to(rows.dtype), kernels.tangent.to(rows.dtype))
+    output, tangent = _apply_dense_steps(rows.chain.dense, torch.from_numpy(matrices), own, own2)
+    return LimitKernels(output.to(rows.dtype), tangent.to(rows.dtype))
 
 
 def image_bytes(chain: LimitChain, shape: tuple[int, int, int]) -> int:
     """Memory of a prepared image, at most: itself, two numbers for each position of each layer, and the margins."""
     channels, height, width = shape
-    numbers = channels * (height + 2) * width
-    for segment in segments_of(chain, (height, width)):
-        numbers += 2 * (segment.positions + 2 * segment.size[1]) * len(segment.activated)
-    return 8 * numbers
+    segments = chains.segments_of(chain, (height, width))
+    profiles = sum(2 * (s.positions + 2 * s.size[1]) * len(s.activated) for s in segments)
+    return 8 * (channels * (height + 2) * width + profiles)
 
 
 def workspace_bytes(chain: LimitChain, shape: tuple[int, int, int], dtype: torch.dtype) -> int:
     """Memory of one thread for images of a shape (channels, height, width), independent of their number."""
-    segments = segments_of(chain, (shape[1], shape[2]))
-    shapes = _workspace(segments, needed_displacements(segments, chain.pooled), shape[0])
+    segments = chains.segments_of(chain, (shape[1], shape[2]))
+    shapes, _ = _workspace(segments, chains.needed_displacements(segments, chain.pooled), shape[0])
     return sum(a * b for a, b in shapes) * (dtype if chain.pooled else torch.float64).itemsize
 
 
 def _workspace(
-    segments: Sequence[Segment], needed: Sequence[Displacements], n_channels: int
-) -> tuple[Size, Size, Size]:
-    """Shapes of the buffers of one thread: see ``loops.Memory``."""
+    segments: Sequence[Segment], needed: Sequence[chains.Displacements], n_channels: int
+) -> tuple[tuple[Size, Size, Size], int]:
+    """Shapes of the buffers of one thread (``loops.Memory``), and the margin that the sums along x may read."""
     most = max(s.positions for s in segments)
     stored = [2 * len(ys) * len(xs) * s.positions for s, (ys, xs) in zip(segments[:-1], needed[:-1], strict=True)]
     rows = max((n_channels if s.source is None else 0) + 2 * len(s.activated) for s in segments)
-    return (3, most + 2 * _margin(segments)), (rows, 2 * most), (2, max(stored, default=0))
-
-
-def _margin(segments: Sequence[Segment]) -> int:
-    """Entries beside the values of an image that the sums along x may read."""
-    return max(s.size[1] + max((step.window[1] for step in s.layers), default=0) for s in segments)
-
-
-def _moments(rows: PreparedImages, columns: PreparedImages, pairs: np.ndarray, *, one_batch: bool) -> np.ndarray:
-    """A and C before the dense layers, for a list of pairs."""
-    end = loops.SUM if rows.chain.pooled else loops.DIAGONAL
-    return _run_pairs(rows.segments, rows, columns, pairs, end, one_batch=one_batch)
+    margin = max(s.size[1] + max((step.window[1] for step in s.layers), default=0) for s in segments)
+    return ((3, most + 2 * margin), (rows, 2 * most), (2, max(stored, default=0))), margin
 
 
 def _run_pairs(
@@ -435,13 +374,13 @@ def _run_pairs(
     pairs: np.ndarray,
     end: int,
     *,
-    one_batch: bool,
+    same: bool,
 ) -> np.ndarray:
-    """The results of a list of pairs, which are divided among threads; each has its own memory."""
+    """The results of a list of pairs, which are divided among threads with memory of their own; ``same``: one batch."""
     results = np.zeros((len(pairs), segments[-1].positions if end == loops.READ else 2))
-    needed = needed_displacements(segments, end == loops.SUM)
-    program = program_of(segments, needed, rows.images.dtype)
-    shapes, margin = _workspace(segments, needed, rows.images.shape[1]), _margin(segments)
+    needed = chains.needed_displacements(segments, end == loops.SUM)
+    program = chains.program_of(segments, needed, rows.images.dtype)
+    shapes, margin = _workspace(segments, needed, rows.images.shape[1])
     free: queue.SimpleQueue[loops.Memory] = queue.SimpleQueue()
     for _ in range(n_threads()):
         free.put(loops.Memory(*(np.zeros(shape, rows.images.dtype) for shape in shapes)))
@@ -450,7 +389,7 @@ def _run_pairs(
     def run(share: slice) -> None:
         memory = free.get()
         try:
-            loops.run_pairs(results[share], pairs[share], *sides, program, memory, margin, one_batch, end)
+            loops.run_pairs(results[share], pairs[share], *sides, program, memory, margin, same, end)
         finally:
             free.put(memory)
 
@@ -458,7 +397,7 @@ def _run_pairs(
     return results
 
 
-def _window_sums(step: ConvolutionStep, values: Float[Tensor, "batch h w"]) -> Float[Tensor, "batch h w"]:
+def _window_sums(step: chains.ConvolutionStep, values: Float[Tensor, "batch h w"]) -> Float[Tensor, "batch h w"]:
     """Sums over the window of a convolution that keeps the size, position by position."""
     sides = ((0, 0), *zip(step.before, step.after, strict=True))
     padded = np.pad(values.numpy(), sides, mode="wrap" if step.circular else "constant")

@@ -1,7 +1,7 @@
 """Kernels of infinitely wide networks: the tangent kernel (NTK), the output kernel (NNGP) and the path kernel."""
 
-from dataclasses import KW_ONLY, dataclass
-from typing import Literal, get_args
+from dataclasses import KW_ONLY, dataclass, fields, replace
+from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -15,8 +15,7 @@ from neuralpath.kernels.limit.limit_network import ActivationChoice, OutputVaria
 from neuralpath.kernels.limit.limit_reading import ReadingTiles
 from neuralpath.kernels.tiling import TiledKernel
 
-OVERFLOW_HINT = "scale the inputs, or give them in float64"
-"""Advice for kernels beyond the range of their dtype."""
+OVERFLOW_HINT = "scale the inputs, or give them in float64"  # advice for kernels beyond the range of their dtype
 
 LimitKind = Literal["ntk", "nngp", "path"]
 
@@ -87,7 +86,6 @@ class LimitKernel(GraphKernel):
     >>> LimitKernel(npath.nets.FC(2, width=8, depth=2), kind="nngp")(x)
     tensor([[1.0000, 0.3183],
             [0.3183, 1.0000]])
-
     """
 
     network: nn.Module | PathGraph
@@ -102,8 +100,8 @@ class LimitKernel(GraphKernel):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.kind not in get_args(LimitKind):
-            raise ValueError(f"`kind` must be one of {', '.join(map(repr, get_args(LimitKind)))}, got {self.kind!r}.")
+        if self.kind not in _NAMES:
+            raise ValueError(f"`kind` must be one of {', '.join(map(repr, _NAMES))}, got {self.kind!r}.")
         if self.kind == "path" and self.output_variance != "equal":
             raise ValueError(f"`output_variance` is not a setting of kind 'path', got {self.output_variance!r}.")
         if self.kind != "ntk" and self.bias_gradient is not None:
@@ -131,23 +129,13 @@ class LimitKernel(GraphKernel):
         >>> [tuple(values.shape) for tile, values in LimitKernel(npath.nets.FC(3, 8, 3)).tiles(x, x[:2])]
         [(5, 2)]
         """
-        network = limit_network(
-            self.graph(x1),
-            _CARRIED[self.kind],
-            activation=self.activation,
-            weight_variance=self.weight_variance,
-            output_variance=self.output_variance,
-            bias_variance=self.bias_variance,
-            bias_gradient=self.bias_gradient,
-            paths=self.kind == "path",
-            linear_features=self.linear_features,
-        )
+        settings = {f.name: getattr(self, f.name) for f in fields(self) if f.name not in ("network", "kind")}
+        network = limit_network(self.graph(x1), _CARRIED[self.kind], paths=self.kind == "path", **settings)
         x1, x2 = checked_batches(network.graph, x1, x2)
         name, budget = _NAMES[self.kind], memory_budget(memory)
-        if network.sequential:
-            fused = fused_tiles(name, network, x1, x2, budget, overflow_hint=OVERFLOW_HINT)
-            if fused is not None:
-                return fused
+        fused = fused_tiles(name, network, x1, x2, budget, overflow_hint=OVERFLOW_HINT)
+        if fused is not None:
+            return fused
         tiles, plan = ReadingTiles.of(network, x1, x2).planned(budget)
         # The last kernel is the carried one, or the second moments where none is carried.
         last = lambda tile: tiles.kernels(tile)[-1]  # noqa: E731
@@ -157,11 +145,10 @@ class LimitKernel(GraphKernel):
 def checked_batches(graph: PathGraph, x1: Tensor, x2: Tensor | None) -> tuple[Tensor, Tensor | None]:
     """Both batches, detached, if they fit the graph and each other."""
     check_input("x1", x1, graph)
-    if x2 is None:
-        return x1.detach(), None
-    check_input("x2", x2, graph)
-    check_same_kind(x1, x2)
-    return x1.detach(), x2.detach()
+    if x2 is not None:
+        check_input("x2", x2, graph)
+        check_same_kind(x1, x2)
+    return x1.detach(), None if x2 is None else x2.detach()
 
 
 def limit_tangent_kernel(
@@ -197,14 +184,8 @@ def limit_tangent_kernel(
     tensor([[2.0000, 0.3183],
             [0.3183, 2.0000]])
     """
-    kernel = LimitKernel(
-        network,
-        activation=activation,
-        weight_variance=weight_variance,
-        output_variance=output_variance,
-        bias_variance=bias_variance,
-        bias_gradient=bias_gradient,
-    )
+    kernel = LimitKernel(network, activation=activation, weight_variance=weight_variance, bias_variance=bias_variance)
+    kernel = replace(kernel, output_variance=output_variance, bias_gradient=bias_gradient)
     return kernel(x1, x2, memory=memory, progress=progress)
 
 
@@ -239,14 +220,8 @@ def limit_output_kernel(
     tensor([[1.0000, 0.3183],
             [0.3183, 1.0000]])
     """
-    kernel = LimitKernel(
-        network,
-        kind="nngp",
-        activation=activation,
-        weight_variance=weight_variance,
-        output_variance=output_variance,
-        bias_variance=bias_variance,
-    )
+    kernel = LimitKernel(network, activation=activation, weight_variance=weight_variance, bias_variance=bias_variance)
+    kernel = replace(kernel, kind="nngp", output_variance=output_variance)
     return kernel(x1, x2, memory=memory, progress=progress)
 
 
@@ -281,12 +256,6 @@ def limit_path_kernel(
     tensor([[0.2500, 0.1875],
             [0.1875, 0.5000]])
     """
-    kernel = LimitKernel(
-        network,
-        kind="path",
-        activation=activation,
-        weight_variance=weight_variance,
-        bias_variance=bias_variance,
-        linear_features=linear_features,
-    )
+    kernel = LimitKernel(network, activation=activation, weight_variance=weight_variance, bias_variance=bias_variance)
+    kernel = replace(kernel, kind="path", linear_features=linear_features)
     return kernel(x1, x2, memory=memory, progress=progress)

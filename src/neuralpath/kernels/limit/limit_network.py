@@ -1,43 +1,27 @@
 """A network in the limit of infinite width: the distribution of each node's values, its activations and variances."""
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import Literal
 
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath import gates as g
+from neuralpath import gates as g, graph as graphs
 from neuralpath._checks import check_number, describe
 from neuralpath.gates import Gate
-from neuralpath.graph import (
-    ComputedOperand,
-    Operand,
-    PathGraph,
-    State,
-    batch_norm_scale,
-    batch_norm_shift,
-    check_graph,
-    nodes as n,
-    refuse_tied,
-)
+from neuralpath.graph import ComputedOperand, Operand, PathGraph, State, check_graph, nodes as n, refuse_tied
 from neuralpath.kernels.limit.activations import Activation, Identity, Numbers, Pair, Rectifier, check_gated
 from neuralpath.kernels.limit.mixtures import Gelu, Softplus, SoftRectifier
 from neuralpath.kernels.limit.quadrature import ByQuadrature
 
 ActivationLike = Activation | Gate | Callable[[Numbers], Numbers]
-"""An activation with its expectations, a gate, or any elementwise function."""
-
-ActivationChoice = ActivationLike | Mapping[str, ActivationLike] | None
-"""One activation for all nodes, or activations by the names of their nodes; by default the graph's own."""
-
-Variance = float | Mapping[str, float]
-"""One number for all nodes, or one for each node by its name."""
-
-OutputVariance = float | Literal["equal", "half"]
-"""Weight variance of the output layer times fan-in: that of the other layers, half of it, or a number."""
+ActivationChoice = ActivationLike | Mapping[str, ActivationLike] | None  # for all nodes or by name; None: their own
+Activated = n.GateNode | n.ActivationNode
+Variance = float | Mapping[str, float]  # one number for all nodes, or one for each node by its name
+OutputVariance = float | Literal["equal", "half"]  # of the output layer: that of the others, half of it, or a number
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +40,7 @@ class LimitNetwork:
     """A graph with all settings resolved to one value per node, and the kernels that are computed for it.
 
     A linear node multiplies second moments and tangent kernels from below by ``variances``; the gradient with respect
-    to its own weights counts with ``own_variances``. The two differ in the output layer only: they choose between the
-    two limits of erratum E1.
+    to its own weights counts with ``own_variances``. They differ in the output layer only (the limits of erratum E1).
     """
 
     graph: PathGraph
@@ -70,11 +53,6 @@ class LimitNetwork:
     carried: tuple[Pair, ...]  # for each kernel besides the second moments: its factor at an activation
     paths: bool = False  # the carried kernel is the path kernel: linear nodes average it
     linear_features: bool = False
-
-    @property
-    def sequential(self) -> bool:
-        """Whether every node reads the node before it, and nothing else."""
-        return all(after.inputs == (before.name,) for before, after in pairwise(self.graph.nodes))
 
 
 def limit_network(
@@ -89,11 +67,7 @@ def limit_network(
     paths: bool = False,
     linear_features: bool = False,
 ) -> LimitNetwork:
-    """Check a graph and resolve the settings of ``LimitKernel`` for each of its nodes.
-
-    Raises: ValueError for tied weights, nodes without a limit, activations without a gate where gates are carried, and
-    names or numbers that do not fit; TypeError for settings of another type.
-    """
+    """Check a graph and resolve the settings of ``LimitKernel`` for each of its nodes."""
     check_graph(graph)
     refuse_tied(graph, "the kernel of infinite width")
     activations = _activations(graph, activation)
@@ -103,40 +77,33 @@ def limit_network(
             check_gated(used, name)
     if weight_variance is None:
         weight_variance = 1.0 if linear_features else _default_weight_variance(activations)
-    linear = [node for node in graph.nodes if isinstance(node, n.LinearNode)]
+    linear = (node for node in graph.nodes if isinstance(node, n.LinearNode))
     hidden = [node.name for node in linear if not distributions[node.inputs[0]].fixed]
     biases = [node.name for node in graph.nodes if isinstance(node, n.BiasNode)]
     own = _by_name("weight_variance", weight_variance, hidden, "layer that does not read the input")
     variances = dict(own)
-    for name in output_layers(graph) & set(hidden):
+    for name in _output_layers(graph) & set(hidden):
         if output_variance == "half":
             variances[name] = own[name] / 2
         elif output_variance != "equal":
             variances[name] = check_number("output_variance", output_variance, " (or 'equal' or 'half')")
-    of_biases = _by_name("bias_variance", bias_variance, biases, "bias", or_zero=True)
-    gradients = of_biases
-    if bias_gradient is not None:
-        gradients = _by_name("bias_gradient", bias_gradient, biases, "bias", or_zero=True)
+    of_biases = _by_name("bias_variance", bias_variance, biases, "bias")
+    gradients = of_biases if bias_gradient is None else _by_name("bias_gradient", bias_gradient, biases, "bias")
     return LimitNetwork(
         graph, distributions, activations, variances, own, of_biases, gradients, carried, paths, linear_features
     )
 
 
-def output_layers(graph: PathGraph) -> frozenset[str]:
-    """Names of the linear nodes that reach the output through no other linear node."""
-    linear = [node for node in graph.nodes if isinstance(node, n.LinearNode)]
-    below = frozenset[str]().union(*(_ancestors(graph, node.inputs) for node in linear))
-    ending = _ancestors(graph, (graph.output_name,)) - below
-    return frozenset(node.name for node in linear if node.name in ending)
-
-
-def _ancestors(graph: PathGraph, names: tuple[str, ...]) -> frozenset[str]:
-    """The named nodes and all nodes that they depend on."""
-    reached = set(names)
+def _output_layers(graph: PathGraph) -> set[str]:
+    """Names of the linear nodes that reach the output, and no other linear node."""
+    reaches_output, reaches_linear = {graph.output_name}, set[str]()
+    linear = {node.name for node in graph.nodes if isinstance(node, n.LinearNode)}
     for node in reversed(graph.nodes):
-        if node.name in reached:
-            reached.update(node.inputs)
-    return frozenset(reached)
+        if node.name in reaches_output:
+            reaches_output.update(node.inputs)
+        if node.name in linear | reaches_linear:
+            reaches_linear.update(node.inputs)
+    return linear & reaches_output - reaches_linear
 
 
 def _default_weight_variance(activations: Mapping[str, Activation]) -> float:
@@ -150,33 +117,25 @@ def _default_weight_variance(activations: Mapping[str, Activation]) -> float:
 
 def normalizer(activation: Activation) -> float:
     """The weight variance times fan-in that keeps the size of signals; 2, as for ReLU, unless the activation says."""
-    match activation:
-        case Identity():
-            return 1.0
-        case Rectifier(slope=slope):
-            return 2 / (1 + slope**2)
-        case _:
-            return getattr(activation, "normalizer", 2.0)
+    if isinstance(activation, Rectifier):
+        return 2 / (1 + activation.slope**2)
+    return getattr(activation, "normalizer", 2.0)
 
 
-def _by_name(argument: str, value: Variance, nodes: list[str], what: str, *, or_zero: bool = False) -> dict[str, float]:
-    """One number for each node, checked."""
+def _by_name(argument: str, value: Variance, nodes: list[str], what: str) -> dict[str, float]:
+    """One number for each node, checked; biases may have 0."""
+    or_zero = what == "bias"
     if not isinstance(value, Mapping):
         return dict.fromkeys(nodes, check_number(argument, value, f" (or one for each {what})", or_zero=or_zero))
     if set(value) != set(nodes):
-        raise ValueError(
-            f"`{argument}` must have one number for each {what} ({', '.join(nodes) or 'there is none'}); missing: "
-            f"{', '.join(sorted(set(nodes) - set(value))) or 'none'}, unknown: "
-            f"{', '.join(sorted(set(value) - set(nodes))) or 'none'}."
-        )
+        others = (set(nodes) - set(value), set(value) - set(nodes))
+        missing, unknown = (", ".join(sorted(names)) or "none" for names in others)
+        raise ValueError(f"`{argument}` needs one number for each {what}; missing: {missing}, unknown: {unknown}.")
     return {node: check_number(f"{argument}[{node!r}]", number, or_zero=or_zero) for node, number in value.items()}
 
 
 def as_activation(choice: object) -> Activation:
-    """An activation with its expectations: in closed form where there is one, else by quadrature.
-
-    Raises: TypeError for an object that is neither an activation, a gate nor a function.
-    """
+    """An activation with its expectations: in closed form where there is one, else by quadrature."""
     match choice:
         case g.HardGate():
             return Rectifier()
@@ -195,40 +154,33 @@ def as_activation(choice: object) -> Activation:
         case _ if callable(choice):
             return ByQuadrature(choice, name=f"the activation {getattr(choice, '__name__', choice)}")
         case _:
-            raise TypeError(
-                f"`activation` must be a gate such as `SoftGate(8.0)`, an elementwise function of a tensor, or an "
-                f"activation with its expectations, got {describe(choice)}."
-            )
+            kinds = "a gate such as `SoftGate(8.0)`, an elementwise function, or an activation with its expectations"
+            raise TypeError(f"`activation` must be {kinds}, got {describe(choice)}.")
 
 
 def _activations(graph: PathGraph, choice: ActivationChoice) -> dict[str, Activation]:
     """The activation of every gate and activation node by its name; ``choice`` replaces all, or those it names."""
-    nodes = {node.name: node for node in graph.nodes if isinstance(node, n.GateNode | n.ActivationNode)}
+    nodes = {node.name: node for node in graph.nodes if isinstance(node, Activated)}
     if choice is not None and not isinstance(choice, Mapping):
         return dict.fromkeys(nodes, as_activation(choice))
     replaced = {name: as_activation(value) for name, value in (choice or {}).items()}
-    unknown = sorted(set(replaced) - set(nodes))
-    if unknown:
-        raise ValueError(
-            f"`activation` has names that are not activations of the graph: {', '.join(unknown)}; its activations are "
-            f"{', '.join(nodes) or '(none)'}."
-        )
+    if unknown := ", ".join(sorted(set(replaced) - set(nodes))):
+        names = ", ".join(nodes) or "(none)"
+        raise ValueError(f"`activation` names nodes that are not activations: {unknown}; the activations are {names}.")
     state = graph.state
     return {name: replaced[name] if name in replaced else _own_activation(node, state) for name, node in nodes.items()}
 
 
-def _own_activation(node: n.GateNode | n.ActivationNode, state: State) -> Activation:
+def _own_activation(node: Activated, state: State) -> Activation:
     if isinstance(node, n.GateNode):
         if node.slope is None:
             return as_activation(node.gate)
         # One slope per channel is refused later, by name (`_distribution`).
         return Rectifier(float(node.slope.evaluate(state).detach().reshape(-1)[0]))
     if node.operation == "softplus":
-        beta = node.arguments[0] if node.arguments else node.keywords.get("beta", 1.0)
-        return Softplus(float(beta))
-    return ByQuadrature(
-        lambda q: node.function(q, *node.arguments, **node.keywords), name=f"{node.operation} at {node.name!r}"
-    )
+        return Softplus(float(node.arguments[0] if node.arguments else node.keywords.get("beta", 1.0)))
+    name = f"{node.operation} at {node.name!r}"
+    return ByQuadrature(lambda q: node.function(q, *node.arguments, **node.keywords), name=name)
 
 
 class _NoLimit(Exception):
@@ -242,17 +194,13 @@ class _NoLimit(Exception):
 def _distributions(
     graph: PathGraph, activations: Mapping[str, Activation], *, linear_features: bool
 ) -> dict[str, NodeDistribution]:
-    """The distribution of every node.
-
-    Raises: ValueError with the reason for every node that has no limit.
-    """
-    distributions: dict[str, NodeDistribution] = {}
-    refusals: dict[str, str] = {}
+    """The distribution of every node, or an error with the reason for every node that has no limit."""
+    distributions, refusals = dict[str, NodeDistribution](), dict[str, str]()
     state = graph.state
     for node in graph.nodes:
         inputs = [distributions[name] for name in node.inputs]
         try:
-            if isinstance(node, n.GateNode | n.ActivationNode):
+            if isinstance(node, Activated):
                 values = _activated(node, inputs[0], activations[node.name], state)
                 # Linear features: the network that makes the gates has no activations, so its values stay normal.
                 distributions[node.name] = inputs[0] if linear_features else values
@@ -271,9 +219,7 @@ def _distributions(
     return distributions
 
 
-def _activated(
-    node: n.GateNode | n.ActivationNode, values: NodeDistribution, activation: Activation, state: State
-) -> NodeDistribution:
+def _activated(node: Activated, values: NodeDistribution, activation: Activation, state: State) -> NodeDistribution:
     """The distribution after an activation."""
     slope = node.slope if isinstance(node, n.GateNode) else None
     if slope is not None and not _uniform(by_position(slope, node, values.shape or (1,), state)):
@@ -281,8 +227,7 @@ def _activated(
     if values.fixed or isinstance(activation, Identity):
         return values
     if not values.normal:
-        reason = "an activation of values that are not normal: they come from another activation, not from weights"
-        raise _NoLimit(reason, values)
+        raise _NoLimit("an activation of values that are not normal: they come from another activation", values)
     return replace(values, normal=False)
 
 
@@ -298,7 +243,7 @@ def _distribution(node: n.Node, inputs: Sequence[NodeDistribution], state: State
                 raise _NoLimit("a convolution over flattened values")
             return NodeDistribution(False, True, frozenset([node.name]), False, node.shape)
         case n.BiasNode():
-            if _calls(node.value, batch_norm_shift):
+            if _calls(node.value, graphs.batch_norm_shift):
                 return values  # its scale has been refused
             if values.fixed:
                 raise _NoLimit("a trained shift of the input, which has no limit of many channels")
@@ -306,9 +251,8 @@ def _distribution(node: n.Node, inputs: Sequence[NodeDistribution], state: State
             if node.shape and node.shape[0] > 1 and own[0] == 1:
                 raise _NoLimit("a bias that all channels share: they are then not independent", values)
             return values
-        case n.ScaleNode() if _calls(node.factor, batch_norm_scale):
-            reason = "batch norm: its statistics belong to one network of finite width, there is no such limit"
-            raise _NoLimit(reason, values)
+        case n.ScaleNode() if _calls(node.factor, graphs.batch_norm_scale):
+            raise _NoLimit("batch norm: its statistics belong to one network of finite width", values)
     if all(branch.fixed for branch in inputs):
         return fixed
     match node:
@@ -334,17 +278,13 @@ def _sum(branches: Sequence[NodeDistribution]) -> NodeDistribution:
     """The distribution of a sum, not all of whose branches are fixed."""
     random = [branch for branch in branches if not branch.fixed]
     if len(random) < len(branches):
-        reason = "adds the input, or a constant, to random values: their width or mean does not vanish"
-        raise _NoLimit(reason, random[0])
+        raise _NoLimit("adds the input, or a constant, to random values: its width or mean does not vanish", random[0])
     if len({(branch.flat, branch.shape[1:]) for branch in branches}) > 1:
         raise _NoLimit("adds branches that are flattened differently", random[0])
-    sources: set[str] = set()
-    for branch in branches:
-        if shared := sources & branch.sources:
-            names = ", ".join(repr(name) for name in sorted(shared))
-            reason = f"branches that come from the same layer meet ({names}): their covariance is not derived"
-            raise _NoLimit(reason, random[0])
-        sources |= branch.sources
+    sources = Counter(name for branch in branches for name in branch.sources)
+    if shared := ", ".join(repr(name) for name in sorted(sources) if sources[name] > 1):
+        reason = f"branches that come from the same layer meet ({shared}): their covariance is not derived"
+        raise _NoLimit(reason, random[0])
     return replace(random[0], normal=all(branch.normal for branch in branches), sources=frozenset(sources))
 
 

@@ -80,7 +80,6 @@ def limit_tangent_parts(
     >>> parts = limit_tangent_parts(npath.nets.FC(2, width=8, depth=3), x, activation=npath.SoftGate(4.0))
     >>> bool((parts.feature.diagonal() > 0).all())
     True
-
     """
     limit = limit_network(
         as_graph(network, x1, "x1"),

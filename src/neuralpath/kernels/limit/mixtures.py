@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -21,15 +22,9 @@ from torch import Tensor
 
 from neuralpath.kernels.limit.activations import Numbers, Pair, sine_square
 
-NODES = 28
-"""Nodes of the trapezoid rule in the logarithm of K: the error of the logistic function is 1e-14."""
-
-NEGLIGIBLE = 1e-18
-"""Pairs of scales of a smaller weight are left out; together they weigh less than a rounding error."""
-
-GROUP = 2**14
-"""Numbers computed at once: for few pairs of examples several pairs of scales are grouped."""
-
+NODES = 28  # nodes of the trapezoid rule in the logarithm of K: the error of the logistic function is 1e-14
+NEGLIGIBLE = 1e-18  # pairs of scales of a smaller weight are left out; together they are below rounding
+GROUP = 2**14  # numbers computed at once: for few pairs of examples several pairs of scales are grouped
 _LOG_RANGE = (-1.8, 1.5)  # K outside has a probability below 1e-16
 _SERIES = 30  # terms of the series of the density, far more than that range needs
 
@@ -42,8 +37,7 @@ _FEW_WEIGHTS = (
 )  # fmt: skip
 
 
-@dataclass(frozen=True)
-class Scales:
+class Scales(NamedTuple):
     """A distribution of finitely many scales: gamma(q) is the mean of Phi(q / scale)."""
 
     scales: tuple[float, ...]
@@ -73,34 +67,23 @@ def logistic_scales(beta: float, dtype: torch.dtype) -> Scales:
 @cache
 def _pairs_of(mixture: Scales) -> Float[Tensor, "3 pair"]:
     """Squares of both scales, and the weight, of all pairs of scales that are not negligible."""
-    squares = torch.tensor(mixture.scales, dtype=torch.float64).square()
-    weights = torch.tensor(mixture.weights, dtype=torch.float64)
+    scales, weights = torch.tensor(mixture, dtype=torch.float64)
     joint = torch.outer(weights, weights)
     first, second = (joint >= NEGLIGIBLE).nonzero(as_tuple=True)
-    return torch.stack([squares[first], squares[second], joint[first, second]])
+    return torch.stack([scales[first].square(), scales[second].square(), joint[first, second]])
 
 
-@dataclass(frozen=True)
-class _Terms:
-    """A group of pairs of scales along the last axis: weights, A^2/V and A'^2/V', root of D, and probability o."""
+def _terms(mixture: Scales, v: Numbers, w: Numbers, c: Numbers) -> Iterator[tuple[Numbers, ...]]:
+    """Groups of pairs of scales along the last axis: weights, A^2/V and A'^2/V', root of D, and probability o.
 
-    weight: Numbers
-    share1: Numbers
-    share2: Numbers
-    root: Numbers
-    both_open: Numbers
-
-
-def _terms(mixture: Scales, v: Numbers, w: Numbers, c: Numbers) -> Iterator[_Terms]:
-    """V = v + A^2, V' = w + A'^2, D = VV' - c^2 without cancellation, o = 1/4 + asin(c / sqrt(VV')) / 2 pi."""
+    V = v + A^2, V' = w + A'^2, D = VV' - c^2 without cancellation, o = 1/4 + asin(c / sqrt(VV')) / 2 pi.
+    """
     free = sine_square(v, w, c)[..., None]
     v, w, c = v[..., None], w[..., None], c[..., None]
-    for a, b, weight in zip(
-        *(part.split(max(1, GROUP // c.numel())) for part in _pairs_of(mixture).to(c)), strict=True
-    ):
+    groups = (part.split(max(1, GROUP // c.numel())) for part in _pairs_of(mixture).to(c))
+    for a, b, weight in zip(*groups, strict=True):
         root = (free + (v * b + w * a + a * b)).sqrt_()
-        both_open = 0.25 + torch.atan2(c, root) / (2 * math.pi)
-        yield _Terms(weight, a / (v + a), b / (w + b), root, both_open)
+        yield weight, a / (v + a), b / (w + b), root, 0.25 + torch.atan2(c, root) / (2 * math.pi)
 
 
 @dataclass(frozen=True)
@@ -128,27 +111,25 @@ class MixtureGate(ABC):
         return self.factor * q * self.gate(q)
 
     def mean(self, v: Numbers) -> Numbers:
-        mixture = self.scales(v.dtype)
         total = torch.zeros_like(v)
-        for scale, weight in zip(mixture.scales, mixture.weights, strict=True):
+        for scale, weight in zip(*self.scales(v.dtype), strict=True):
             total += weight * v / (2 * math.pi * (v + scale**2)).sqrt()
         return self.factor * total
 
     def moments(self, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
-        mixture = self.scales(c.dtype)
         gates, left, right, feature, signals = (torch.zeros_like(c) for _ in range(5))
         needs_slopes = any("slope" in pair.value for pair in pairs)
         free, square = sine_square(v, w, c)[..., None], (c * c)[..., None]
-        for terms in _terms(mixture, v, w, c):
-            gates += (terms.weight * terms.both_open).sum(-1)
-            over = (terms.weight / (2 * math.pi)) / terms.root
+        for weight, share1, share2, root, both_open in _terms(self.scales(c.dtype), v, w, c):
+            gates += (weight * both_open).sum(-1)
+            over = (weight / (2 * math.pi)) / root
             if Pair.SIGNALS in pairs:
-                signals += (over * (free + square * (terms.share1 + terms.share2))).sum(-1)
+                signals += (over * (free + square * (share1 + share2))).sum(-1)
             if needs_slopes:
-                left += c * (over * terms.share2).sum(-1)
-                right += c * (over * terms.share1).sum(-1)
+                left += c * (over * share2).sum(-1)
+                right += c * (over * share1).sum(-1)
                 # A^2 A'^2 / D = (A^2/V)(A'^2/V') VV'/D, and VV' = D + c^2.
-                feature += c * (over * terms.share1 * terms.share2 * (1 + square / terms.root**2)).sum(-1)
+                feature += c * (over * share1 * share2 * (1 + square / root**2)).sum(-1)
         values = {
             Pair.GATES: gates,
             Pair.GATE_SLOPE: gates + left,
@@ -199,17 +180,16 @@ class Softplus:
         return torch.logaddexp(self.beta * q, torch.zeros_like(q)) / self.beta
 
     def mean(self, v: Numbers) -> Numbers:
-        mixture = logistic_scales(self.beta, v.dtype)
         total = torch.zeros_like(v)
-        for scale, weight in zip(mixture.scales, mixture.weights, strict=True):
+        for scale, weight in zip(*logistic_scales(self.beta, v.dtype), strict=True):
             total += weight * ((v + scale**2) / (2 * math.pi)).sqrt()
         return total
 
     def moments(self, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
         slopes, signals = torch.zeros_like(c), torch.zeros_like(c)
-        for terms in _terms(logistic_scales(self.beta, c.dtype), v, w, c):
-            slopes += (terms.weight * terms.both_open).sum(-1)
+        for weight, _, _, root, both_open in _terms(logistic_scales(self.beta, c.dtype), v, w, c):
+            slopes += (weight * both_open).sum(-1)
             if Pair.SIGNALS in pairs:
-                signals += (terms.weight / (2 * math.pi) * terms.root).sum(-1)
+                signals += (weight / (2 * math.pi) * root).sum(-1)
         values = {Pair.SLOPES: slopes, Pair.SIGNALS: c * slopes + signals}
         return [values[pair] for pair in pairs]

@@ -55,14 +55,13 @@ class PairValues:
 
     def mean_of_equal(self) -> "PairValues":
         """The mean over equal positions, which leaves no spatial axes."""
-        values = self.equal().values
-        flat = values.reshape(*values.shape[: self.lead], math.prod(self.space))
-        return PairValues(flat.mean(-1), (), False)
+        values = self.equal().values.reshape(*self.values.shape[: self.lead], math.prod(self.space))
+        return PairValues(values.mean(-1), (), False)
 
     def reshaped(self, space: Space) -> "PairValues":
         """The same positions under other axes."""
-        times = 2 if self.full else 1
-        return PairValues(self.values.reshape(*self.values.shape[: self.lead], *space * times), space, self.full)
+        axes = space * (2 if self.full else 1)
+        return PairValues(self.values.reshape(*self.values.shape[: self.lead], *axes), space, self.full)
 
     def window_mean(self, windows: Sequence[Window]) -> "PairValues":
         """The sum over a window that moves both positions together, divided by its size; padding counts as 0."""
@@ -83,14 +82,12 @@ class PairValues:
             offset = tap * window.dilation - window.before
             low = max(0, -(offset // window.stride))  # the first output whose position is inside
             high = min(count, (size - 1 - offset) // window.stride + 1)
-            if low >= high:
-                continue
-            start = low * window.stride + offset
-            read = slice(start, start + (high - low - 1) * window.stride + 1, window.stride)
-            # The same slice along the axes of both examples: the window moves both positions together.
-            target = tuple(slice(low, high) if i in axes else slice(None) for i in range(len(shape)))
-            source = tuple(read if i in axes else slice(None) for i in range(len(shape)))
-            total[target] += self.values[source]
+            if low < high:
+                start = low * window.stride + offset
+                read = slice(start, start + (high - low - 1) * window.stride + 1, window.stride)
+                # The same slice along the axes of both examples: the window moves both positions together.
+                target = tuple(slice(low, high) if i in axes else slice(None) for i in range(len(shape)))
+                total[target] += self.values[tuple(read if i in axes else slice(None) for i in range(len(shape)))]
         return PairValues(total, (*self.space[:axis], count, *self.space[axis + 1 :]), self.full)
 
     def averaged(self, matrices: Sequence[Float[Tensor, "_out _n_in"]]) -> "PairValues":
@@ -173,17 +170,12 @@ class Random:
 
     moment: PairValues
     carried: tuple[PairValues, ...]
-    means: tuple[PairValues, PairValues] | None = None  # of both batches: examples and positions
+    means: tuple[PairValues, ...] | None = None  # of both batches: examples and positions
 
     def each(self, change: Callable[[PairValues], PairValues]) -> "Random":
         """The same linear map of the positions for moments, carried kernels and means."""
-        means = None if self.means is None else (change(self.means[0]), change(self.means[1]))
+        means = None if self.means is None else tuple(map(change, self.means))
         return Random(change(self.moment), tuple(map(change, self.carried)), means)
 
-    def equal(self) -> "Random":
-        """Equal positions only."""
-        return self.each(PairValues.equal)
 
-
-State = Fixed | Random | None
-"""``None`` for a node whose values nothing needs."""
+State = Fixed | Random | None  # ``None`` for a node whose values nothing needs

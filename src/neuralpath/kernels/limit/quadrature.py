@@ -1,7 +1,7 @@
 """Expectations of any activation by numerical integration, to a checked accuracy."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -13,20 +13,15 @@ from torch import Tensor
 from neuralpath._checks import describe
 from neuralpath.kernels.limit.activations import Function, Numbers, Pair
 
+# Standard deviations beyond which normal variables are left out: a share below 1e-17. The finer rule of a comparison
+# reaches further, to detect functions that grow too fast.
 REACH, WIDER_REACH = 8.6, 10.6
-"""Standard deviations beyond which normal variables are left out: a share below 1e-17. The finer rule of a comparison
-reaches further, to detect functions that grow too fast."""
+NODES_BASE, NODES_PER_DEVIATION = 15, 13  # initial nodes along an axis: enough for a soft gate of slope 1 (Theory)
+MAX_NODES = 400  # along one axis, 125,000 evaluations per pair; activations that need more are refused
+CHUNK = 2**21  # evaluations of the activation at once
+COSINES = (-1.0, -0.7, 0.0, 0.4, 0.95, 1.0)  # where a rule is compared with a finer one
 
-NODES_BASE, NODES_PER_DEVIATION = 15, 13
-"""Initial nodes along one axis: enough for a soft gate of slope 1 (Theory, "Kernels of infinite width")."""
-
-MAX_NODES = 400
-"""Largest number of nodes along one axis, 125,000 evaluations per pair; activations that need more are refused."""
-
-CHUNK = 2**21
-"""Evaluations of the activation at once."""
-
-_COSINES = (-1.0, -0.7, 0.0, 0.4, 0.95, 1.0)  # where a rule is compared with a finer one
+Rule = tuple[int, float]  # nodes along an axis and their reach
 
 
 @dataclass(frozen=True)
@@ -84,20 +79,15 @@ class ByQuadrature:
         v, w, flat = (t.double().expand(c.shape).reshape(-1) for t in (v, w, c))
         return [value.reshape(c.shape).to(c.dtype) for value in self._values_of((n_nodes, REACH), v, w, flat, pairs)]
 
-    def _values_of(
-        self, rule: tuple[int, float], v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]
-    ) -> list[Numbers]:
+    def _values_of(self, rule: Rule, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
         """``_rule`` in chunks of limited memory."""
         step = max(1, CHUNK // len(_disc(*rule)[2]))
-        parts = [
-            self._rule(rule, *part, pairs) for part in zip(v.split(step), w.split(step), c.split(step), strict=True)
-        ]
+        chunks = zip(v.split(step), w.split(step), c.split(step), strict=True)
+        parts = [self._rule(rule, *chunk, pairs) for chunk in chunks]
         return [torch.cat(values) for values in zip(*parts, strict=True)]
 
-    def _rule(
-        self, rule: tuple[int, float], v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]
-    ) -> list[Numbers]:
-        """The trapezoid rule (nodes, reach) for vectors of variances and covariances."""
+    def _rule(self, rule: Rule, v: Numbers, w: Numbers, c: Numbers, pairs: Sequence[Pair]) -> list[Numbers]:
+        """The trapezoid rule for vectors of variances and covariances."""
         along, across, weights = (t.to(c.device) for t in _disc(*rule))
         lengths = v.sqrt() * w.sqrt()
         cosine = torch.where(lengths > 0, c / lengths, 0.0).clamp(-1, 1)[:, None]
@@ -116,9 +106,7 @@ class ByQuadrature:
                 slopes = torch.autograd.grad(signal.sum(), q, allow_unused=True) if signal.requires_grad else (None,)
             if slopes[0] is None:
                 raise ValueError(f"{self.name} has no derivative: write it in torch operations, without `detach`.")
-            values["slope"] = slopes[0]
-            values["signal"] = signal.detach()
-            q = q.detach()
+            values, q = {"slope": slopes[0], "signal": signal.detach()}, q.detach()
         elif "signal" in needed:
             values["signal"] = self._applied(self.function, q)
         if "gate" in needed:
@@ -130,16 +118,16 @@ class ByQuadrature:
         """A function of a tensor; refused unless it returns a value for each entry."""
         y: object = function(q)
         if not isinstance(y, Tensor) or y.shape != q.shape:
-            raise ValueError(
-                f"{self.name} must be an elementwise function, which returns a tensor of the same shape; for "
-                f"{describe(q)} it returned {describe(y)}."
-            )
+            raise ValueError(f"{self.name} must be elementwise; for {describe(q)} it returned {describe(y)}.")
         return y
 
     def _nodes_for(self, variances: Float[Tensor, " _n"], pairs: Sequence[Pair]) -> int:
         """Nodes along an axis that reach the accuracy for the smallest, a middle and the largest of the variances."""
         low, high = (max(float(end), 0.0) for end in variances.aminmax())
-        v, w, c = (torch.tensor(t, dtype=torch.float64) for t in zip(*_probes(low, high), strict=True))
+        middle = math.sqrt(low * high)
+        probes = product(((high, high), (middle, high), (low, low)), COSINES)
+        points = [(v, w, cosine * math.sqrt(v * w)) for (v, w), cosine in probes]
+        v, w, c = torch.tensor(points, dtype=torch.float64).T
         n_nodes = math.ceil(NODES_BASE + NODES_PER_DEVIATION * math.sqrt(high))
         error = math.inf
         while n_nodes <= MAX_NODES:
@@ -150,17 +138,9 @@ class ByQuadrature:
                 return n_nodes
             n_nodes *= 2
         raise ValueError(
-            f"the expectations of {self.name} for variances from {low:.3g} to {high:.3g} have an error of {error:.1e}, "
-            f"not {self.accuracy:.1e} or less: it is not smooth, or grows too fast. Give `activation=` in "
-            "closed form, or `ByQuadrature` with a larger `accuracy`."
+            f"{self.name} has an error of {error:.1e} at variances {low:.3g} to {high:.3g}, not {self.accuracy:.1e}: "
+            "not smooth, or growing too fast. Give `activation` in closed form, or `ByQuadrature` a larger `accuracy`."
         )
-
-
-def _probes(low: float, high: float) -> Iterator[tuple[float, float, float]]:
-    """Variances and covariances at which a rule is compared with a finer one."""
-    middle = math.sqrt(low * high)
-    for (v, w), cosine in product(((high, high), (middle, high), (low, low)), _COSINES):
-        yield v, w, cosine * math.sqrt(v * w)
 
 
 def _difference(values: Float[Tensor, " _n"], finer: Float[Tensor, " _n"]) -> float:
