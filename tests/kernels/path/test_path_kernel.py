@@ -97,6 +97,21 @@ def test_half_precision_of_an_image_network(dtype):
     assert_kernel_close(kernel, exact, terms=8)
 
 
+def test_a_constant_added_to_a_single_number_is_a_path():
+    class Shifted(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.net = torch.nn.Sequential(torch.nn.Linear(2, 3, bias=False), torch.nn.ReLU(), torch.nn.Linear(3, 1))
+
+        def forward(self, x):
+            return self.net(x).squeeze(-1) + 2.0
+
+    model, x = Shifted().double(), torch.randn(3, 2, dtype=F64)
+    kernel = npath.path_kernel(model, x)
+    assert_kernel_close(kernel, sign_oracle.path_kernel_by_signs(npath.trace(model, x[:1]), x), terms=2**14)
+    assert_kernel_close(kernel, npath.path_kernel(model.net, x) + 4.0, terms=64)
+
+
 @pytest.mark.parametrize("name", ["dense", "circular-max", "residual-blocks"])
 def test_a_wrong_rule_would_show(name):
     """With one gate flipped the kernel is another one, so agreement above is not an accident."""

@@ -114,10 +114,14 @@ class Side:
     index: Int[Tensor, "_batch channel position"] | None = None
     dense: Float[Tensor, "_batch channel position source"] | None = None
 
-    def at_channels(self, keep: Int[Tensor, " kept"]) -> "Side":
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether the map is a factor for each position."""
+        return self.index is None and self.dense is None
+
+    def at_channels(self, channels: Int[Tensor, " _n"]) -> "Side":
         """The map restricted to some channels."""
-        pick = [None if t is None else t[:, keep] for t in (self.mask, self.index, self.dense)]
-        return Side(*pick)
+        return Side(*(None if t is None else t[:, channels] for t in (self.mask, self.index, self.dense)))
 
     def times(self, factor: Shaped[Tensor, "_batch channel position"]) -> "Side":
         """The map followed by a factor at each unit."""
@@ -130,12 +134,10 @@ def _product(a: Tensor | None, b: Tensor) -> Tensor:
     """The product of two factors. The product of two hard gates stays boolean, so that it can be counted as bits."""
     if a is None:
         return b
-    if a.dtype == torch.bool and b.dtype == torch.bool:
+    if not a.is_floating_point() and not b.is_floating_point():
         return a & b
-    floating = a if a.is_floating_point() else b
-    if not floating.is_floating_point():
-        return a & b
-    return a.to(floating.dtype) * b.to(floating.dtype)
+    dtype = (a if a.is_floating_point() else b).dtype
+    return a.to(dtype) * b.to(dtype)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -151,7 +153,6 @@ class Entry:
     origin: Int[Tensor, " channel"]  # the source's channel that it reads
     sides: tuple[Side, Side]
     space: n.Shape  # positions before `axes`
-    source_space: n.Shape
     pairs: tuple[Scaled, ...] | None  # pair values of each group of channels; None: one number for all positions
     constant: tuple[float, ...] = (1.0,)  # that number, and its derivative
     group: Int[Tensor, " channel"] | None = None  # index into `pairs`; None: all in the first
@@ -168,15 +169,20 @@ class Entry:
         """Whether all positions of a channel are one random number (or none): maps then act on the mask."""
         return self.pairs is None
 
-    def at_channels(self, keep: Int[Tensor, " kept"]) -> "Entry":
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether the maps before the axes are a factor for each position."""
+        return all(side.is_diagonal for side in self.sides)
+
+    def masks(self) -> tuple[Shaped[Tensor, "_batch1 channel position"], Shaped[Tensor, "_batch2 channel position"]]:
+        """The masks of both sides with every channel and position written out."""
+        return _full_mask(self.sides[0], self), _full_mask(self.sides[1], self)
+
+    def at_channels(self, channels: Int[Tensor, " _n"]) -> "Entry":
         """The entry restricted to some of its channels."""
-        return replace(
-            self,
-            at=self.at[keep],
-            origin=self.origin[keep],
-            sides=(self.sides[0].at_channels(keep), self.sides[1].at_channels(keep)),
-            group=None if self.group is None else self.group[keep],
-        )
+        sides = _both(lambda side: side.at_channels(channels), self.sides)
+        group = None if self.group is None else self.group[channels]
+        return replace(self, at=self.at[channels], origin=self.origin[channels], sides=sides, group=group)
 
     def times(self, factors: tuple[Shaped[Tensor, "..."], Shaped[Tensor, "..."]]) -> "Entry":
         """Multiply by factors of shape (batch or 1, current channel, current position)."""
@@ -192,7 +198,7 @@ class Entry:
     def mapped(self, axes: Axes) -> "Entry":
         """Apply a map of positions that all channels share."""
         if self.is_known:
-            sides = _both(lambda side: Side(_map_mask(side.mask, self, axes)), self.sides)
+            sides = _both(lambda side: Side(_map_mask(side, self, axes)), self.sides)
             return replace(self, sides=sides, space=tuple(m.shape[0] for m in axes), axes=None)
         if self.axes is None:
             return replace(self, axes=axes)
@@ -203,13 +209,19 @@ class Entry:
         index = (chosen[0].flatten(2)[:, self.at], chosen[1].flatten(2)[:, self.at])
         space = node.shape[1:]
         if self.is_known:
-            sides = _both(lambda side, i: Side(_full_mask(side, i, self).gather(2, i)), self.sides, index)
+            sides = _both(lambda side, i: Side(_gathered(side, i).mask), self.sides, index)
             return replace(self, sides=sides, space=space, axes=None)
-        if node.disjoint and self.axes is None and all(s.index is None and s.dense is None for s in self.sides):
+        if node.disjoint and self.axes is None and self.is_diagonal:
+            # Mask everything but the chosen positions; the sum over a window then has one term. Masks stay bits.
             sides = _both(lambda side, i: side.times(_chosen_mask(i, self.space)), self.sides, index)
-            return replace(self, sides=sides, axes=_window_sums(node))
-        entry = self.densified() if self.axes is not None else self
+            sums = tuple(incidence(table, size) for table, size in zip(node.tables, node.in_space, strict=True))
+            return replace(self, sides=sides, axes=sums)
+        entry = self.without_axes()
         return replace(entry, sides=_both(_gathered, entry.sides, index), space=space)
+
+    def without_axes(self) -> "Entry":
+        """The same entry with its axes as part of the sides' maps."""
+        return self if self.axes is None else self.densified()
 
     def densified(self) -> "Entry":
         """The same entry with its map written out in full."""
@@ -219,12 +231,12 @@ class Entry:
     def with_space(self, space: n.Shape) -> "Entry":
         """The entry under other axes of space, with the same positions in the same order."""
         if self.is_known:
-            return replace(self, space=space, source_space=space)
-        plain = self.densified() if self.axes is not None else self
+            return replace(self, space=space)
+        plain = self.without_axes()
         n_positions = math.prod(space)
         # The pair values keep their own axes, so the positions are read by index.
         in_order = torch.arange(n_positions).expand(1, len(self.at), n_positions)
-        sides = _both(lambda s: Side(s.mask, in_order) if s.index is None and s.dense is None else s, plain.sides)
+        sides = _both(lambda side: Side(side.mask, in_order) if side.is_diagonal else side, plain.sides)
         return replace(plain, sides=sides, space=space)
 
     def as_units(self) -> "Entry":
@@ -237,7 +249,7 @@ class Entry:
         at = (self.at[:, None] * n_positions + torch.arange(n_positions)).reshape(-1)
         origin = self.origin.repeat_interleave(n_positions)
         group = None if self.group is None else self.group.repeat_interleave(n_positions)
-        plain = self.densified() if self.axes is not None else self
+        plain = self.without_axes()
         sides = _both(lambda side: _side_of_units(side, plain), plain.sides)
         return replace(plain, at=at, origin=origin, group=group, sides=sides, space=())
 
@@ -250,7 +262,7 @@ def _both(change: Callable[..., Side], sides: tuple[Side, Side], *others: tuple[
 def _for_entry(factor: Tensor, entry: Entry) -> Tensor:
     """A factor for the entry's channels and positions; the same tensor where nothing changes.
 
-    Entries with the same gates then share one tensor, by which `convolution` recognizes and fuses them.
+    Entries with the same gates then share one tensor, by which `contraction` recognizes and fuses them.
     """
     n_positions = math.prod(entry.space)
     if factor.shape[2] != n_positions:
@@ -277,60 +289,49 @@ def _pulled_back(factor: Tensor, owner: Tensor) -> Tensor:
     return factor[:, :, owner.clamp(min=0)]  # a position that goes nowhere is multiplied by 0 in the axes
 
 
-def _window_sums(node: n.MaxPoolNode) -> Axes:
-    return tuple(incidence(table, size) for table, size in zip(node.tables, node.in_space, strict=True))
-
-
 def _chosen_mask(index: Int[Tensor, "batch channel out"], space: n.Shape) -> Bool[Tensor, "batch channel position"]:
     mask = torch.zeros(*index.shape[:2], math.prod(space), dtype=torch.bool, device=index.device)
     return mask.scatter(2, index, True)
 
 
-def _full_mask(side: Side, like: Tensor, entry: Entry) -> Tensor:
-    """The mask of a known entry as a full tensor, one row for each input of the batch."""
-    n_positions = math.prod(entry.space)
+def _full_mask(side: Side, entry: Entry) -> Shaped[Tensor, "_batch channel position"]:
+    """The mask of a side with every channel and position written out; no mask is a mask of ones."""
     mask = torch.ones(1, len(entry.at), 1, dtype=torch.bool) if side.mask is None else side.mask
-    return mask.expand(like.shape[0], len(entry.at), n_positions)
+    return mask.expand(len(mask), len(entry.at), math.prod(entry.space))
 
 
-def _map_mask(mask: Tensor | None, entry: Entry, axes: Axes) -> Tensor:
-    like = axes[0]
-    mask = torch.ones(1, len(entry.at), 1, dtype=torch.float64) if mask is None else mask
+def _map_mask(side: Side, entry: Entry, axes: Axes) -> Float[Tensor, "_batch channel position"]:
+    mask = _full_mask(side, entry)
     if not mask.is_floating_point():
-        mask = mask.to(like.dtype)
-    full = mask.expand(*mask.shape[:2], math.prod(entry.space)).reshape(*mask.shape[:2], *entry.space)
-    return n.average(full, axes).flatten(2)
+        mask = mask.to(axes[0].dtype)
+    return n.average(mask.reshape(*mask.shape[:2], *entry.space), axes).flatten(2)
 
 
 def _gathered(side: Side, index: Int[Tensor, "batch channel out"]) -> Side:
+    """The map followed by reading one position for each output position."""
     batch, channels = index.shape[:2]
     if side.dense is not None:
         dense = side.dense.expand(batch, *side.dense.shape[1:])
         return Side(dense=dense.gather(2, index[..., None].expand(*index.shape, dense.shape[-1])))
-    source = index
-    if side.index is not None:
-        source = side.index.expand(batch, channels, -1).gather(2, index)
-    mask = None
-    if side.mask is not None:
-        full = side.mask.expand(batch, channels, max(side.mask.shape[2], int(index.max()) + 1))
-        mask = full.gather(2, index)
-    return Side(mask, source)
+    source = index if side.index is None else side.index.expand(batch, channels, -1).gather(2, index)
+    if side.mask is None:
+        return Side(None, source)
+    full = side.mask.expand(batch, channels, max(side.mask.shape[2], int(index.max()) + 1))
+    return Side(full.gather(2, index), source)
 
 
 def _written_out(side: Side, entry: Entry) -> Float[Tensor, "batch channel position source"]:
-    n_source, n_core = math.prod(entry.source_space), math.prod(entry.space)
+    assert entry.pairs is not None  # known entries keep their map in the mask
+    like = entry.pairs[0].values
+    n_source = math.prod(like.shape[3::2])
     if side.dense is not None:
         dense = side.dense
+    elif side.index is not None:
+        dense = torch.nn.functional.one_hot(side.index, n_source).to(like.dtype)
     else:
-        assert entry.pairs is not None  # known entries keep their map in the mask
-        dtype, device = entry.pairs[0].values.dtype, entry.pairs[0].values.device
-        if side.index is None:
-            dense = torch.eye(n_source, dtype=dtype, device=device).expand(1, len(entry.at), n_core, n_source)
-        else:
-            dense = torch.nn.functional.one_hot(side.index, n_source).to(dtype)
-        if side.mask is not None:
-            mask = side.mask.to(dtype).expand(*side.mask.shape[:2], n_core)
-            dense = dense * mask[..., None]
+        dense = torch.eye(n_source, dtype=like.dtype, device=like.device).expand(1, len(entry.at), -1, -1)
+    if side.mask is not None:  # a dense map has its mask multiplied in
+        dense = dense * _full_mask(side, entry).to(like.dtype)[..., None]
     if entry.axes is None:
         return dense
     matrix = torch.ones(1, 1, dtype=dense.dtype, device=dense.device)
@@ -377,20 +378,16 @@ def _add_common(entry: Entry, other: Entry) -> tuple[Entry, Entry | None, list[E
     own, others = same_channel.nonzero(as_tuple=True)
     if len(own) == 0:
         return entry, other, []
-    left = torch.ones(len(other.at), dtype=torch.bool)
-    left[others] = False
-    rest = other.at_channels(left.nonzero()[:, 0]) if bool(left.any()) else None
-    alone = torch.ones(len(entry.at), dtype=torch.bool)
-    alone[own] = False
-    extra = [entry.at_channels(alone.nonzero()[:, 0])] if bool(alone.any()) else []
-    return _sum(entry.at_channels(own), other.at_channels(others)), rest, extra
+    rest = (~same_channel.any(0)).nonzero()[:, 0]
+    alone = (~same_channel.any(1)).nonzero()[:, 0]
+    extra = [entry.at_channels(alone)] if len(alone) else []
+    common = _sum(entry.at_channels(own), other.at_channels(others))
+    return common, other.at_channels(rest) if len(rest) else None, extra
 
 
 def _sum(a: Entry, b: Entry) -> Entry:
     """Two maps of the same source and channels, added."""
-    plain = all(s.index is None and s.dense is None for e in (a, b) for s in e.sides)
-    same_axes = a.axes is None and b.axes is None
-    if plain and same_axes:
+    if a.is_diagonal and b.is_diagonal and a.axes is None and b.axes is None:
         return replace(a, sides=_both(lambda s, t: Side(_mask_sum(s.mask, t.mask, a)), a.sides, b.sides))
     a, b = a.densified(), b.densified()
     return replace(a, sides=_both(lambda s, t: Side(dense=s.dense + t.dense), a.sides, b.sides))

@@ -1,17 +1,49 @@
-"""Tiles of the path kernel and of the expected tangent kernel: which method computes them, and one tile."""
+"""Tiles of the path kernel and of the expected tangent kernel, by the fastest of three methods.
 
-from collections.abc import Callable
-from math import prod
+*Chains of dense layers* without biases: the Gram matrix of the inputs times the overlaps of the gates of each layer,
 
+    x1 x2^T   *   popcount(gates1 & gates2) of layer 1   *   popcount(...) of layer 2   *  ...
+
+    packed once for all tiles:    rows  (example, word)    | words of layer 1 | words of layer 2 | ...
+    in each tile:                 Gram product of a block, multiplied in place by one compiled pass over the words
+
+*Chains of convolutions* up to a dense layer: one compiled pass goes through all layers for one pair of images at
+a time, so that the pair values of a pair stay in the cache. The layers use the two halves of a buffer in turn:
+
+    buffers  (thread, entry)      | values of one layer | values of the next | blocks of layer 1 | of layer 2 | ...
+    gates    (example, word)      | layer 1: (y, word, x) | layer 2: (y, word, x) | ...
+    layers   (layer, number)      | numbers of `WindowSteps` | first word of its gates | words of a position |
+
+*Any other network* is walked with a `PairReading` for each tile.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath._loops import use_bits
-from neuralpath.graph import CHUNK_BYTES, PathGraph, nodes as n, walk
-from neuralpath.kernels.path.chains import GatedBatch, ImageChain, Inputs, WeightMoments, dense_chain, image_chain
-from neuralpath.kernels.path.contraction import Frame, Workspace
-from neuralpath.kernels.path.reading import PairReading
+from neuralpath._loops import (
+    PackedLayers,
+    WindowSteps,
+    arrange_positions,
+    image_chains,
+    multiply_by_overlaps,
+    n_short_words,
+    n_threads,
+    pack_positions,
+    use_bits,
+)
+from neuralpath.gates import HardGate
+from neuralpath.graph import CHUNK_BYTES, Gates, PathGraph, nodes as n, walk
+from neuralpath.kernels.path.contraction import FEW_CHANNELS, Frame, Workspace, has_loops, is_global_pool, window_steps
+from neuralpath.kernels.path.entries import Scaled, measured
+from neuralpath.kernels.path.reading import Inputs, PairReading, WeightMoments
 from neuralpath.kernels.tiling import Cost, Plan, Tile, TiledKernel, make_plan
 
 USEFUL_BYTES = 2**28
@@ -25,6 +57,32 @@ CHAIN_DIAGONAL = 32
 
 WALK_DIAGONAL = 4
 """Examples in a block on the diagonal of any other network, where a pair costs more than a call."""
+
+EXAMPLES = 4096
+"""Examples whose gates are computed together before they are packed: unpacked they need far more memory."""
+
+ROW_BLOCK = 512
+"""Rows of a tile of a dense chain: enough for a fast Gram product, few enough to waste little of the lower half."""
+
+TILE_PAIRS = 32**2
+"""Pairs of a tile of images: enough that the walk through the rest of the graph, once for each tile, costs nothing."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class GatedBatch:
+    """Examples, and the gates that replace their own, if any."""
+
+    x: Float[Tensor, "batch *shape"]
+    gates: Gates | None
+
+    def with_gates(self, graph: PathGraph, memory: int) -> "GatedBatch":
+        """The batch with the gates of all examples computed."""
+        return self if self.gates is not None else GatedBatch(self.x, graph.gates(self.x, memory=memory))
+
+    def part(self, rows: slice, graph: PathGraph, memory: int) -> Inputs:
+        """Consecutive examples with their gates."""
+        x = self.x[rows]
+        return Inputs(x, graph.gates(x, memory=memory) if self.gates is None else self.gates.batch(rows))
 
 
 def pair_tiles(
@@ -40,9 +98,6 @@ def pair_tiles(
     factor: float = 1.0,
 ) -> TiledKernel:
     """The kernel of a graph as tiles, by the fastest method that fits it.
-
-    A dense chain is packed into bits once for all tiles. An image network without skip connections goes through one
-    compiled pass for each tile. Any other network is walked with a `PairReading` for each tile.
 
     Args:
         name: Name of the kernel.
@@ -64,22 +119,18 @@ def pair_tiles(
             name, plan, scaled, x1.dtype, x1.device, diagonal_block=diagonal_block, overflow_hint=overflow_hint
         )
 
-    chain = dense_chain(graph)
-    packed = None if chain is None else chain.packed(batch1, batch2, weights.variances)
+    packed = _pack_dense_chain(graph, batch1, batch2, weights.variances)
     if packed is not None:
         plan = make_plan(n1, n2, packed.cost(), budget, symmetric=symmetric, kept_bytes=packed.kept_bytes)
         return tiled(plan, packed.tile, CHAIN_DIAGONAL)
 
-    images = None if derivative else image_chain(graph)
-    cost, kept = pair_cost(graph, x1.dtype, orders=2 if derivative else 1), 0
-    if images is not None and images.fits(x1):
-        buffers = images.buffer_bytes(x1.dtype)
-        if budget - buffers >= images.cost(x1.dtype).smallest:
-            cost, kept = images.cost(x1.dtype), buffers
-        else:
-            images = None
-    else:
+    orders = 2 if derivative else 1
+    cost, kept = pair_cost(graph, x1.dtype, orders), 0
+    images = None if derivative or not has_loops(x1.dtype, x1.device) else _image_chain(graph)
+    if images is not None and images.buffer_bytes(x1.dtype) + images.cost(x1.dtype).smallest > budget:
         images = None
+    if images is not None:
+        cost, kept = images.cost(x1.dtype), images.buffer_bytes(x1.dtype)
     gates_memory = min(CHUNK_BYTES, (budget - kept) // 4)
     gates_bytes = cost.gates_per_example * (n1 + (0 if symmetric else n2))
     # Gates that take too much of the budget are computed again for the rows and columns of each tile.
@@ -94,7 +145,7 @@ def pair_tiles(
     def walked(tile: Tile) -> Float[Tensor, "rows columns"]:
         on_diagonal = batch2 is None and tile.rows == tile.columns
         skip = 0 if on_diagonal else tile.shape[0]
-        frame = Frame(*tile.shape, 2 if derivative else 1, x1.dtype, x1.device, skip, workspace)
+        frame = Frame(*tile.shape, orders, x1.dtype, x1.device, skip, workspace)
         left = batch1.part(tile.rows, graph, gates_memory)
         right = left if on_diagonal else (batch2 or batch1).part(tile.columns, graph, gates_memory)
         return _walked_tile(graph, (left, right), weights, frame, images)
@@ -103,15 +154,176 @@ def pair_tiles(
 
 
 def _walked_tile(
-    graph: PathGraph, sides: tuple[Inputs, Inputs], weights: WeightMoments, frame: Frame, images: ImageChain | None
+    graph: PathGraph, sides: tuple[Inputs, Inputs], weights: WeightMoments, frame: Frame, images: "_ImageChain | None"
 ) -> Float[Tensor, "rows columns"]:
     reading = PairReading(sides, graph.state, frame, weights)
     known = {}
     if images is not None and use_bits(*(side.gates[gate.name] for side in sides for gate in images.gates)):
-        summed = images.summed(sides, weights.variances, weights.bias_variance, frame)
+        summed = images.summed(sides, weights, frame)
         known[images.dense.name] = reading.after_linear(images.dense, (reading.weighted(images.dense, summed),))
     sums = reading.finish(walk(graph, reading, known))
     return sums.at(torch.zeros_like(sums.exponent))[-1].reshape(frame.batch1, frame.batch2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _PackedChain:
+    """Inputs and packed gates of a bias-free chain of dense layers, ready for tiles."""
+
+    x1: Float[Tensor, "batch1 d_in"]
+    x2: Float[Tensor, "batch2 d_in"]
+    rows: PackedLayers
+    columns: PackedLayers
+    gain: float  # variance of the first layer, which scales the Gram matrix
+    scales: tuple[float, ...]  # variances of the others, each of which scales the overlap in front of its layer
+
+    def cost(self) -> Cost:
+        """A tile holds its values and the words of its columns."""
+        return Cost(2 * self.x1.element_size(), 8 * self.rows.rows.shape[1], ROW_BLOCK**2)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Memory of the packed gates of all examples."""
+        return self.rows.rows.nbytes + (0 if self.columns is self.rows else self.columns.rows.nbytes)
+
+    def tile(self, tile: Tile) -> Float[Tensor, "rows columns"]:
+        """Gram matrix times overlaps for a block of rows and columns."""
+        out = self.x1[tile.rows] @ self.x2[tile.columns].T
+        if self.gain != 1.0:
+            out *= self.gain
+        words = self.columns.tiles(tile.columns.start, tile.columns.stop)
+        on_diagonal = self.rows is self.columns and tile.rows == tile.columns
+        multiply_by_overlaps(out, self.rows, tile.rows.start, words, self.scales, skip_below=0 if on_diagonal else None)
+        return out
+
+
+def _pack_dense_chain(
+    graph: PathGraph, batch1: GatedBatch, batch2: GatedBatch | None, variances: Mapping[str, float]
+) -> _PackedChain | None:
+    """Inputs and packed gates; None where the graph is no such chain, or bits cannot be used (gates, dtype, device)."""
+    # The chain is input, linear, gate, linear, gate, ..., linear.
+    nodes = [node for node in graph.nodes if not isinstance(node, n.ReshapeNode)]
+    is_chain = (
+        len(nodes) >= 4
+        and len(nodes) % 2 == 0
+        and isinstance(nodes[0], n.InputNode)
+        and all(len(node.inputs) == 1 for node in nodes[1:])
+        and all(isinstance(node, n.LinearNode) and not node.windows for node in nodes[1::2])
+        and all(isinstance(node, n.GateNode) for node in nodes[2::2])
+    )
+    if not is_chain or batch1.x.dtype not in (torch.float32, torch.float64):
+        return None
+    rows = _packed_gates(graph, batch1)
+    columns = rows if batch2 is None else _packed_gates(graph, batch2)
+    if rows is None or columns is None:
+        return None
+    gain, *scales = (variances[linear.name] for linear in nodes[1::2])
+    x1 = batch1.x.flatten(1)
+    x2 = x1 if batch2 is None else batch2.x.flatten(1)
+    return _PackedChain(x1, x2, rows, columns, gain, tuple(scales))
+
+
+def _packed_gates(graph: PathGraph, batch: GatedBatch) -> PackedLayers | None:
+    parts = []
+    for start in range(0, len(batch.x), EXAMPLES):
+        layers = tuple(batch.part(slice(start, start + EXAMPLES), graph, CHUNK_BYTES).gates.layers.values())
+        if not use_bits(*layers):
+            return None
+        parts.append(PackedLayers.of(layers))
+    return PackedLayers.joined(parts)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _ImageChain:
+    """The part of a graph from the image to its first dense layer: convolutions, each with a hard gate after it."""
+
+    linear_nodes: tuple[n.LinearNode, ...]
+    biased: tuple[bool, ...]
+    gates: tuple[n.GateNode, ...]
+    share: float | None  # factor of each position where they are pooled; None where they are flattened
+    dense: n.LinearNode  # the layer that reads the sum
+
+    def cost(self, dtype: torch.dtype) -> Cost:
+        """A tile holds packed gates; a thread holds only the pair values of its current pair."""
+        gates = sum(node.n_units for node in self.gates)
+        return Cost(4 * dtype.itemsize + 16, 2 * gates + 4 * self.linear_nodes[0].n_units, TILE_PAIRS, gates)
+
+    def buffer_bytes(self, dtype: torch.dtype) -> int:
+        """Memory of the pair values of one lag, for all threads."""
+        return n_threads() * sum(_buffer_sizes(self._steps(dtype))) * dtype.itemsize
+
+    def summed(self, sides: tuple[Inputs, Inputs], weights: WeightMoments, frame: Frame) -> Scaled:
+        """The sums that the first dense layer reads, for all pairs of a tile."""
+        images = [arrange_positions(side.x.flatten(2), self.linear_nodes[0].in_space[0]) for side in sides]
+        largest = [np.abs(image).max((1, 2, 3)).astype(float) for image in images]
+        gates = [self._packed(side) for side in sides]
+        gains = np.array([weights.variances[linear.name] for linear in self.linear_nodes])
+        biases = np.array([weights.bias_variance * biased for biased in self.biased])
+        out = np.zeros((frame.batch1, frame.batch2))
+        exponents = np.zeros((frame.batch1, frame.batch2), np.int64)
+        steps = self._steps(frame.dtype)
+        layers = self._layers(steps)
+        values, blocks = _buffer_sizes(steps)
+        buffers = frame.workspace.empty((n_threads(), values + blocks), frame.dtype).numpy()
+        needed = np.argwhere(np.tri(frame.batch2, frame.batch1, frame.skip, bool).T)  # row <= column + skip
+        is_pooled = self.share is not None
+        inputs = (*images, *largest, *gates)
+        image_chains(out, exponents, needed, *inputs, layers, gains, biases, buffers, values // 2, is_pooled)
+        sums = torch.from_numpy(out) * (1.0 if self.share is None else self.share**2)
+        return measured(sums[None].to(frame.dtype), torch.from_numpy(exponents))
+
+    def _packed(self, side: Inputs) -> np.ndarray:
+        layers = [pack_positions(side.gates[node.name].flatten(2), node.shape[1]) for node in self.gates]
+        return np.concatenate([layer.reshape(len(layer), -1) for layer in layers], axis=1)
+
+    def _steps(self, dtype: torch.dtype) -> list[WindowSteps]:
+        return [window_steps(linear.windows, linear.in_space, dtype.itemsize) for linear in self.linear_nodes]
+
+    def _layers(self, steps: list[WindowSteps]) -> np.ndarray:
+        rows, start = [], 0
+        for layer, linear, gate in zip(steps, self.linear_nodes, self.gates, strict=True):
+            n_words = n_short_words(gate.shape[0])
+            rows.append([*layer, start, n_words])
+            start += n_words * linear.n_positions
+        return np.array(rows)
+
+
+def _image_chain(graph: PathGraph) -> _ImageChain | None:
+    """The chain of convolutions that a graph begins with, or None if it begins otherwise."""
+    first = graph.nodes[0]
+    if len(first.shape) != 3 or first.shape[0] > FEW_CHANNELS or not isinstance(first, n.InputNode):
+        return None
+    readers = Counter(name for node in graph.nodes for name in node.inputs)
+    linear_nodes: list[n.LinearNode] = []
+    biased: list[bool] = []
+    gates: list[n.GateNode] = []
+    share: float | None = None
+    for before, node in pairwise(graph.nodes):
+        if node.inputs != (before.name,) or readers[before.name] != 1:
+            return None
+        is_gated = len(linear_nodes) == len(gates)  # else a gate is due
+        match node:
+            case n.LinearNode() if not node.windows:
+                complete = is_gated and gates
+                return _ImageChain(tuple(linear_nodes), tuple(biased), tuple(gates), share, node) if complete else None
+            case n.LinearNode(groups=1) if is_gated and share is None:
+                linear_nodes.append(node)
+                biased.append(False)
+            case n.BiasNode() if not is_gated and not biased[-1] and node.value_shape == (node.shape[0], 1, 1):
+                biased[-1] = True
+            case n.GateNode(gate=HardGate(), slope=None) if not is_gated:
+                gates.append(node)
+            case n.AveragePoolNode() if is_gated and share is None and is_global_pool(node.matrices):
+                share = math.prod(float(matrix[0, 0]) for matrix in node.matrices)
+            case n.ReshapeNode() if len(node.shape) == 1 and is_gated:
+                pass  # flattening does not change the sum
+            case _:
+                return None
+    return None
+
+
+def _buffer_sizes(steps: Sequence[WindowSteps]) -> tuple[int, int]:
+    """Entries for the values of one lag, of two layers, and for the blocks of all layers."""
+    return 2 * max(s.rows * s.side**2 for s in steps), sum(s.n_blocks * s.block for s in steps)
 
 
 def pair_cost(graph: PathGraph, dtype: torch.dtype, orders: int) -> Cost:
@@ -132,7 +344,7 @@ def pair_cost(graph: PathGraph, dtype: torch.dtype, orders: int) -> Cost:
         reached = frozenset().union(*(sources[name] for name in node.inputs)) if node.inputs else frozenset()
         if isinstance(node, n.LinearNode):
             values[node.name] = node.groups * node.n_positions**2 * size
-            scratch = prod(node.in_space) ** 2 * size if node.windows else 0
+            scratch = math.prod(node.in_space) ** 2 * size if node.windows else 0
             scratch += 2 * values[node.name] * (orders - 1)  # the derivative is put together from copies
             referenced = frozenset().union(*(sources[name] for name in alive)) if alive else frozenset()
             peak = max(peak, sum(values[s] for s in referenced | reached) + values[node.name] + scratch)

@@ -12,8 +12,8 @@ from neuralpath._checks import check_number
 from neuralpath._resources import memory_budget, without_autocast
 from neuralpath.graph import Gates, PathGraph, check_gates, check_graph, check_input, nodes as n, refuse_tied
 from neuralpath.kernels.kernel import GraphKernel, check_same_kind
-from neuralpath.kernels.path.chains import GatedBatch, WeightMoments
-from neuralpath.kernels.path.pair_tiles import pair_tiles
+from neuralpath.kernels.path.pair_tiles import GatedBatch, pair_tiles
+from neuralpath.kernels.path.reading import WeightMoments
 from neuralpath.kernels.tiling import TiledKernel
 
 

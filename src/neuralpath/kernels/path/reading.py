@@ -1,23 +1,42 @@
 """The pair reading: the effect of each kind of node on the entries of a pair of inputs."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath.graph import State, no_paths_through, nodes as n
-from neuralpath.kernels.path.chains import Inputs, WeightMoments
-from neuralpath.kernels.path.contraction import Frame, contracted_units
-from neuralpath.kernels.path.convolution import convolved, pooled
+from neuralpath.graph import Gates, Operand, State, incidence, no_paths_through, nodes as n
+from neuralpath.kernels.path.contraction import Frame, contracted_units, convolved, pooled
 from neuralpath.kernels.path.entries import SIGNAL, Entry, Scaled, Side, measured, merged
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Inputs:
+    """One batch: its examples and the gates that are applied to it."""
+
+    x: Float[Tensor, "batch *shape"]
+    gates: Gates
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class WeightMoments:
+    """Second moments of the random weights and biases, and whether scale factors count as 1."""
+
+    variances: Mapping[str, float]  # by linear node
+    bias_variance: float
+    unit_scales: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class PairState:
-    """The entries of the current units, which have the shape (channels, *space), flattened or not."""
+    """The entries of the current units, which have the shape (channels, *space).
+
+    If they are ``flat``, the network has flattened them, but they keep their channels and positions here: the positions
+    of a channel share its pair values until a dense layer sums over all units.
+    """
 
     entries: tuple[Entry, ...]
     shape: n.Shape
@@ -43,49 +62,36 @@ class PairReading:
     """
 
     def __init__(self, sides: tuple[Inputs, Inputs], state: State, frame: Frame, weights: WeightMoments) -> None:
-        self._sides = sides
-        self._state = state
-        self._frame = frame
-        self._variances = weights.variances
-        self._bias_variance = weights.bias_variance
-        self._unit_scales = weights.unit_scales
+        self._sides, self._state, self._frame, self._weights = sides, state, frame, weights
 
-    def _known(
-        self,
-        source: str,
-        shape: n.Shape,
-        masks: tuple[Tensor | None, Tensor | None],
-        constant: float,
-        derivative: float,
-    ) -> Entry:
+    def _signal(self, shape: n.Shape, left: Tensor, right: Tensor) -> Entry:
+        """The entry of a known signal: its values are the masks of a constant 1, whose derivative is 0."""
         channels = torch.arange(shape[0])
-        return Entry(
-            source,
-            channels,
-            channels,
-            (Side(masks[0]), Side(masks[1])),
-            shape[1:],
-            shape[1:],
-            None,
-            (constant, derivative)[: self._frame.orders],
-        )
+        constant = (1.0, 0.0)[: self._frame.orders]
+        return Entry(SIGNAL, channels, channels, (Side(left), Side(right)), shape[1:], None, constant)
+
+    def _factor(self, operand: Operand, shape: n.Shape, n_channels: int) -> Float[Tensor, "1 channel position"]:
+        """The value of an operand for each unit."""
+        value = operand.evaluate(self._state).detach().to(self._frame.device, self._frame.dtype)
+        return value.expand(1, *shape).reshape(1, n_channels, -1)
 
     def input(self, node: n.InputNode) -> PairState:
         left, right = (side.x.reshape(len(side.x), node.shape[0], -1) for side in self._sides)
-        return PairState((self._known(SIGNAL, node.shape, (left, right), 1.0, 0.0),), node.shape)
+        return PairState((self._signal(node.shape, left, right),), node.shape)
 
     def constant(self, node: n.ConstantNode) -> PairState:
-        value = node.value.evaluate(self._state).detach().to(self._frame.device, self._frame.dtype)
-        mask = value.expand(1, *node.shape).reshape(1, node.shape[0], -1)
-        return PairState((self._known(SIGNAL, node.shape, (mask, mask), 1.0, 0.0),), node.shape)
+        shape = node.shape or (1,)
+        value = self._factor(node.value, node.shape, shape[0])
+        return PairState((self._signal(shape, value, value),), shape)
 
     def linear(self, node: n.LinearNode, state: PairState) -> PairState:
         sums = []
-        per_group = node.weight_shape[1]
         for group in range(node.groups):
             entries = state.entries
             if node.groups > 1:
-                entries = _of_channels(entries, group * per_group, per_group)
+                start, size = group * node.weight_shape[1], node.weight_shape[1]
+                parts = [e.at_channels(((e.at >= start) & (e.at < start + size)).nonzero()[:, 0]) for e in entries]
+                entries = tuple(part for part in parts if len(part.at))
             sums.append(self.weighted(node, self._contracted(node, state, entries)))
         return self.after_linear(node, tuple(sums))
 
@@ -93,14 +99,13 @@ class PairReading:
         """The state after a linear node: the sums over what each group of its outputs reads, times the variance."""
         out = torch.arange(node.shape[0])
         groups = None if node.groups == 1 else out // (node.shape[0] // node.groups)
-        entry = Entry(node.name, out, out, (Side(), Side()), node.shape[1:], node.shape[1:], sums, group=groups)
+        entry = Entry(node.name, out, out, (Side(), Side()), node.shape[1:], sums, group=groups)
         return PairState((entry,), node.shape)
 
     def _contracted(self, node: n.LinearNode, state: PairState, entries: tuple[Entry, ...]) -> Scaled:
         if not entries:  # every channel that the group reads is 0
-            return measured(
-                self._frame.zeros(*(size for s in node.shape[1:] for size in (s, s))), self._frame.exponent()
-            )
+            positions = [size for size in node.shape[1:] for _ in range(2)]
+            return measured(self._frame.zeros(*positions), self._frame.exponent())
         if node.windows:
             return convolved(entries, node.windows, self._frame)
         if state.flat:
@@ -109,7 +114,7 @@ class PairReading:
 
     def weighted(self, node: n.LinearNode, sums: Scaled) -> Scaled:
         """The sum over weights of one variance, and its derivative."""
-        variance = self._variances[node.name]
+        variance = self._weights.variances[node.name]
         if self._frame.orders == 1:
             return replace(sums, gain=sums.gain * variance)
         values = sums.at(sums.top)
@@ -119,13 +124,15 @@ class PairReading:
     def bias(self, node: n.BiasNode, state: PairState) -> PairState:
         if state.flat:  # a flattened bias has a parameter for each unit, not for each channel
             state = state.as_units()
-        entry = self._known(node.name, node.shape or state.shape, (None, None), self._bias_variance, 1.0)
+        channels = torch.arange((node.shape or state.shape)[0])
+        constant = (self._weights.bias_variance, 1.0)[: self._frame.orders]  # and its derivative by itself
+        entry = Entry(node.name, channels, channels, (Side(), Side()), node.shape[1:], None, constant)
         value_shape = (1,) * (len(node.shape) - len(node.value_shape)) + node.value_shape
         if node.shape and value_shape[0] == 1:  # one parameter for all channels
             entry = replace(entry, origin=torch.zeros_like(entry.origin))
         if node.shape and any(size > 1 for size in value_shape[1:]):
-            entry = replace(entry, pairs=(self._by_position(node, value_shape, entry.constant),))
-        if entry.pairs is None and not any(entry.constant):
+            entry = replace(entry, pairs=(self._by_position(node, value_shape, constant),))
+        if entry.is_known and not any(constant):
             return state
         return PairState((*state.entries, entry), state.shape)
 
@@ -135,8 +142,7 @@ class PairReading:
         for size, own in zip(node.shape[1:], value_shape[1:], strict=True):
             matrix = torch.eye(size) if own > 1 else torch.ones(size, size)
             values = values[..., None, None] * matrix.to(values)
-        values = values.expand(-1, self._frame.batch1, self._frame.batch2, *values.shape[3:]).contiguous()
-        return measured(values, self._frame.exponent())
+        return measured(self._frame.expanded(values).contiguous(), self._frame.exponent())
 
     def gate(self, node: n.GateNode, state: PairState) -> PairState:
         left, right = (side.gates[node.name].reshape(len(side.x), state.shape[0], -1) for side in self._sides)
@@ -146,10 +152,9 @@ class PairReading:
         raise no_paths_through(node)
 
     def scale(self, node: n.ScaleNode, state: PairState) -> PairState:
-        if self._unit_scales:
+        if self._weights.unit_scales:
             return state.each(lambda entry: replace(entry, scales=(*entry.scales, node.name)))
-        value = node.factor.evaluate(self._state).detach().to(self._frame.device, self._frame.dtype)
-        factor = value.expand(1, *node.shape).reshape(1, state.shape[0], -1)
+        factor = self._factor(node.factor, node.shape, state.shape[0])
         return state.each(lambda entry: entry.times((factor, factor)))
 
     def add(self, node: n.AddNode, *states: PairState) -> PairState:
@@ -158,17 +163,14 @@ class PairReading:
         entries = states[0].entries
         for state in states[1:]:
             for entry in state.entries:
-                self._check_scales(node, entries, entry)
+                clash = any(own.source == entry.source and own.scales != entry.scales for own in entries)
+                if self._weights.unit_scales and clash:
+                    raise ValueError(
+                        f"`unit_scales` has no meaning at {node.name!r}: branches of {entry.source!r} with different "
+                        "constants meet there without a weight between them. Use `unit_scales=False`."
+                    )
                 entries = merged(entries, entry)
         return PairState(entries, states[0].shape, states[0].flat)
-
-    def _check_scales(self, node: n.AddNode, entries: tuple[Entry, ...], other: Entry) -> None:
-        for entry in entries:
-            if self._unit_scales and entry.source == other.source and entry.scales != other.scales:
-                raise ValueError(
-                    f"`unit_scales` has no meaning at {node.name!r}: branches of {entry.source!r} with different "
-                    "constants meet there without a weight between them. Use `unit_scales=False`."
-                )
 
     def concat(self, node: n.ConcatNode, *states: PairState) -> PairState:
         if any(state.flat for state in states):
@@ -184,10 +186,12 @@ class PairReading:
             state = state.as_units()
         channels, *space = node.indices
         if channels is not None:
-            entries = tuple(_reindexed(entry, channels) for entry in state.entries)
+            entries = tuple(_read_channels(entry, channels) for entry in state.entries)
             state = PairState(tuple(e for e in entries if len(e.at)), (len(channels), *state.shape[1:]))
         if any(index is not None for index in space):
-            axes = tuple(_selection(index, size) for index, size in zip(space, state.shape[1:], strict=True))
+            sizes = state.shape[1:]
+            indices = [torch.arange(size) if i is None else i for i, size in zip(space, sizes, strict=True)]
+            axes = tuple(incidence(index[:, None], size) for index, size in zip(indices, sizes, strict=True))
             state = state.each(lambda entry: entry.mapped(axes))
         return PairState(state.entries, node.shape)
 
@@ -221,20 +225,16 @@ class PairReading:
         n_channels, n_positions = state.shape[0], math.prod(state.shape[1:])
 
         def values(side: int) -> Tensor:
-            parts = [
-                (entry.at, _known_values(entry.sides[side], len(entry.at), n_positions)) for entry in state.entries
-            ]
-            whole = parts[0][1].new_zeros(max(len(part) for _, part in parts), n_channels, n_positions)
-            for at, part in parts:
-                whole[:, at] += part
+            masks = [entry.masks()[side] for entry in state.entries]
+            whole = masks[0].new_zeros(max(map(len, masks)), n_channels, n_positions)
+            for entry, mask in zip(state.entries, masks, strict=True):
+                whole[:, entry.at] += mask
             return whole.reshape(len(whole), shape[0], -1)
 
         scales = {entry.scales for entry in state.entries}
-        return replace(
-            self._known(SIGNAL, shape, (values(0), values(1)), 1.0, 0.0),
-            # Units with different scales cannot be told apart after this, so they get a name that no other entry has.
-            scales=scales.pop() if len(scales) == 1 else (node.name,),
-        )
+        # Units with different scales cannot be told apart after this, so they get a name that no other entry has.
+        common = scales.pop() if len(scales) == 1 else (node.name,)
+        return replace(self._signal(shape, values(0), values(1)), scales=common)
 
     def finish(self, state: PairState) -> Scaled:
         """The mean over the outputs of their second moments."""
@@ -242,31 +242,7 @@ class PairReading:
         return replace(sums, gain=sums.gain / math.prod(state.shape))
 
 
-def _of_channels(entries: tuple[Entry, ...], start: int, size: int) -> tuple[Entry, ...]:
-    restricted = []
-    for entry in entries:
-        inside = ((entry.at >= start) & (entry.at < start + size)).nonzero()[:, 0]
-        if len(inside):
-            restricted.append(entry.at_channels(inside))
-    return tuple(restricted)
-
-
-def _reindexed(entry: Entry, index: Tensor) -> Entry:
+def _read_channels(entry: Entry, index: Tensor) -> Entry:
     """The entry after reading the channels by index; a channel may be read twice, or not at all."""
     own, new = (entry.at[:, None] == index[None, :]).nonzero(as_tuple=True)
     return replace(entry.at_channels(own), at=new)
-
-
-def _selection(index: Tensor | None, size: int) -> Float[Tensor, "_out _n_in"]:
-    if index is None:
-        return torch.eye(size, dtype=torch.float64)
-    matrix = torch.zeros(len(index), size, dtype=torch.float64)
-    inside = (index >= 0).nonzero()[:, 0]
-    matrix[inside, index[inside]] = 1.0
-    return matrix
-
-
-def _known_values(side: Side, n_channels: int, n_positions: int) -> Float[Tensor, "_batch channel position"]:
-    """The values of an entry that no weight has touched, for one of the two batches."""
-    assert side.mask is not None  # the input and constants always have values
-    return side.mask.expand(len(side.mask), n_channels, n_positions)
