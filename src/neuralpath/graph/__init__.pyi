@@ -16,16 +16,14 @@ from .gate_checks import check_gates as check_gates
 from .nodes import (
     OUTSIDE as OUTSIDE,
     ActivationNode as ActivationNode,
-    Window as Window,
-    gather_positions as gather_positions,
-    incidence as incidence,
-)
-from .operands import (
     ComputedOperand as ComputedOperand,
     Operand as Operand,
     State as State,
+    Window as Window,
     batch_norm_scale as batch_norm_scale,
     batch_norm_shift as batch_norm_shift,
+    gather_positions as gather_positions,
+    incidence as incidence,
     own_names as own_names,
     parameters_of as parameters_of,
     per_channel as per_channel,

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from neuralpath.graph import nodes as n
-from neuralpath.graph.operands import ComputedOperand, Literal, Operand, State, is_zero, parameters_of
+from neuralpath.graph.nodes import ComputedOperand, Literal, Operand, State, is_zero, parameters_of
 
 
 class Refused(Exception):
@@ -79,15 +79,8 @@ class Builder:
         operand = self.constant(value, signal.shape)
         if parameters := parameters_of(operand):
             value_shape = tuple(operand.evaluate(self.state).shape)
-            return self.append(
-                n.BiasNode,
-                signal.shape,
-                signal,
-                label=label,
-                value=operand,
-                value_shape=value_shape,
-                parameters=parameters,
-            )
+            fields = {"value": operand, "value_shape": value_shape, "parameters": parameters}
+            return self.append(n.BiasNode, signal.shape, signal, label=label, **fields)
         return self.shifted(signal, operand)
 
     def shifted(self, signal: Signal, operand: Operand) -> Signal:

@@ -11,7 +11,7 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from neuralpath.graph import nodes as n
-from neuralpath.graph.operands import (
+from neuralpath.graph.nodes import (
     ComputedOperand,
     Leaf,
     Operand,

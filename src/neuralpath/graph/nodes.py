@@ -1,4 +1,7 @@
-"""The kinds of node that a ReLU network is made of, and the windows of convolutions and pools.
+"""The kinds of node that a ReLU network is made of, the tensors that they read, and windows of convolutions and pools.
+
+A node never copies a weight. It has operands: tensors of the model, and functions of them, which each walk evaluates
+anew. So a graph follows the model as it trains, and gradients flow into any tensors that replace the model's own.
 
 A node's value for one example has the shape ``(channels, *space)``, or ``(units,)`` after flattening. Between two
 linear nodes everything is weightless, acts on each channel separately, and is linear once the gates are fixed. So path
@@ -14,7 +17,8 @@ stride 2 and one zero before and after, on 5 input positions::
 """
 
 import math
-from collections.abc import Container, Sequence
+import re
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -23,10 +27,9 @@ from typing import Any, ClassVar
 import torch
 import torch.nn.functional as F
 from jaxtyping import Float, Int, Shaped
-from torch import Tensor
+from torch import Tensor, nn
 
 from neuralpath.gates import Gate
-from neuralpath.graph.operands import Operand, parameters_of
 
 OUTSIDE = -1
 """The entry of a table where a window reaches over the edge and reads nothing."""
@@ -36,6 +39,152 @@ WindowTable = Int[Tensor, "_out _window"]
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _MAX_POOLS: dict[int, Any] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
+
+
+State = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class Leaf:
+    """A tensor of the model, by its name in the model."""
+
+    name: str
+    is_parameter: bool
+
+    def evaluate(self, state: State) -> Tensor:
+        """The tensor itself."""
+        return state[self.name]
+
+    def leaves(self) -> "Iterator[Leaf]":
+        """The tensors of the model that this operand depends on."""
+        yield self
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@dataclass(frozen=True, eq=False)
+class Literal:
+    """A number or a tensor written in the model's code."""
+
+    value: float | Tensor
+
+    def evaluate(self, state: State) -> Tensor:
+        """The value as a tensor; a number becomes a 0-dimensional one, exact, that promotes nothing."""
+        return self.value if isinstance(self.value, Tensor) else torch.tensor(self.value, dtype=torch.float64)
+
+    def leaves(self) -> Iterator[Leaf]:
+        """Nothing: a literal depends on no tensor of the model."""
+        return iter(())
+
+    def __str__(self) -> str:
+        return f"tensor{tuple(self.value.shape)}" if isinstance(self.value, Tensor) else f"{self.value:.6g}"
+
+
+@dataclass(frozen=True, eq=False)
+class ComputedOperand:
+    """A function of other operands, such as a transposed, normalized or folded weight."""
+
+    function: Callable[..., Any]
+    args: tuple[Any, ...]
+    kwargs: Mapping[str, Any] = field(default_factory=dict)
+
+    def evaluate(self, state: State) -> Any:
+        """The function's value at the current tensors."""
+        args = (_evaluate(arg, state) for arg in self.args)
+        return self.function(*args, **{key: _evaluate(value, state) for key, value in self.kwargs.items()})
+
+    def leaves(self) -> Iterator[Leaf]:
+        """The tensors of the model that this operand depends on."""
+        return _leaves((*self.args, *self.kwargs.values()))
+
+    def __str__(self) -> str:
+        if self.function in (per_channel, transposed, as_row):  # only the shape differs
+            return str(self.args[0])
+        name = str(getattr(self.function, "_opname", getattr(self.function, "__name__", "function"))).strip("_")
+        names = tuple(dict.fromkeys(leaf.name for leaf in self.leaves()))
+        modules = {leaf.rpartition(".")[0] for leaf in names}
+        if len(names) > 1 and len(modules) == 1 and modules != {""}:
+            names = tuple(modules)  # several tensors of one module, such as a batch norm: the name of the module
+        return f"{name}({', '.join(names)})" if names else name
+
+
+Operand = Leaf | Literal | ComputedOperand
+
+
+def parameters_of(operand: Operand) -> tuple[str, ...]:
+    """Names of the model's parameters that an operand depends on, each once."""
+    return tuple(dict.fromkeys(leaf.name for leaf in operand.leaves() if leaf.is_parameter))
+
+
+def own_names(model: nn.Module) -> dict[str, str]:
+    """From every name of a tensor of the model to its first one, which is torch's own where modules share it."""
+    first: dict[int, str] = {}
+    return {name: first.setdefault(id(tensor), name) for name, tensor in named_tensors(model).items()}
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """The model's parameters and buffers by every name that they have."""
+    named = (model.named_parameters(remove_duplicate=False), model.named_buffers(remove_duplicate=False))
+    return {name: tensor for tensors in named for name, tensor in tensors}
+
+
+def _evaluate(arg: Any, state: State) -> Any:
+    if isinstance(arg, Operand):
+        return arg.evaluate(state)
+    return [_evaluate(item, state) for item in arg] if isinstance(arg, list | tuple) else arg
+
+
+def _leaves(arg: Any) -> Iterator[Leaf]:
+    if isinstance(arg, Operand):
+        yield from arg.leaves()
+    elif isinstance(arg, list | tuple):
+        for item in arg:
+            yield from _leaves(item)
+
+
+def batch_norm_scale(weight: Tensor | None, variance: Tensor, eps: float, n_space: int) -> Tensor:
+    """The factor of evaluation-mode batch norm for each channel, shaped to broadcast over space."""
+    scale = torch.rsqrt(variance + eps)
+    return per_channel(scale if weight is None else scale * weight, n_space)
+
+
+def batch_norm_shift(
+    weight: Tensor | None, bias: Tensor | None, mean: Tensor, variance: Tensor, eps: float, n_space: int
+) -> Tensor:
+    """The shift of evaluation-mode batch norm for each channel, after the scale, shaped to broadcast over space."""
+    shift = -per_channel(mean, n_space) * batch_norm_scale(weight, variance, eps, n_space)
+    return shift if bias is None else shift + per_channel(bias, n_space)
+
+
+def per_channel(tensor: Tensor, n_space: int) -> Tensor:
+    """A tensor with one value per channel, shaped to broadcast over space."""
+    return tensor.reshape(-1, *(1,) * n_space)
+
+
+def transposed(weight: Tensor) -> Tensor:
+    """The matrix of ``x @ weight`` in the order (outputs, inputs)."""
+    return weight.mT
+
+
+def as_row(weight: Tensor) -> Tensor:
+    """The matrix of ``x @ weight`` for a weight that is a vector."""
+    return weight.reshape(1, -1)
+
+
+def number_of(tensor: Tensor) -> Tensor:
+    """A tensor's only entry, as ``tensor.item()`` gives it: a number that no gradient flows into."""
+    return tensor.detach().reshape(())
+
+
+def floating(tensor: Tensor) -> Tensor:
+    """Integers as float64, which is exact; torch would compute with them in float32."""
+    return tensor if tensor.is_floating_point() else tensor.double()
+
+
+def is_zero(operand: Operand, state: State) -> bool:
+    """Whether a constant is 0 everywhere and cannot change with the model's tensors."""
+    return not any(True for _ in operand.leaves()) and bool((operand.evaluate(state) == 0).all())
 
 
 @dataclass(frozen=True)
@@ -111,16 +260,15 @@ def average(
 class Node:
     """One step of the network: a name, where its inputs come from, and the shape of its value."""
 
-    kind: ClassVar[str]
+    kind: ClassVar[str]  # the method of a `Reading` for such nodes: "max_pool" of MaxPoolNode
 
     name: str
     inputs: tuple[str, ...]
     shape: Shape
 
-    @property
-    def n_space(self) -> int:
-        """Number of spatial axes."""
-        return len(self.shape) - 1
+    def __init_subclass__(cls) -> None:
+        words = re.findall("[A-Z][a-z]*", cls.__name__.removesuffix("Node"))
+        cls.kind = "_".join(words).lower()
 
     @property
     def n_units(self) -> int:
@@ -137,14 +285,11 @@ class Node:
 class InputNode(Node):
     """The network's input: where paths start, with the signal x."""
 
-    kind = "input"
-
 
 @dataclass(frozen=True, eq=False)
 class ConstantNode(Node):
     """A constant that is added to the signal (not a parameter): paths start here too, with no weight."""
 
-    kind = "constant"
     value: Operand
 
 
@@ -156,7 +301,6 @@ class LinearNode(Node):
     without space. Padding here is with zeros; other modes are a ``SelectNode`` in front.
     """
 
-    kind = "linear"
     weight: Operand
     weight_shape: Shape
     in_space: Shape = ()
@@ -208,7 +352,6 @@ class BiasNode(Node):
     that count as its weight: for batch norm the bias alone, although the running mean is folded in.
     """
 
-    kind = "bias"
     value: Operand
     value_shape: Shape
     parameters: tuple[str, ...]
@@ -218,7 +361,6 @@ class BiasNode(Node):
 class GateNode(Node):
     """Multiplies the signal by a gate of itself. For PReLU ``slope`` is the parameter of the leaky gate."""
 
-    kind = "gate"
     gate: Gate
     slope: Operand | None = None
 
@@ -227,7 +369,6 @@ class GateNode(Node):
 class ActivationNode(Node):
     """An activation that is not read as a gate, such as softplus; path quantities do not support it."""
 
-    kind = "activation"
     operation: str
     function: Any
     arguments: tuple[Any, ...] = ()
@@ -238,7 +379,6 @@ class ActivationNode(Node):
 class ScaleNode(Node):
     """Multiplies by a constant that broadcasts against the node's shape from the right."""
 
-    kind = "scale"
     factor: Operand
 
 
@@ -246,14 +386,11 @@ class ScaleNode(Node):
 class AddNode(Node):
     """Sums branches: a path chooses one of them."""
 
-    kind = "add"
-
 
 @dataclass(frozen=True, eq=False)
 class ConcatNode(Node):
     """Stacks branches along the channels."""
 
-    kind = "concat"
     sizes: tuple[int, ...]
 
 
@@ -264,7 +401,6 @@ class SelectNode(Node):
     ``indices`` has one entry for each axis, channels first; ``None`` leaves the axis as it is.
     """
 
-    kind = "select"
     in_shape: Shape
     indices: tuple[Int[Tensor, " _n"] | None, ...]
 
@@ -287,7 +423,6 @@ class AveragePoolNode(Node):
     ``matrices`` has one matrix (positions out, positions in) for each spatial axis; the map is their product.
     """
 
-    kind = "average_pool"
     matrices: tuple[Float[Tensor, "_out _n_in"], ...]
 
 
@@ -295,7 +430,6 @@ class AveragePoolNode(Node):
 class MaxPoolNode(Node):
     """Picks one position of each window: a gate with one mask for each output position."""
 
-    kind = "max_pool"
     tables: tuple[WindowTable, ...]
     in_space: Shape
     windows: tuple[Window, ...] | None  # None for adaptive windows
@@ -332,7 +466,6 @@ class MaxPoolNode(Node):
 class ReshapeNode(Node):
     """Renames the axes: flattening, squeezing, and any view of a signal that no weight has touched."""
 
-    kind = "reshape"
     in_shape: Shape
 
 

@@ -13,7 +13,7 @@ from neuralpath._checks import check_batch, describe, is_finite
 from neuralpath.graph import nodes as n
 from neuralpath.graph.counting import ExactCounts
 from neuralpath.graph.free_weights import binding, is_plain
-from neuralpath.graph.operands import own_names, parameters_of
+from neuralpath.graph.nodes import own_names, parameters_of
 from neuralpath.graph.reports import graph_table
 from neuralpath.graph.walking import Gates, RecordingForward, check_operands, walk
 

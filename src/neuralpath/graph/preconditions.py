@@ -22,7 +22,9 @@ def check_model(model: Any) -> None:
     """Refuse what is not a module, has no weights yet, or hides its operations."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}.")
-    check_initialized(model)
+    for name, parameter in model.named_parameters():
+        if isinstance(parameter, nn.parameter.UninitializedParameter):  # to run a lazy module would be to make them
+            raise ValueError(f"`model` has no values yet for {name!r}: run it once on a batch first.")
     for name, part in model.named_modules():
         if isinstance(part, torch.jit.ScriptModule | nn.DataParallel):
             where = "`model`" if not name else f"the part {name!r} of `model`"
@@ -42,13 +44,6 @@ def check_example(name: str, example: Any) -> None:
     if example.shape[0] == 0:
         raise ValueError(f"`{name}` has no examples (shape {tuple(example.shape)}): give a batch of at least one.")
     check_finite(name, example)
-
-
-def check_initialized(model: nn.Module) -> None:
-    """Refuse a lazy module that has no weights yet: to read it would be to make them."""
-    for name, parameter in model.named_parameters():
-        if isinstance(parameter, nn.parameter.UninitializedParameter):
-            raise ValueError(f"`model` has no values yet for {name!r}: run it once on a batch first.")
 
 
 def repeated(example: Float[Tensor, "batch ..."]) -> Float[Tensor, "_repeats ..."]:

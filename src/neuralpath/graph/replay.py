@@ -9,7 +9,7 @@ from jaxtyping import Float
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
-from neuralpath.graph.operands import own_names
+from neuralpath.graph.nodes import own_names
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.reports import ReplayMismatch
 from neuralpath.graph.walking import Forward, check_operands, walk

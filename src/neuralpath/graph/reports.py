@@ -111,34 +111,25 @@ def align(rows: Sequence[Sequence[str]]) -> str:
 
 
 def _row(node: n.Node) -> tuple[str, ...]:
-    shape = "x".join(map(str, node.shape)) or "scalar"
-    return (node.name, node.kind.replace("_", " "), shape, _weights(node), _gates(node), ", ".join(node.inputs))
-
-
-def _weights(node: n.Node) -> str:
+    shape, weights, gates = _size(node.shape) or "scalar", "", ""
     match node:
         case n.LinearNode():
-            size = "x".join(map(str, node.weight_shape))
-            return f"{node.weight} {size}" + (f" in {node.groups} groups" if node.groups > 1 else "")
+            weights = f"{node.weight} {_size(node.weight_shape)}" + f" in {node.groups} groups" * (node.groups > 1)
         case n.BiasNode():
-            return f"{node.value} {'x'.join(map(str, node.value_shape)) or '1'}"
+            weights = f"{node.value} {_size(node.value_shape) or '1'}"
         case n.ScaleNode():
-            return f"times {node.factor}"
+            weights = f"times {node.factor}"
         case n.ConstantNode():
-            return f"{node.value}"
-        case _:
-            return ""
-
-
-def _gates(node: n.Node) -> str:
-    match node:
-        case n.GateNode(slope=slope) if slope is not None:
-            return f"{node.n_units:,} leaky({slope})"
+            weights = str(node.value)
         case n.GateNode():
-            return f"{node.n_units:,} {type(node.gate).__name__.removesuffix('Gate').lower()}"
+            name = type(node.gate).__name__.removesuffix("Gate").lower()
+            gates = f"{node.n_units:,} {name if node.slope is None else f'leaky({node.slope})'}"
         case n.MaxPoolNode():
-            return f"{node.n_units:,} arg max of {'x'.join(str(t.shape[1]) for t in node.tables)}"
+            gates = f"{node.n_units:,} arg max of {_size([table.shape[1] for table in node.tables])}"
         case n.ActivationNode():
-            return f"not a gate: {node.operation}"
-        case _:
-            return ""
+            gates = f"not a gate: {node.operation}"
+    return node.name, node.kind.replace("_", " "), shape, weights, gates, ", ".join(node.inputs)
+
+
+def _size(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape))

@@ -19,7 +19,7 @@ from neuralpath._checks import describe
 from neuralpath._resources import without_autocast
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal
-from neuralpath.graph.operands import ComputedOperand, Leaf, Literal, Operand, named_tensors, number_of, own_names
+from neuralpath.graph.nodes import ComputedOperand, Leaf, Literal, Operand, named_tensors, number_of, own_names
 from neuralpath.graph.operations import INNER_SOFTMAX, OPERATIONS, REASONS, SOFTMAXES, WITHOUT_PATHS
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.preconditions import (

@@ -17,7 +17,7 @@ from neuralpath._checks import is_finite
 from neuralpath._resources import without_autocast
 from neuralpath.gates import apply_gate
 from neuralpath.graph import nodes as n
-from neuralpath.graph.operands import State
+from neuralpath.graph.nodes import State
 
 if TYPE_CHECKING:
     from neuralpath.graph.path_graph import PathGraph

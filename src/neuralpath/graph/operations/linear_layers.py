@@ -7,11 +7,11 @@ import torch.nn.functional as F
 
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal, is_operand
-from neuralpath.graph.nodes import Window
-from neuralpath.graph.operands import (
+from neuralpath.graph.nodes import (
     ComputedOperand,
     Literal,
     Operand,
+    Window,
     as_row,
     batch_norm_scale,
     batch_norm_shift,
@@ -74,24 +74,23 @@ def _is_number(build: Builder, value: Any) -> bool:
 
 def _scaled(build: Builder, result: Signal, factors: list[Operand | float]) -> Signal:
     for factor in factors:
-        result = build.scaled(
-            result, ComputedOperand(torch.reshape, (factor, ())) if isinstance(factor, Operand) else factor
-        )
+        number = ComputedOperand(torch.reshape, (factor, ())) if isinstance(factor, Operand) else factor
+        result = build.scaled(result, number)
     return result
 
 
 def _dense(build: Builder, x: Any, weight: Operand, bias: Any, *, inputs_first: bool) -> Signal:
     """A dense layer; the weight is a matrix, or a vector for one output without an axis of its own."""
     if not isinstance(x, Signal):
-        raise Refused("multiplies a constant by a matrix that depends on the input")
+        raise Refused("a constant times a matrix that depends on the input is not supported")
     weight, factors = _without_factors(build, weight)
     n_axes = weight.evaluate(build.state).ndim
     if n_axes > 2:
-        raise Refused(f"a product with a weight of {n_axes} axes: only matrices and vectors are read")
+        raise Refused(f"a product with a weight of {n_axes} axes is not supported; only matrices and vectors are")
     if len(x.shape) != 1:
         raise Refused(
-            f"a linear layer on values of shape {x.shape}: only vectors are read; "
-            "flatten first, or write it as a 1x1 convolution"
+            f"a linear layer on values of shape {x.shape} is not supported, only on vectors; flatten first, or "
+            "write it as a 1x1 convolution"
         )
     if n_axes == 1:
         weight = ComputedOperand(as_row, (weight,))
@@ -126,24 +125,18 @@ def _matmul_by_example(build: Builder, x: Any, other: Any) -> Signal:
     raise Refused(_IN_FRONT if isinstance(other, Signal) else "a matrix for each position; write a 1x1 convolution")
 
 
+_OVERLOADS = ("default", "padding")  # padding by numbers, or "same" and "valid"
 _IN_FRONT = "a matrix in front of the values: it mixes channels, so write it as a 1x1 convolution"
 
 
 @reads(aten.addmm.default)
 def _addmm(build: Builder, bias: Any, x: Any, weight: Any, *, beta: float = 1, alpha: float = 1) -> Signal:
     if beta != 1 or alpha != 1:
-        raise Refused("addmm with factors other than 1")
+        raise Refused("addmm with factors other than 1 is not supported")
     return _dense(build, x, _weight(weight, "a matrix product"), bias, inputs_first=True)
 
 
-@reads(
-    aten.conv1d.default,
-    aten.conv2d.default,
-    aten.conv3d.default,
-    aten.conv1d.padding,
-    aten.conv2d.padding,
-    aten.conv3d.padding,
-)
+@reads(*(getattr(conv, overload) for conv in (aten.conv1d, aten.conv2d, aten.conv3d) for overload in _OVERLOADS))
 def _convolution(
     build: Builder,
     x: Any,
@@ -169,17 +162,8 @@ def _convolution(
         for size, s, d, (before, after) in zip(shape[2:], stride, dilation, sides, strict=True)
     )
     space = tuple(w.n_out(size) for w, size in zip(windows, x.shape[1:], strict=True))
-    result = build.append(
-        n.LinearNode,
-        (shape[0], *space),
-        x,
-        label=label_of(build, "conv"),
-        weight=weight,
-        weight_shape=shape,
-        in_space=x.shape[1:],
-        windows=windows,
-        groups=groups,
-    )
+    fields = {"weight": weight, "weight_shape": shape, "in_space": x.shape[1:], "windows": windows, "groups": groups}
+    result = build.append(n.LinearNode, (shape[0], *space), x, label=label_of(build, "conv"), **fields)
     result = _scaled(build, result, factors)
     return result if bias is None else build.added(result, ComputedOperand(per_channel, (bias, n_space)))
 
@@ -191,7 +175,7 @@ def _add(build: Builder, a: Any, b: Any, *, alpha: Any = 1) -> Signal:
     if isinstance(a, Signal) and isinstance(b, Signal):
         shape = tuple(torch.broadcast_shapes((1, *a.shape), (1, *b.shape)))[1:]
         if len(a.shape) != len(b.shape):
-            raise Refused(f"adds values of shapes {a.shape} and {b.shape}")
+            raise Refused(f"adding values of shapes {a.shape} and {b.shape} is not supported")
         return build.append(n.AddNode, shape, build.broadcast(a, shape), build.broadcast(b, shape), label="add")
     return build.added(a, b) if isinstance(a, Signal) else build.added(b, a)
 
@@ -199,11 +183,9 @@ def _add(build: Builder, a: Any, b: Any, *, alpha: Any = 1) -> Signal:
 def _times(build: Builder, value: Any, factor: float) -> Any:
     if isinstance(value, Signal):
         return build.scaled(value, factor)
-    return (
-        value * factor
-        if isinstance(value, int | float)
-        else ComputedOperand(torch.mul, (ComputedOperand(floating, (value,)), factor))
-    )
+    if isinstance(value, int | float):
+        return value * factor
+    return ComputedOperand(torch.mul, (ComputedOperand(floating, (value,)), factor))
 
 
 @reads(aten.sub.Tensor, aten.sub.Scalar)
@@ -260,13 +242,8 @@ def _batch_norm(
     build: Builder, x: Signal, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
 ) -> tuple[Signal, None, None]:
     n_space = len(x.shape) - 1
-    normed = build.append(
-        n.ScaleNode,
-        x.shape,
-        x,
-        label="scale",
-        factor=ComputedOperand(batch_norm_scale, (weight, variance, eps, n_space)),
-    )
+    factor = ComputedOperand(batch_norm_scale, (weight, variance, eps, n_space))
+    normed = build.append(n.ScaleNode, x.shape, x, label="scale", factor=factor)
     shift = ComputedOperand(batch_norm_shift, (weight, bias, mean, variance, eps, n_space))
     parameters = () if bias is None else parameters_of(bias)
     if not parameters:

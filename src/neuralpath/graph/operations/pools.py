@@ -1,6 +1,7 @@
 """Average and maximum over windows and over space."""
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,7 +10,7 @@ from torch import Tensor
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, Refused, Signal
 from neuralpath.graph.nodes import Window, WindowTable, adaptive_table, incidence
-from neuralpath.graph.operations.table import OPERATIONS, Handler, check_batched, for_each, label_of, reads, without
+from neuralpath.graph.operations.table import OPERATIONS, check_batched, for_each, label_of, reads, without
 
 aten = torch.ops.aten
 
@@ -22,35 +23,33 @@ def _pool_windows(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any,
     return tuple(Window(k, s, d, p, p) for k, s, d, p in zip(kernel, stride, dilation, padding, strict=True))
 
 
-def _average_pool(n_space: int) -> Handler:
-    def read(
-        build: Builder,
-        x: Any,
-        kernel: Any,
-        stride: Any = None,
-        padding: Any = 0,
-        ceil: bool = False,
-        count_include_pad: bool = True,
-        divisor: int | None = None,
-    ) -> Signal:
-        windows = _pool_windows(x, kernel, stride, padding, 1, n_space)
-        matrices = []
-        for window, size in zip(windows, x.shape[1:], strict=True):
-            table = window.table(size, ceil=ceil)
-            matrix = incidence(table, size)
-            if divisor is not None:
-                counts = torch.ones(table.shape[0], dtype=torch.float64)
-            elif count_include_pad:
-                starts = torch.arange(table.shape[0]) * window.stride - window.before
-                counts = ((starts + window.size).clamp(max=size + window.after) - starts).double()
-            else:
-                counts = matrix.sum(1)
-            matrices.append(matrix / counts[:, None])
+def _average_pool(
+    n_space: int,
+    build: Builder,
+    x: Any,
+    kernel: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    ceil: bool = False,
+    count_include_pad: bool = True,
+    divisor: int | None = None,
+) -> Signal:
+    windows = _pool_windows(x, kernel, stride, padding, 1, n_space)
+    matrices = []
+    for window, size in zip(windows, x.shape[1:], strict=True):
+        table = window.table(size, ceil=ceil)
+        matrix = incidence(table, size)
         if divisor is not None:
-            matrices[0] = matrices[0] / divisor
-        return _averaged(build, x, matrices)
-
-    return read
+            counts = torch.ones(table.shape[0], dtype=torch.float64)
+        elif count_include_pad:
+            starts = torch.arange(table.shape[0]) * window.stride - window.before
+            counts = ((starts + window.size).clamp(max=size + window.after) - starts).double()
+        else:
+            counts = matrix.sum(1)
+        matrices.append(matrix / counts[:, None])
+    if divisor is not None:
+        matrices[0] = matrices[0] / divisor
+    return _averaged(build, x, matrices)
 
 
 def _averaged(build: Builder, x: Signal, matrices: Sequence[Tensor], label: str = "pool") -> Signal:
@@ -63,15 +62,12 @@ def _adaptive_sizes(x: Any, size: Any, n_space: int) -> list[int]:
     return [want or have for want, have in zip(for_each(size, n_space), x.shape[1:], strict=True)]
 
 
-def _adaptive_average(n_space: int) -> Handler:
-    def read(build: Builder, x: Any, size: Any) -> Signal:
-        matrices = []
-        for n_in, n_out in zip(x.shape[1:], _adaptive_sizes(x, size, n_space), strict=True):
-            matrix = incidence(adaptive_table(n_in, n_out), n_in)
-            matrices.append(matrix / matrix.sum(1, keepdim=True))
-        return _averaged(build, x, matrices)
-
-    return read
+def _adaptive_average(n_space: int, build: Builder, x: Any, size: Any) -> Signal:
+    matrices = []
+    for n_in, n_out in zip(x.shape[1:], _adaptive_sizes(x, size, n_space), strict=True):
+        matrix = incidence(adaptive_table(n_in, n_out), n_in)
+        matrices.append(matrix / matrix.sum(1, keepdim=True))
+    return _averaged(build, x, matrices)
 
 
 def _space_axes(x: Signal, dims: Any, what: str, how: str = "sums them without weights") -> list[int]:
@@ -86,56 +82,51 @@ def _space_axes(x: Signal, dims: Any, what: str, how: str = "sums them without w
     return [axis - 1 for axis in axes]
 
 
-def _sum_over_space(average: bool) -> Handler:
-    def read(build: Builder, x: Signal, dims: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Signal:
-        axes = _space_axes(x, dims, "a mean" if average else "a sum")
-        if not any(axes):  # of a channel that is alone: nothing to sum
-            return x if keepdim else build.reshaped(x, without(x, axes))
-        matrices = []
-        for axis, size in enumerate(x.shape[1:], start=1):
-            row = torch.ones(1, size, dtype=torch.float64) / (size if average else 1)
-            matrices.append(row if axis in axes else torch.eye(size, dtype=torch.float64))
-        pooled = _averaged(build, x, matrices, "mean" if average else "sum")
-        return pooled if keepdim else build.reshaped(pooled, without(pooled, axes))
-
-    return read
+def _sum_over_space(
+    name: str, build: Builder, x: Signal, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
+) -> Signal:
+    axes = _space_axes(x, dims, f"a {name}")
+    if not any(axes):  # of a channel that is alone: nothing to sum
+        return x if keepdim else build.reshaped(x, without(x, axes))
+    matrices = []
+    for axis, size in enumerate(x.shape[1:], start=1):
+        row = torch.ones(1, size, dtype=torch.float64) / (size if name == "mean" else 1)
+        matrices.append(row if axis in axes else torch.eye(size, dtype=torch.float64))
+    pooled = _averaged(build, x, matrices, name)
+    return pooled if keepdim else build.reshaped(pooled, without(pooled, axes))
 
 
 def _max_pooled(
     build: Builder, x: Signal, tables: Sequence[WindowTable], windows: tuple[Window, ...] | None, ceil: bool
 ) -> Signal:
     shape = (x.shape[0], *(table.shape[0] for table in tables))
-    return build.append(
-        n.MaxPoolNode,
-        shape,
-        x,
-        label=label_of(build, "pool"),
-        tables=tuple(tables),
-        in_space=x.shape[1:],
-        windows=windows,
-        ceil=ceil,
-    )
+    fields = {"tables": tuple(tables), "in_space": x.shape[1:], "windows": windows, "ceil": ceil}
+    return build.append(n.MaxPoolNode, shape, x, label=label_of(build, "pool"), **fields)
 
 
-def _max_pool(n_space: int, with_indices: bool = False) -> Handler:
-    def read(
-        build: Builder, x: Any, kernel: Any, stride: Any = None, padding: Any = 0, dilation: Any = 1, ceil: bool = False
-    ) -> Any:
-        windows = _pool_windows(x, kernel, stride, padding, dilation, n_space)
-        tables = [w.table(size, ceil=ceil) for w, size in zip(windows, x.shape[1:], strict=True)]
-        pooled = _max_pooled(build, x, tables, windows, ceil)
-        return (pooled, None) if with_indices else pooled
+def _max_pool_with_indices(
+    n_space: int,
+    build: Builder,
+    x: Any,
+    kernel: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil: bool = False,
+) -> tuple[Signal, None]:
+    windows = _pool_windows(x, kernel, stride, padding, dilation, n_space)
+    tables = [w.table(size, ceil=ceil) for w, size in zip(windows, x.shape[1:], strict=True)]
+    return _max_pooled(build, x, tables, windows, ceil), None
 
-    return read
+
+def _max_pool(n_space: int, *args: Any, **kwargs: Any) -> Signal:
+    return _max_pool_with_indices(n_space, *args, **kwargs)[0]
 
 
-def _adaptive_max(n_space: int) -> Handler:
-    def read(build: Builder, x: Any, size: Any) -> tuple[Signal, None]:
-        sizes = _adaptive_sizes(x, size, n_space)
-        tables = [adaptive_table(have, want) for have, want in zip(x.shape[1:], sizes, strict=True)]
-        return _max_pooled(build, x, tables, None, False), None
-
-    return read
+def _adaptive_max(n_space: int, build: Builder, x: Any, size: Any) -> tuple[Signal, None]:
+    sizes = _adaptive_sizes(x, size, n_space)
+    tables = [adaptive_table(have, want) for have, want in zip(x.shape[1:], sizes, strict=True)]
+    return _max_pooled(build, x, tables, None, False), None
 
 
 def _largest_over_space(build: Builder, x: Signal, dims: Any = None, keepdim: bool = False) -> Signal:
@@ -154,16 +145,14 @@ def _max_dim(build: Builder, x: Signal, dim: int, keepdim: bool = False) -> tupl
     return _largest_over_space(build, x, [dim], keepdim), None
 
 
-for _n_space, _names in {1: "1d", 2: "2d", 3: "3d"}.items():
-    OPERATIONS[getattr(aten, f"avg_pool{_names}").default] = _average_pool(_n_space)
-    OPERATIONS[getattr(aten, f"max_pool{_names}").default] = _max_pool(_n_space)
-    OPERATIONS[getattr(aten, f"adaptive_avg_pool{_names}").default] = _adaptive_average(_n_space)
-    OPERATIONS[getattr(aten, f"adaptive_max_pool{_names}").default] = _adaptive_max(_n_space)
-OPERATIONS[aten._adaptive_avg_pool2d.default] = _adaptive_average(2)
-OPERATIONS[aten.max_pool1d_with_indices.default] = _max_pool(1, with_indices=True)
-OPERATIONS[aten.max_pool2d_with_indices.default] = _max_pool(2, with_indices=True)
-OPERATIONS[aten.mean.dim] = _sum_over_space(average=True)
-OPERATIONS[aten.mean.default] = _sum_over_space(average=True)
-OPERATIONS[aten.sum.dim_IntList] = _sum_over_space(average=False)
-OPERATIONS[aten.sum.default] = _sum_over_space(average=False)
+for _n_space in (1, 2, 3):
+    OPERATIONS[getattr(aten, f"avg_pool{_n_space}d").default] = partial(_average_pool, _n_space)
+    OPERATIONS[getattr(aten, f"max_pool{_n_space}d").default] = partial(_max_pool, _n_space)
+    OPERATIONS[getattr(aten, f"adaptive_avg_pool{_n_space}d").default] = partial(_adaptive_average, _n_space)
+    OPERATIONS[getattr(aten, f"adaptive_max_pool{_n_space}d").default] = partial(_adaptive_max, _n_space)
+OPERATIONS[aten._adaptive_avg_pool2d.default] = partial(_adaptive_average, 2)
+OPERATIONS[aten.max_pool1d_with_indices.default] = partial(_max_pool_with_indices, 1)
+OPERATIONS[aten.max_pool2d_with_indices.default] = partial(_max_pool_with_indices, 2)
+OPERATIONS[aten.mean.dim] = OPERATIONS[aten.mean.default] = partial(_sum_over_space, "mean")
+OPERATIONS[aten.sum.dim_IntList] = OPERATIONS[aten.sum.default] = partial(_sum_over_space, "sum")
 OPERATIONS[aten.amax.default] = _largest_over_space

@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,8 +10,7 @@ from torch import Tensor
 
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, Refused, Signal
-from neuralpath.graph.nodes import OUTSIDE
-from neuralpath.graph.operands import Literal, Operand, is_zero, parameters_of
+from neuralpath.graph.nodes import OUTSIDE, Literal, Operand, is_zero, parameters_of
 from neuralpath.graph.operations.table import OPERATIONS, Handler, reads, without
 
 aten = torch.ops.aten
@@ -50,7 +50,7 @@ def _select(build: Builder, x: Signal, dim: int, index: int) -> Signal:
 @reads(aten.index_select.default)
 def _index_select(build: Builder, x: Signal, dim: int, index: Any) -> Signal:
     if not isinstance(index, Operand):
-        raise Refused("indexes with a tensor that depends on the input")
+        raise Refused("indexing with a tensor that depends on the input is not supported")
     axis = _axis(x, dim, "an index")
     positions = torch.arange(x.shape[axis])[index.evaluate(build.state).cpu()]  # masks and negative indices too
     return build.selected(x, axis, positions, "index")
@@ -58,13 +58,13 @@ def _index_select(build: Builder, x: Signal, dim: int, index: Any) -> Signal:
 
 @reads(aten.index.Tensor)
 def _index(build: Builder, x: Signal, indices: Sequence[Any]) -> Signal:
-    given = [dim for dim, index in enumerate(indices) if index is not None]
-    if len(given) != 1:
-        raise Refused("indexes several axes at once")
-    index = indices[given[0]]
+    dims = [dim for dim, index in enumerate(indices) if index is not None]
+    if len(dims) != 1:
+        raise Refused("indexing several axes at once is not supported")
+    index = indices[dims[0]]
     if isinstance(index, Operand) and index.evaluate(build.state).ndim != 1:
-        raise Refused("indexes with a tensor that is not a list of positions")
-    return _index_select(build, x, given[0], index)
+        raise Refused("indexing with a tensor that is not a list of positions is not supported")
+    return _index_select(build, x, dims[0], index)
 
 
 @reads(aten.roll.default)
@@ -123,17 +123,10 @@ def _flip(build: Builder, x: Signal, dims: Sequence[int]) -> Signal:
     return x
 
 
-@reads(aten.split.Tensor)
-def _split(build: Builder, x: Signal, size: int, dim: int = 0) -> tuple[Signal, ...]:
+@reads(aten.split.Tensor, aten.split_with_sizes.default)
+def _split(build: Builder, x: Signal, size: int | list[int], dim: int = 0) -> tuple[Signal, ...]:
     axis = _axis(x, dim, "a split")
-    parts = torch.arange(x.shape[axis]).split(size)
-    return tuple(build.selected(x, axis, part, "split") for part in parts)
-
-
-@reads(aten.split_with_sizes.default)
-def _split_with_sizes(build: Builder, x: Signal, sizes: list[int], dim: int = 0) -> tuple[Signal, ...]:
-    axis = _axis(x, dim, "a split")
-    return tuple(build.selected(x, axis, part, "split") for part in torch.arange(x.shape[axis]).split(sizes))
+    return tuple(build.selected(x, axis, part, "split") for part in torch.arange(x.shape[axis]).split(size))
 
 
 @reads(aten.chunk.default)
@@ -156,7 +149,7 @@ def _padding_index(size: int, before: int, after: int, mode: str) -> Tensor:
         period = max(2 * (size - 1), 1)
         folded = place.abs() % period
         return torch.minimum(folded, period - folded) if size > 1 else torch.zeros_like(place)
-    raise Refused(f"padding of mode {mode!r} is not known")
+    raise Refused(f"padding of mode {mode!r} is not supported")
 
 
 @reads(aten.pad.default)
@@ -198,10 +191,7 @@ def _constant_pad(build: Builder, x: Signal, pad: Sequence[int], value: Any = 0)
 
 for _mode, _prefix in {"reflect": "reflection", "replicate": "replication"}.items():
     for _names in ("1d", "2d", "3d"):
-
-        @reads(getattr(aten, f"{_prefix}_pad{_names}").default)
-        def _edge_pad(build: Builder, x: Signal, pad: Sequence[int], *, mode: str = _mode) -> Signal:
-            return _pad(build, x, pad, mode)
+        OPERATIONS[getattr(aten, f"{_prefix}_pad{_names}").default] = partial(_pad, mode=_mode)
 
 
 @reads(aten.cat.default)

@@ -1,12 +1,13 @@
 """Reshapes, and operations that change nothing."""
 
 from collections.abc import Sequence
+from math import prod
 from typing import Any
 
 import torch
 
 from neuralpath.graph.builder import Builder, Refused, Signal
-from neuralpath.graph.operands import Operand
+from neuralpath.graph.nodes import Operand
 from neuralpath.graph.operations.table import for_each, reads
 
 aten = torch.ops.aten
@@ -39,13 +40,8 @@ def _cast(build: Builder, x: Signal, like: Any = None, *, dtype: torch.dtype | N
 
 @reads(aten.view.default, aten.reshape.default, aten._unsafe_view.default)
 def _view(build: Builder, x: Signal, size: Sequence[int]) -> Signal:
-    total = build.batch
-    for extent in x.shape:
-        total *= extent
-    known = 1
-    for extent in size:
-        known *= extent if extent >= 0 else 1
-    sizes = [total // known if extent < 0 else extent for extent in size]
+    known = prod(extent for extent in size if extent >= 0)
+    sizes = [build.batch * prod(x.shape) // known if extent < 0 else extent for extent in size]
     if not sizes or sizes[0] != build.batch:
         raise Refused(f"a view of examples of shape {x.shape} that does not keep the batch as its first axis")
     return build.reshaped(x, tuple(sizes[1:]))
@@ -59,10 +55,7 @@ def _flatten(build: Builder, x: Signal, start: int = 0, end: int = -1) -> Signal
         return x
     if start == 0:
         raise Refused("flattens the batch into the units; flatten from axis 1")
-    size = 1
-    for extent in x.shape[start - 1 : end]:
-        size *= extent
-    return build.reshaped(x, (*x.shape[: start - 1], size, *x.shape[end:]))
+    return build.reshaped(x, (*x.shape[: start - 1], prod(x.shape[start - 1 : end]), *x.shape[end:]))
 
 
 @reads(aten.squeeze.default, aten.squeeze.dim, aten.squeeze.dims)
