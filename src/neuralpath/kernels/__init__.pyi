@@ -40,7 +40,7 @@ from .tiling import BudgetTooSmall as BudgetTooSmall, Tile as Tile, TiledKernel 
 # isort: split
 # Used by other folders of the package; not public.
 from .diagnostics import ROUNDING as ROUNDING
-from .path.chains import dense_chain as dense_chain, image_chain as image_chain
+from .path.pair_tiles import dense_chain as dense_chain, image_chain as image_chain
 from .path.path_kernel import weight_variances as weight_variances
 from .random_values import random_signs as random_signs
 from .storage.stored_kernel import find_kernel as find_kernel

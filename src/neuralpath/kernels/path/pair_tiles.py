@@ -126,7 +126,7 @@ def pair_tiles(
 
     orders = 2 if derivative else 1
     cost, kept = pair_cost(graph, x1.dtype, orders), 0
-    images = None if derivative or not has_loops(x1.dtype, x1.device) else _image_chain(graph)
+    images = None if derivative or not has_loops(x1.dtype, x1.device) else image_chain(graph)
     if images is not None and images.buffer_bytes(x1.dtype) + images.cost(x1.dtype).smallest > budget:
         images = None
     if images is not None:
@@ -154,7 +154,7 @@ def pair_tiles(
 
 
 def _walked_tile(
-    graph: PathGraph, sides: tuple[Inputs, Inputs], weights: WeightMoments, frame: Frame, images: "_ImageChain | None"
+    graph: PathGraph, sides: tuple[Inputs, Inputs], weights: WeightMoments, frame: Frame, images: "ImageChain | None"
 ) -> Float[Tensor, "rows columns"]:
     reading = PairReading(sides, graph.state, frame, weights)
     known = {}
@@ -196,27 +196,28 @@ class _PackedChain:
         return out
 
 
+def dense_chain(graph: PathGraph) -> tuple[n.LinearNode, ...] | None:
+    """The layers of a graph of input, linear, gate, linear, ..., linear, all dense and without biases; else None."""
+    nodes = [node for node in graph.nodes if not isinstance(node, n.ReshapeNode)]
+    if not isinstance(nodes[0], n.InputNode) or any(len(node.inputs) != 1 for node in nodes[1:]):
+        return None
+    layers = tuple(node for node in nodes[1::2] if isinstance(node, n.LinearNode) and not node.windows)
+    n_gates = sum(isinstance(node, n.GateNode) for node in nodes[2::2])
+    return layers if len(nodes) >= 4 and len(nodes) == 2 * len(layers) == 2 * (n_gates + 1) else None
+
+
 def _pack_dense_chain(
     graph: PathGraph, batch1: GatedBatch, batch2: GatedBatch | None, variances: Mapping[str, float]
 ) -> _PackedChain | None:
     """Inputs and packed gates; None where the graph is no such chain, or bits cannot be used (gates, dtype, device)."""
-    # The chain is input, linear, gate, linear, gate, ..., linear.
-    nodes = [node for node in graph.nodes if not isinstance(node, n.ReshapeNode)]
-    is_chain = (
-        len(nodes) >= 4
-        and len(nodes) % 2 == 0
-        and isinstance(nodes[0], n.InputNode)
-        and all(len(node.inputs) == 1 for node in nodes[1:])
-        and all(isinstance(node, n.LinearNode) and not node.windows for node in nodes[1::2])
-        and all(isinstance(node, n.GateNode) for node in nodes[2::2])
-    )
-    if not is_chain or batch1.x.dtype not in (torch.float32, torch.float64):
+    layers = dense_chain(graph)
+    if layers is None or batch1.x.dtype not in (torch.float32, torch.float64):
         return None
     rows = _packed_gates(graph, batch1)
     columns = rows if batch2 is None else _packed_gates(graph, batch2)
     if rows is None or columns is None:
         return None
-    gain, *scales = (variances[linear.name] for linear in nodes[1::2])
+    gain, *scales = (variances[linear.name] for linear in layers)
     x1 = batch1.x.flatten(1)
     x2 = x1 if batch2 is None else batch2.x.flatten(1)
     return _PackedChain(x1, x2, rows, columns, gain, tuple(scales))
@@ -233,7 +234,7 @@ def _packed_gates(graph: PathGraph, batch: GatedBatch) -> PackedLayers | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _ImageChain:
+class ImageChain:
     """The part of a graph from the image to its first dense layer: convolutions, each with a hard gate after it."""
 
     linear_nodes: tuple[n.LinearNode, ...]
@@ -287,7 +288,7 @@ class _ImageChain:
         return np.array(rows)
 
 
-def _image_chain(graph: PathGraph) -> _ImageChain | None:
+def image_chain(graph: PathGraph) -> ImageChain | None:
     """The chain of convolutions that a graph begins with, or None if it begins otherwise."""
     first = graph.nodes[0]
     if len(first.shape) != 3 or first.shape[0] > FEW_CHANNELS or not isinstance(first, n.InputNode):
@@ -304,7 +305,7 @@ def _image_chain(graph: PathGraph) -> _ImageChain | None:
         match node:
             case n.LinearNode() if not node.windows:
                 complete = is_gated and gates
-                return _ImageChain(tuple(linear_nodes), tuple(biased), tuple(gates), share, node) if complete else None
+                return ImageChain(tuple(linear_nodes), tuple(biased), tuple(gates), share, node) if complete else None
             case n.LinearNode(groups=1) if is_gated and share is None:
                 linear_nodes.append(node)
                 biased.append(False)
