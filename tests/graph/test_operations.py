@@ -125,7 +125,7 @@ REFUSED = {
     "division by 0": (lambda m, x: m.l(x) / 0.0, "divides by 0"),
     "cast": (lambda m, x: m.l(x.double().float()), "casts from torch.float32 to torch.float64: a path graph has one"),
     "integers": (lambda m, x: m.l(x.int().float()), "casts from torch.float32 to torch.int32"),
-    "weight of three axes": (lambda m, x: (m.l(x) @ m.w)[0], "a weight of 3 axes: only matrices and vectors"),
+    "weight of three axes": (lambda m, x: (m.l(x) @ m.w)[0], "a weight of 3 axes"),
     "largest channel": (lambda m, x: m.l(x).amax(1), "a maximum over the channels, which picks one of them"),
     "circular": (lambda m, x: nn.CircularPad1d((2, -1))(m.l(x)[:, None]).flatten(1), "circular padding by a negative"),
     "reflect": (lambda m, x: nn.ReflectionPad1d((2, -1))(m.l(x)[:, None]).flatten(1), "reflect padding by a negative"),

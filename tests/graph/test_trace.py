@@ -178,7 +178,7 @@ def test_activation_without_a_gate_is_kept_and_refused_by_path_readings():
     assert graph.gate_names == ()
     for reading in (lambda: graph.n_paths, lambda: npath.log_active_paths(graph, torch.ones(1, 2)),
                     lambda: npath.path_norm(graph)):  # fmt: skip
-        with pytest.raises(ValueError, match="the activation softplus at '1' is not of the form"):
+        with pytest.raises(ValueError, match="the activation softplus at '1' is not supported"):
             reading()
 
 
