@@ -124,10 +124,7 @@ def test_a_position_of_another_window_is_named():
     gates = graph.gates(x)
     wrong = gates[0].clone()
     wrong[2, 1, 0, 1] = 0
-    message = (
-        r"`gates` at '0\.0' must be positions inside the window of their unit: example 2 has 0 at unit \(1, 0, 1\), "
-        r"whose window reads 2, 3, 6, 7\."
-    )
+    message = r"`gates` at '0\.0' must be positions .*: example 2 has 0 at unit \(1, 0, 1\), .* 2, 3, 6, 7\."
     with pytest.raises(ValueError, match=message):
         npath.output(graph, x, gates=npath.Gates({gates.names[0]: wrong}))
 
@@ -144,12 +141,12 @@ def test_positions_are_int64(dtype):
 def test_every_part_of_a_batch_is_checked(chunk_positions):
     graph, x = _graph(nn.MaxPool2d(2), shape=(2, 4, 4))
     (node,), positions = graph.gate_nodes, graph.gates(x)[0]
-    check_layer("gates", node, positions, chunk_positions=chunk_positions)
+    check_layer("gates", node, positions, chunk=chunk_positions)
     for example in range(3):
         wrong = positions.clone()
         wrong[example, 0, 1, 1] = 9
         with pytest.raises(ValueError, match=rf"`gates`.* {example} .* 9 .*\(0, 1, 1\).* 10,"):
-            check_layer("gates", node, wrong, chunk_positions=chunk_positions)
+            check_layer("gates", node, wrong, chunk=chunk_positions)
 
 
 @settings(max_examples=60)

@@ -43,7 +43,7 @@ def test_a_size_of_the_batch_that_is_baked_in_shows(case):
 @pytest.mark.filterwarnings("ignore:Initializing zero-element tensors")
 def test_a_model_without_outputs_is_refused(tmp_path, capsys):
     model = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 0))
-    message = "Sequential has no outputs: for one example it returns a tensor of shape (0,)."
+    message = "`model` has no outputs: for one example it returns a tensor of shape (0,)."
     with pytest.raises(ValueError, match=re.escape(message)):
         npath.trace(model, torch.randn(3, 4))
     assert npath.supported(model, torch.randn(3, 4)).error == message

@@ -42,5 +42,5 @@ from .path_graph import (
 )
 from .replay import run as run
 from .reports import align as align
-from .tracing import report_on as report_on
+from .tracing import checked_graph as checked_graph, report_on as report_on
 from .walking import Forward as Forward, Values as Values, walk as walk

@@ -37,8 +37,7 @@ class Builder:
 
     def __init__(self, state: State, batch: int, dtype: torch.dtype) -> None:
         self.nodes: list[n.Node] = []
-        self.state = state
-        self.batch = batch
+        self.state, self.batch = state, batch
         self.dtype = dtype  # of the input, and so of every signal
         self.place = ""  # path of the module whose operations are being translated
         self.place_is_layer = False  # whether that module is one of torch's own layers
@@ -57,26 +56,19 @@ class Builder:
         return name if count == 1 else self._unique(f"{name}#{count}")
 
     def constant(self, value: Any, shape: n.Shape) -> Operand:
-        """A constant as an operand that broadcasts against one example of the given shape.
-
-        Raises: Refused if it differs from example to example.
-        """
+        """A constant as an operand that broadcasts against one example of the given shape."""
         operand: Operand = value if isinstance(value, Operand) else Literal(float(value))
         tensor = operand.evaluate(self.state)
         extra = tensor.ndim - len(shape)
         if extra > 1 or (extra == 1 and tensor.shape[0] not in (1, self.batch)):
             raise Refused(f"a constant of shape {tuple(tensor.shape)} does not broadcast over a batch")
-        if extra == 1:
-            if tensor.shape[0] > 1 and not bool((tensor == tensor[:1]).all()):
-                raise Refused("adds or multiplies a constant that differs between the examples of a batch")
-            operand = ComputedOperand(_first, (operand,))
-        return operand
+        if extra == 1 and tensor.shape[0] > 1 and not bool((tensor == tensor[:1]).all()):
+            raise Refused("adds or multiplies a constant that differs between the examples of a batch")
+        return operand if extra < 1 else ComputedOperand(_first, (operand,))
 
     def added(self, signal: Signal, value: Any, label: str = "bias") -> Signal:
         """``signal + value``: a bias where the value is made of parameters, else a constant."""
-        shape = torch.broadcast_shapes(signal.shape, self._shape_of(value, signal.shape))
-        signal = self.broadcast(signal, tuple(shape))
-        operand = self.constant(value, signal.shape)
+        signal, operand = self._broadcast_both(signal, value)
         if parameters := parameters_of(operand):
             value_shape = tuple(operand.evaluate(self.state).shape)
             fields = {"value": operand, "value_shape": value_shape, "parameters": parameters}
@@ -92,12 +84,14 @@ class Builder:
 
     def scaled(self, signal: Signal, value: Any, label: str = "scale") -> Signal:
         """``signal * value`` for a constant value."""
-        shape = torch.broadcast_shapes(signal.shape, self._shape_of(value, signal.shape))
-        signal = self.broadcast(signal, tuple(shape))
-        return self.append(n.ScaleNode, signal.shape, signal, label=label, factor=self.constant(value, signal.shape))
+        signal, factor = self._broadcast_both(signal, value)
+        return self.append(n.ScaleNode, signal.shape, signal, label=label, factor=factor)
 
-    def _shape_of(self, value: Any, shape: n.Shape) -> n.Shape:
-        return tuple(self.constant(value, shape).evaluate(self.state).shape)
+    def _broadcast_both(self, signal: Signal, value: Any) -> tuple[Signal, Operand]:
+        """A signal in the shape that it has together with a constant, and the constant as an operand."""
+        own = self.constant(value, signal.shape).evaluate(self.state).shape
+        signal = self.broadcast(signal, tuple(torch.broadcast_shapes(signal.shape, own)))
+        return signal, self.constant(value, signal.shape)
 
     def broadcast(self, signal: Signal, shape: n.Shape) -> Signal:
         """Repeat axes of size 1 so that the signal gets the given shape."""
@@ -105,21 +99,15 @@ class Builder:
             return signal
         if len(signal.shape) != len(shape):
             signal = self.reshaped(signal, (*(1,) * (len(shape) - len(signal.shape)), *signal.shape))
-        indices = tuple(
-            None if have == want else torch.zeros(want, dtype=torch.int64)
-            for have, want in zip(signal.shape, shape, strict=True)
-        )
+        sizes = zip(signal.shape, shape, strict=True)
+        indices = tuple(None if own == new else torch.zeros(new, dtype=torch.int64) for own, new in sizes)
         return self.append(n.SelectNode, shape, signal, label="expand", in_shape=signal.shape, indices=indices)
 
     def reshaped(self, signal: Signal, shape: n.Shape) -> Signal:
-        """The signal under another shape, where that keeps channels and positions apart.
-
-        Raises: Refused if the new shape would turn positions into channels or the other way round.
-        """
+        """The signal under another shape, where that keeps channels and positions apart."""
         if signal.shape == shape:
             return signal
-        channels = signal.shape[0] if signal.shape else 1
-        keeps_channels = bool(shape) and shape[0] == channels
+        keeps_channels = shape[:1] == (signal.shape[:1] or (1,))
         if not (keeps_channels or len(shape) <= 1 or signal.weightless):
             raise Refused(
                 f"reshapes {signal.shape} to {shape}, which mixes channels with positions; after a layer with weights "

@@ -57,8 +57,7 @@ def no_paths_through(node: n.ActivationNode) -> ValueError:
     """The error of path quantities at an activation that is not a gate times its input."""
     return ValueError(
         f"the activation {node.operation} at {node.name!r} is not supported by path quantities: it is not of the form "
-        "q * gate(q), so no path goes through it. Use ReLU, leaky ReLU, SiLU, GELU or another gate there, or the "
-        "tangent or limit kernel, which support it."
+        "q * gate(q). Use a gate there, such as ReLU, SiLU or GELU, or the tangent or limit kernel, which support it."
     )
 
 

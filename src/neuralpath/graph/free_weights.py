@@ -11,27 +11,17 @@ from jaxtyping import Float64
 from torch import Tensor
 
 from neuralpath.graph import nodes as n
-from neuralpath.graph.nodes import (
-    ComputedOperand,
-    Leaf,
-    Operand,
-    State,
-    as_row,
-    batch_norm_shift,
-    per_channel,
-    transposed,
-)
+from neuralpath.graph.nodes import ComputedOperand, Leaf, Operand, State
 
-_ROUNDING = 1e-9
-"""Relative error allowed in double precision between two orders of summation."""
+_ROUNDING = 1e-9  # relative error allowed in double precision between two orders of summation
 
 
 def is_plain(operand: Operand) -> bool:
     """Whether an operand is a parameter under another shape, as layers of torch have them."""
     match operand:
-        case ComputedOperand(function=function, args=args) if function in (per_channel, transposed, as_row):
+        case ComputedOperand(function=function, args=args) if function in n.RESHAPED:
             return is_plain(args[0])
-        case ComputedOperand(function=function, args=(_, bias, *_)) if function is batch_norm_shift:
+        case ComputedOperand(function=function, args=(_, bias, *_)) if function is n.batch_norm_shift:
             return is_plain(bias)  # what else is in the shift belongs to the scale before it
     return isinstance(operand, Leaf)
 

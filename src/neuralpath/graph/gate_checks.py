@@ -16,7 +16,7 @@ from math import prod
 
 import torch
 import torch.nn.functional as F
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Bool, Int
 from torch import Tensor
 
 from neuralpath._checks import check_finite, describe
@@ -24,8 +24,7 @@ from neuralpath.graph import nodes as n
 from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.walking import Gates
 
-CHUNK_POSITIONS = 2**16
-"""Positions that are checked together: their temporaries stay in the second-level cache."""
+CHUNK_POSITIONS = 2**16  # positions that are checked together: their temporaries stay in the second-level cache
 
 
 def check_gates(name: str, gates: object, graph: PathGraph, n_examples: int | None = None) -> None:
@@ -41,31 +40,22 @@ def check_gates(name: str, gates: object, graph: PathGraph, n_examples: int | No
         raise ValueError(f"`{name}` has {gates.n_examples} examples but its input has {n_examples}: give one batch.")
 
 
-def check_layer(
-    name: str,
-    node: n.GateNode | n.MaxPoolNode,
-    layer: Shaped[Tensor, "batch ..."],
-    *,
-    chunk_positions: int = CHUNK_POSITIONS,
-) -> None:
-    """Refuse a tensor of gates that does not fit its node: by shape, dtype or values.
-
-    Cost: one pass over soft gates, two or three over positions, without large temporaries.
-    """
+def check_layer(name: str, node: n.GateNode | n.MaxPoolNode, layer: Tensor, *, chunk: int = CHUNK_POSITIONS) -> None:
+    """Refuse a tensor of gates that does not fit its node; in a few passes without large temporaries."""
     at = f"`{name}` at {node.name!r}"
     if tuple(layer.shape[1:]) != node.shape:
         raise ValueError(f"{at} has the shape {tuple(layer.shape[1:])} for each example, the graph has {node.shape}.")
     if isinstance(node, n.MaxPoolNode):
         if layer.dtype != torch.int64:
             raise TypeError(f"{at} must be int64 positions of a max pool, got {describe(layer)}.")
-        _check_positions(at, node, layer, chunk_positions)
+        _check_positions(name, node, layer, chunk)
     elif layer.is_floating_point():
         check_finite(f"{name}[{node.name!r}]", layer)
     elif layer.dtype != torch.bool:
         raise TypeError(f"{at} must be boolean or floating-point gates, got {describe(layer)}; use `.bool()`.")
 
 
-def _check_positions(at: str, node: n.MaxPoolNode, positions: Int[Tensor, "batch ..."], chunk: int) -> None:
+def _check_positions(name: str, node: n.MaxPoolNode, positions: Int[Tensor, "batch ..."], chunk: int) -> None:
     first, row, inside = (part.to(positions.device) for part in _windows(node))
     n_patterns, width = inside.shape
     # A column before and one after, for offsets out of range. Bytes, because torch finds the minimum of bytes ten times
@@ -79,32 +69,30 @@ def _check_positions(at: str, node: n.MaxPoolNode, positions: Int[Tensor, "batch
             places += start
         fits = inside.index_select(0, places.reshape(-1))
         if len(fits) and not int(fits.amin()):
-            raise ValueError(f"{at} {_misplaced(node, positions, n_seen + int(torch.nonzero(fits == 0)[0, 0]))}")
+            raise ValueError(_misplaced(name, node, positions, n_seen + int(torch.nonzero(fits == 0)[0, 0])))
         n_seen += len(fits)
 
 
-def _misplaced(node: n.MaxPoolNode, positions: Int[Tensor, "batch ..."], index: int) -> str:
+def _misplaced(name: str, node: n.MaxPoolNode, positions: Int[Tensor, "batch ..."], index: int) -> str:
     """What is wrong with the position at a flat index."""
     low, high = (int(end) for end in positions.aminmax())
     last = prod(node.in_space) - 1
     if low < 0 or high > last:
-        return f"must be positions from 0 to {last}, the flat positions that the max pool reads, got {low} to {high}."
+        return (
+            f"`{name}` at {node.name!r} must be positions from 0 to {last}, which the pool reads, got {low} to {high}."
+        )
     example, *unit = (int(i) for i in torch.unravel_index(torch.tensor(index), positions.shape))
     read = [position for position in node.positions[index % node.n_positions].tolist() if position >= 0]
+    position, window = int(positions[(example, *unit)]), ", ".join(map(str, read[:8])) + ", ..." * (len(read) > 8)
     return (
-        f"must be positions inside the window of their unit: example {example} has "
-        f"{int(positions[(example, *unit)])} at unit {tuple(unit)}, whose window reads "
-        f"{', '.join(map(str, read[:8]))}{', ...' if len(read) > 8 else ''}."
+        f"`{name}` at {node.name!r} must be positions inside the window of their unit: example {example} has "
+        f"{position} at unit {tuple(unit)}, whose window reads {window}."
     )
 
 
 @lru_cache(maxsize=64)  # nodes of a few graphs: the tables take longer than the gates of an example
 def _windows(node: n.MaxPoolNode) -> tuple[Int[Tensor, " out"], Int[Tensor, " out"], Bool[Tensor, "_patterns _width"]]:
-    """For each output position the first position of its window and the row of its pattern; and the table of patterns.
-
-    The entry of a pattern at k says whether the flat position k after the first one is inside. No position beyond an
-    edge is mistaken for one of the next line, because patterns only contain positions that the window has.
-    """
+    """For each output position the first position of its window and the row of its pattern; and all patterns."""
     first, row = torch.zeros(1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64)
     inside = torch.ones(1, 1, dtype=torch.bool)
     for table, size in zip(node.tables, node.in_space, strict=True):

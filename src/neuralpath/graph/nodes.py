@@ -31,15 +31,13 @@ from torch import Tensor, nn
 
 from neuralpath.gates import Gate
 
-OUTSIDE = -1
-"""The entry of a table where a window reaches over the edge and reads nothing."""
-
+OUTSIDE = -1  # the entry of a table where a window reaches over the edge and reads nothing
 Shape = tuple[int, ...]
 WindowTable = Int[Tensor, "_out _window"]
+Axes = tuple[Float[Tensor, "_out _n_in"], ...]  # a map of positions, one matrix for each axis of space
 
 _CONVOLUTIONS = {1: F.conv1d, 2: F.conv2d, 3: F.conv3d}
 _MAX_POOLS: dict[int, Any] = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}
-
 
 State = Mapping[str, Tensor]
 
@@ -99,7 +97,7 @@ class ComputedOperand:
         return _leaves((*self.args, *self.kwargs.values()))
 
     def __str__(self) -> str:
-        if self.function in (per_channel, transposed, as_row):  # only the shape differs
+        if self.function in RESHAPED:
             return str(self.args[0])
         name = str(getattr(self.function, "_opname", getattr(self.function, "__name__", "function"))).strip("_")
         names = tuple(dict.fromkeys(leaf.name for leaf in self.leaves()))
@@ -172,6 +170,9 @@ def as_row(weight: Tensor) -> Tensor:
     return weight.reshape(1, -1)
 
 
+RESHAPED = (per_channel, transposed, as_row)  # functions that only change the shape
+
+
 def number_of(tensor: Tensor) -> Tensor:
     """A tensor's only entry, as ``tensor.item()`` gives it: a number that no gradient flows into."""
     return tensor.detach().reshape(())
@@ -199,13 +200,10 @@ class Window:
 
     def n_out(self, n_in: int, *, ceil: bool = False) -> int:
         """Number of output positions for ``n_in`` input positions, by torch's rule."""
-        reach = self.dilation * (self.size - 1) + 1
-        free = n_in + self.before + self.after - reach
+        free = n_in + self.before + self.after - self.dilation * (self.size - 1) - 1
         count = (math.ceil(free / self.stride) if ceil else free // self.stride) + 1
         # With ceil, a last window that would start in the padding behind the axis is dropped.
-        if ceil and (count - 1) * self.stride >= n_in + self.before:
-            count -= 1
-        return count
+        return count - 1 if ceil and (count - 1) * self.stride >= n_in + self.before else count
 
     def table(self, n_in: int, *, ceil: bool = False) -> WindowTable:
         """The input position that each place of each window reads."""
@@ -247,9 +245,7 @@ def gather_positions(
     return z.flatten(2).gather(2, index.flatten(2)).reshape(index.shape)
 
 
-def average(
-    z: Float[Tensor, "batch *shape"], matrices: tuple[Float[Tensor, "_out _n_in"], ...]
-) -> Float[Tensor, "batch *out"]:
+def average(z: Float[Tensor, "batch *shape"], matrices: Axes) -> Float[Tensor, "batch *out"]:
     """Apply one matrix along each spatial axis, the cheapest (strongest reduction) first."""
     for axis in sorted(range(len(matrices)), key=lambda a: matrices[a].shape[0] / matrices[a].shape[1]):
         z = torch.tensordot(z, matrices[axis].to(z), dims=([axis + 2], [1])).movedim(-1, axis + 2)
@@ -267,8 +263,7 @@ class Node:
     shape: Shape
 
     def __init_subclass__(cls) -> None:
-        words = re.findall("[A-Z][a-z]*", cls.__name__.removesuffix("Node"))
-        cls.kind = "_".join(words).lower()
+        cls.kind = "_".join(re.findall("[A-Z][a-z]*", cls.__name__.removesuffix("Node"))).lower()
 
     @property
     def n_units(self) -> int:
@@ -295,16 +290,12 @@ class ConstantNode(Node):
 
 @dataclass(frozen=True, eq=False)
 class LinearNode(Node):
-    """A linear layer or convolution: one weight of every path that goes through it.
-
-    ``weight`` has the shape ``(out channels, in channels / groups, *window)``; a dense layer is the case
-    without space. Padding here is with zeros; other modes are a ``SelectNode`` in front.
-    """
+    """A convolution, or without space a dense layer: one weight of every path that goes through it."""
 
     weight: Operand
-    weight_shape: Shape
+    weight_shape: Shape  # (out channels, in channels / groups, *window)
     in_space: Shape = ()
-    windows: tuple[Window, ...] = ()
+    windows: tuple[Window, ...] = ()  # padded with zeros; other modes are a ``SelectNode`` in front
     groups: int = 1
 
     @property
@@ -318,7 +309,7 @@ class LinearNode(Node):
         return prod(self.weight_shape[1:])
 
     def apply(self, z: Float[Tensor, "batch *shape"], weight: Float[Tensor, "..."]) -> Float[Tensor, "batch *out"]:
-        """The node's values with a given weight, from a batch of values before it."""
+        """The node's values with a weight, from a batch of values before it."""
         if not self.windows:
             return F.linear(z, weight)
         padding = [window.before for window in self.windows]
@@ -331,30 +322,24 @@ class LinearNode(Node):
         return convolution(z, weight, stride=stride, padding=padding, dilation=dilation, groups=self.groups)
 
     def apply_ones(self, z: Float[Tensor, "batch *shape"]) -> Float[Tensor, "batch *out"]:
-        """The same with weights that are all 1: sum the channels of a group first, then the window, then copy.
-
-        The result is a view: every output channel of a group is the same memory.
-        """
-        batch, out = z.shape[0], self.weight_shape[0]
-        sums = z.unflatten(1, (self.groups, -1)).sum(2)
+        """The same with weights that are all 1; all output channels of a group are views of the same memory."""
+        out = self.weight_shape[0]
+        sums = z.unflatten(1, (self.groups, -1)).sum(2)  # of the channels of a group first, then of the window
         if self.windows:
             sums = self.apply(sums, sums.new_ones(self.groups, 1, *self.weight_shape[2:]))
-        space = sums.shape[2:]
-        copies = sums.unsqueeze(2).expand(batch, self.groups, out // self.groups, *space)
-        return copies.reshape(batch, out, *space)
+        copies = sums.unsqueeze(2).expand(-1, -1, out // self.groups, *sums.shape[2:])
+        return copies.reshape(len(z), out, *sums.shape[2:])
 
 
 @dataclass(frozen=True, eq=False)
 class BiasNode(Node):
-    """Adds a parameter: a path starts here with signal 1 and the bias as its first weight.
-
-    ``value`` broadcasts against the node's shape from the right. ``parameters`` are the model's parameters
-    that count as its weight: for batch norm the bias alone, although the running mean is folded in.
-    """
+    """Adds a parameter: a path starts here with signal 1 and the bias as its first weight."""
 
     value: Operand
-    value_shape: Shape
-    parameters: tuple[str, ...]
+    value_shape: Shape  # broadcasts against the node's shape from the right
+    parameters: tuple[
+        str, ...
+    ]  # that count as its weight: for batch norm the bias alone, although the mean is folded in
 
 
 @dataclass(frozen=True, eq=False)
@@ -396,13 +381,10 @@ class ConcatNode(Node):
 
 @dataclass(frozen=True, eq=False)
 class SelectNode(Node):
-    """Reads units by index, axis by axis, ``OUTSIDE`` giving 0: slices, splits, flips and every padding.
-
-    ``indices`` has one entry for each axis, channels first; ``None`` leaves the axis as it is.
-    """
+    """Reads units by index, axis by axis, ``OUTSIDE`` giving 0: slices, splits, flips and every padding."""
 
     in_shape: Shape
-    indices: tuple[Int[Tensor, " _n"] | None, ...]
+    indices: tuple[Int[Tensor, " _n"] | None, ...]  # for each axis, channels first; None leaves it as it is
 
     def apply(self, z: Shaped[Tensor, "batch *shape"]) -> Shaped[Tensor, "batch *out"]:
         """The values that are read from a batch of values."""
@@ -418,12 +400,9 @@ class SelectNode(Node):
 
 @dataclass(frozen=True, eq=False)
 class AveragePoolNode(Node):
-    """A fixed linear map of the positions: average, adaptive and global pooling, sums over space.
+    """A fixed linear map of the positions, axis by axis: average, adaptive and global pooling, sums over space."""
 
-    ``matrices`` has one matrix (positions out, positions in) for each spatial axis; the map is their product.
-    """
-
-    matrices: tuple[Float[Tensor, "_out _n_in"], ...]
+    matrices: Axes
 
 
 @dataclass(frozen=True, eq=False)
@@ -476,8 +455,7 @@ def operands_of(node: Node) -> tuple[Operand, ...]:
 
 def needed_nodes(nodes: Sequence[Node], output_name: str, known: Container[str] = ()) -> tuple[Node, ...]:
     """The nodes that the output depends on, up to known ones, in order; the input stays where nothing reads it."""
-    names = {output_name}
-    needed = []
+    names, needed = {output_name}, []
     for node in reversed(nodes):
         if node.name not in known and (node.name in names or isinstance(node, InputNode)):
             names.update(node.inputs)

@@ -13,9 +13,9 @@ from neuralpath._checks import check_batch, describe, is_finite
 from neuralpath.graph import nodes as n
 from neuralpath.graph.counting import ExactCounts
 from neuralpath.graph.free_weights import binding, is_plain
-from neuralpath.graph.nodes import own_names, parameters_of
+from neuralpath.graph.nodes import State, own_names, parameters_of
 from neuralpath.graph.reports import graph_table
-from neuralpath.graph.walking import Gates, RecordingForward, check_operands, walk
+from neuralpath.graph.walking import Gates, RecordingForward, Values, check_operands, walk
 
 GATES_CHUNK = 512  # examples whose gates are computed at once, at most
 CHUNK_BYTES = 2**28  # memory for the hidden values of the examples that are computed at once
@@ -197,25 +197,21 @@ def refuse_tied(graph: PathGraph, quantity: str) -> None:
         if (reason := binding(node, graph.state)) is not None:
             raise ValueError(
                 f"{quantity} is that of a network whose weights are free, and those of {node.name!r} are computed from "
-                f"parameters: {reason}. Put a constant factor on the layer's output or its input, make each weight a "
-                "parameter of its own (`torch.nn.utils.prune.remove`, `parametrize.remove_parametrizations`), or use "
-                "the tangent kernel, which takes them as they are."
+                f"parameters: {reason}. Make each weight a parameter (`prune.remove`, "
+                "`parametrize.remove_parametrizations`), with constant factors outside, or use the tangent kernel."
             )
 
 
 def chosen_output(graph: PathGraph, outputs: int | None) -> int:
-    """Index of the output unit that a quantity is about; ``None`` means all of them where they share their paths.
-
-    Raises: TypeError if it is no index; ValueError if it is out of range, or if none is given and the outputs differ.
-    """
+    """Index of the output unit that a quantity is about; ``None`` means all of them where they share their paths."""
     check_graph(graph)
     if outputs is None:
-        if not outputs_share_paths(graph):
-            raise ValueError(
-                f"the {graph.n_outputs} outputs do not end in one dense layer, so each has paths of its own; "
-                "say which one with `outputs=`."
-            )
-        return 0
+        if outputs_share_paths(graph):
+            return 0
+        raise ValueError(
+            f"the {graph.n_outputs} outputs do not end in one dense layer, so each has paths of its own; "
+            "say which one with `outputs=`."
+        )
     if not isinstance(outputs, int) or isinstance(outputs, bool):
         raise TypeError(f"`outputs` must be the index of an output unit, an integer, got {describe(outputs)}.")
     if not 0 <= outputs < graph.n_outputs:
@@ -260,9 +256,7 @@ def check_input(name: str, x: object, graph: object) -> None:
     check_batch(name, x, graph.input_shape, dtype=graph.dtype)
 
 
-def compute_gates(
-    graph: PathGraph, x: Float[Tensor, "batch *shape"], state: Mapping[str, Tensor], *, memory: int = CHUNK_BYTES
-) -> Gates:
+def compute_gates(graph: PathGraph, x: Values, state: State, *, memory: int = CHUNK_BYTES) -> Gates:
     """The gates that each example opens with the given tensors of the model, computed in chunks."""
     if not all(is_finite(tensor) for tensor in state.values()):
         check_operands(graph.nodes, state)

@@ -12,9 +12,7 @@ from neuralpath._checks import check_finite, describe
 from neuralpath.graph.replay import run
 from neuralpath.graph.reports import UnsupportedPart, first_line
 
-EXPORT_BATCH = 3
-"""Examples in the batch that is exported: torch bakes in 0 and 1, and 2 is common among other sizes."""
-
+EXPORT_BATCH = 3  # examples in the batch that is exported: torch bakes in 0 and 1, and 2 is common among other sizes
 _STATEFUL = (nn.modules.batchnorm._BatchNorm, nn.modules.dropout._DropoutNd, nn.modules.instancenorm._InstanceNorm)
 
 
@@ -32,18 +30,18 @@ def check_model(model: Any) -> None:
             raise TypeError(f"{where} {kind}, which hides its operations: give the module that it was made from.")
 
 
-def check_example(name: str, example: Any) -> None:
-    """Refuse what is not a batch of finite real numbers."""
+def check_example(name: str, example: Any) -> Tensor:
+    """The example; what is not a batch of finite real numbers is refused."""
     expected = "a floating-point tensor with the batch as its first axis, such as x[:1]"
-    if not isinstance(example, Tensor):
-        raise TypeError(f"`{name}` must be {expected}, got {describe(example)}.")
-    if not example.is_floating_point():
-        raise TypeError(f"`{name}` must be {expected}, got {describe(example)}; convert it with `.float()`.")
+    if not isinstance(example, Tensor) or not example.is_floating_point():
+        hint = "; convert it with `.float()`" if isinstance(example, Tensor) else ""
+        raise TypeError(f"`{name}` must be {expected}, got {describe(example)}{hint}.")
     if example.ndim < 2:
         raise ValueError(f"`{name}` must be {expected}, got {describe(example)}; for one example use x[None].")
     if example.shape[0] == 0:
         raise ValueError(f"`{name}` has no examples (shape {tuple(example.shape)}): give a batch of at least one.")
     check_finite(name, example)
+    return example
 
 
 def repeated(example: Float[Tensor, "batch ..."]) -> Float[Tensor, "_repeats ..."]:
@@ -53,17 +51,14 @@ def repeated(example: Float[Tensor, "batch ..."]) -> Float[Tensor, "_repeats ...
 
 @contextmanager
 def in_evaluation(model: nn.Module) -> Iterator[list[UnsupportedPart]]:
-    """Put a model in evaluation mode, and give what training mode makes unsupported.
-
-    A model without layers that depend on the mode is left as it is.
-    """
+    """Put a model in evaluation mode, unless no layer depends on it, and give what training mode makes unsupported."""
     stateful = [name for name, module in model.named_modules() if module.training and isinstance(module, _STATEFUL)]
     if not stateful:
         yield []
         return
+    names, others = ", ".join(map(repr, stateful[:3])), " and others" * (len(stateful) > 3)
     reason = (
-        f"`model` is in training mode, where {', '.join(map(repr, stateful[:3]))}"
-        f"{' and others' if len(stateful) > 3 else ''} (batch norm or dropout) depend on the batch or on "
+        f"`model` is in training mode, where {names}{others} (batch norm or dropout) depend on the batch or on "
         "randomness: call `model.eval()` first"
     )
     training = [module for module in model.modules() if module.training]
@@ -77,37 +72,26 @@ def in_evaluation(model: nn.Module) -> Iterator[list[UnsupportedPart]]:
 
 
 def output_problems(model: nn.Module, example: Float[Tensor, "batch ..."]) -> list[UnsupportedPart]:
-    """What is wrong with the model's output.
-
-    Raises: ValueError if the model does not run on the example.
-    """
-    try:
-        problem = _problem_of(model, example)
-    except ValueError:
-        if not (len(example) == 1 and _takes(model, repeated(example))):
-            raise
+    """What is wrong with the model's output; a model that does not run on the example is refused."""
+    problem = _problem_of(model, example)
+    # A model that squeezes drops the batch axis of a single example, or fails for it.
+    if not problem or (len(example) == 1 and not _problem_of(model, repeated(example))):
         return []
-    # A model that squeezes drops the batch axis of a single example, and may fail for it (above).
-    if not problem or (len(example) == 1 and _takes(model, repeated(example))):
-        return []
+    if isinstance(problem, ValueError):
+        raise problem
     return [UnsupportedPart("output", problem)]
 
 
-def _takes(model: nn.Module, batch: Tensor) -> bool:
-    try:
-        return not _problem_of(model, batch)
-    except ValueError:
-        return False
-
-
-def _problem_of(model: nn.Module, example: Tensor) -> str:
+def _problem_of(model: nn.Module, example: Tensor) -> str | ValueError:
     try:
         y = run(model, example)
     except Exception as error:
-        raise ValueError(
+        problem = ValueError(
             f"`model` could not run on `example`, {describe(example)}; give an example of the shape and dtype that "
             f"it takes. It said: {first_line(error)}"
-        ) from error
+        )
+        problem.__cause__ = error
+        return problem
     if not isinstance(y, Tensor):
         return (
             f"`model` must return one tensor, but it returned {describe(y)}; wrap it in a module that returns the "
@@ -116,8 +100,5 @@ def _problem_of(model: nn.Module, example: Tensor) -> str:
     if y.ndim == 0 or y.shape[0] != example.shape[0]:
         return f"`model` must return one row for each example, but for {describe(example)} it returned {describe(y)}"
     if y.ndim > 2:
-        return (
-            f"`model` must return a shape (batch,) or (batch, outputs), but it returned {describe(y)}; flatten or "
-            "pool the output in a wrapping module"
-        )
+        return f"`model` must return a shape (batch,) or (batch, outputs), but it returned {describe(y)}; flatten it"
     return ""

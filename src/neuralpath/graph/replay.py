@@ -14,15 +14,11 @@ from neuralpath.graph.path_graph import PathGraph
 from neuralpath.graph.reports import ReplayMismatch
 from neuralpath.graph.walking import Forward, check_operands, walk
 
-BATCH_SIZES = (1, 2, 5)
-"""Batch sizes of the replay: a size that is fixed in the model shows at one of them."""
+BATCH_SIZES = (1, 2, 5)  # of the replay: a size that is fixed in the model shows at one of them
 
 
 def run(model: nn.Module, x: Float[Tensor, "batch ..."], tensors: Mapping[str, Tensor] | None = None) -> Any:
-    """The model's output, its parameters and buffers replaced by ``tensors`` where given.
-
-    The model gets copies of its input and of its buffers, so that one that changes them leaves both alone.
-    """
+    """The model's output with ``tensors`` for its own; it gets copies of its input and buffers, which it may change."""
     replaced = dict(tensors or {})
     for name, buffer in model.named_buffers():
         if not is_lazy(buffer):
@@ -46,30 +42,25 @@ def check_replay(graph: PathGraph, model: nn.Module, example: Float[Tensor, "bat
 
     The graph and the model are compared on the example, and again where zeros, rounding or one batch size cannot hide
     an error: in double precision, with random parameters and inputs, at several batch sizes.
-
-    Raises:
-        ValueError: The model has no outputs, or its tensors are not finite.
-        ReplayMismatch: The outputs differ.
     """
     if graph.n_outputs == 0:
-        raise ValueError(
-            f"{type(model).__name__} has no outputs: for one example it returns a tensor of shape {graph.output_shape}."
-        )
+        raise ValueError(f"`model` has no outputs: for one example it returns a tensor of shape {graph.output_shape}.")
     check_operands(graph.nodes, graph.state)
     difference, size = _as_given(graph, model, example)
     if difference > _tolerance(example.dtype) * size:
         raise _mismatch(model, difference, size, "on `example`")
+    # Here the arithmetic is double, but constants of the model may be rounded to its dtype; and terms may cancel.
+    tolerance = max(min(64 * torch.finfo(example.dtype).eps, 0.01), 2**20 * torch.finfo(torch.float64).eps)
     for n_rows, difference, size in _at_random(graph, model, example):
-        if difference > _tolerance_at_random(example.dtype) * size:
+        if difference > tolerance * size:
             raise _mismatch(model, difference, size, f"on a batch of {n_rows}, weights and input drawn at random,")
 
 
 def _mismatch(model: nn.Module, difference: float, size: float, where: str) -> ReplayMismatch:
     return ReplayMismatch(
-        f"the path graph of {type(model).__name__} does not compute what the model computes: {where} the "
-        f"outputs differ by {difference:.2e} at a size of {size:.2e}. This is either a model whose output "
-        "depends on more than its input (randomness, state, the other examples or their number), or a bug in "
-        "neuralpath: please report the model."
+        f"the path graph of {type(model).__name__} does not compute what the model computes: {where} the outputs "
+        f"differ by {difference:.2e} at a size of {size:.2e}. Either the model's output depends on more than its input "
+        "(randomness, state, the other examples or their number), or this is a bug in neuralpath: please report it."
     )
 
 
@@ -149,10 +140,3 @@ def _compared(graph: PathGraph, x: Tensor, tensors: Mapping[str, Tensor], y: Ten
 def _tolerance(dtype: torch.dtype) -> float:
     """Relative error allowed in a replay: sums of thousands of terms over some tens of layers."""
     return 4096 * torch.finfo(dtype).eps
-
-
-def _tolerance_at_random(dtype: torch.dtype) -> float:
-    """Relative error allowed where the arithmetic is double: constants of the model may be rounded to its dtype."""
-    rounding = min(64 * torch.finfo(dtype).eps, 0.01)
-    cancellation = 2**20 * torch.finfo(torch.float64).eps
-    return max(rounding, cancellation)

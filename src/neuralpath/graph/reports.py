@@ -91,16 +91,13 @@ def first_line(error: Exception) -> str:
     return f"{type(error).__name__}: {lines[0] if lines else 'no message'}"
 
 
-_HEADER = ("node", "kind", "shape", "weights", "gates", "reads")
-
-
 def graph_table(graph: "PathGraph") -> str:
     """The table that ``print(graph)`` prints: node, kind, shape, weights, gates."""
     rows = [_row(node) for node in graph.nodes]
     weights = sum(p.numel() for p in graph.params.values())
     gates = sum(node.n_units for node in graph.gate_nodes)
     summary = f"{len(rows)} nodes, {weights:,} parameters, {gates:,} gates in {len(graph.gate_nodes)} layers"
-    return "\n".join([align([_HEADER, *rows]), summary])
+    return "\n".join([align([("node", "kind", "shape", "weights", "gates", "reads"), *rows]), summary])
 
 
 def align(rows: Sequence[Sequence[str]]) -> str:

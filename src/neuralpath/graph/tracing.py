@@ -7,31 +7,26 @@ import operator
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, cast
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
-from torch.export.graph_signature import InputKind, InputSpec, OutputKind
+from torch.export.graph_signature import InputKind, OutputKind
 
 from neuralpath._checks import describe
 from neuralpath._resources import without_autocast
-from neuralpath.graph import nodes as n
+from neuralpath.graph import nodes as n, preconditions
 from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal
 from neuralpath.graph.nodes import ComputedOperand, Leaf, Literal, Operand, named_tensors, number_of, own_names
-from neuralpath.graph.operations import INNER_SOFTMAX, OPERATIONS, REASONS, SOFTMAXES, WITHOUT_PATHS
-from neuralpath.graph.path_graph import PathGraph
-from neuralpath.graph.preconditions import (
-    EXPORT_BATCH,
-    check_example,
-    check_model,
-    in_evaluation,
-    output_problems,
-    repeated,
-)
+from neuralpath.graph.operations import table
+from neuralpath.graph.path_graph import PathGraph, check_input
 from neuralpath.graph.replay import check_replay
 from neuralpath.graph.reports import SupportReport, UnsupportedOperation, UnsupportedPart, first_line
+
+Program = torch.export.ExportedProgram
+FxValues = dict[torch.fx.Node, Any]  # a signal, an operand, or a tuple of them
 
 
 @without_autocast()
@@ -107,38 +102,44 @@ def as_graph(network: object, x: object, name: str = "x") -> PathGraph:
     if isinstance(network, PathGraph):
         return network
     if not isinstance(network, nn.Module):
-        raise TypeError(
-            f"`network` must be a torch.nn.Module, or its PathGraph as `trace(model, example)` returns it, got "
-            f"{describe(network)}."
-        )
-    check_example(name, x)
-    assert isinstance(x, Tensor)
-    return trace(network, x[:1])
+        raise TypeError(f"`network` must be a torch.nn.Module or its PathGraph, got {describe(network)}.")
+    return trace(network, preconditions.check_example(name, x)[:1])
+
+
+def checked_graph(network: object, **batches: object) -> PathGraph:
+    """The path graph that `as_graph` gives for the first batch, and which all batches fit; later ones may be None.
+
+    >>> checked_graph(nn.Linear(3, 1), x1=torch.ones(2, 3), x2=None).input_shape
+    (3,)
+    """
+    (first_name, first), *others = batches.items()
+    graph = as_graph(network, first, first_name)
+    check_input(first_name, first, graph)
+    for name, x in others:
+        if x is not None:
+            check_input(name, x, graph)
+    return graph
 
 
 def report_on(graph: PathGraph, unsupported: Iterable[UnsupportedPart] = ()) -> SupportReport:
     """The report on a graph and on the unsupported parts of its model."""
-    notes = [
-        f"{node.operation} at {node.name!r} is not a gate: path quantities do not support it"
-        for node in graph.nodes
-        if isinstance(node, n.ActivationNode)
-    ]
+    ungated = [node for node in graph.nodes if isinstance(node, n.ActivationNode)]
+    notes = [f"{node.operation} at {node.name!r} is not a gate: path quantities do not support it" for node in ungated]
     if (tied := graph.tied_parameter()) is not None:
-        notes.append(
-            f"{tied[0]!r} is a weight at both {tied[1]!r} and {tied[2]!r}: path quantities do not support that"
-        )
+        name, first, second = map(repr, tied)
+        notes.append(f"{name} is a weight at both {first} and {second}: path quantities do not support that")
     unsupported = tuple(dict.fromkeys(unsupported))
     return SupportReport(type(graph.model).__name__, len(graph.nodes), graph.gate_names, unsupported, tuple(notes))
 
 
 def _read(model: nn.Module, example: Any) -> tuple[PathGraph, list[UnsupportedPart]]:
     """The graph, and the unsupported parts; where there are any, the graph is only good for the report."""
-    check_model(model)
-    check_example("example", example)
-    with in_evaluation(model) as problems:
-        problems = [*problems, *output_problems(model, example)]
+    preconditions.check_model(model)
+    preconditions.check_example("example", example)
+    with preconditions.in_evaluation(model) as problems:
+        problems = [*problems, *preconditions.output_problems(model, example)]
         try:
-            program = _export(model, repeated(example))
+            program = _export(model, preconditions.repeated(example))
         except ValueError as error:
             raise ValueError(" Besides, ".join([str(error), *(f"{p.reason}." for p in problems)])) from error
     graph, unsupported = _translate(model, program, example.dtype)
@@ -149,10 +150,8 @@ def _read(model: nn.Module, example: Any) -> tuple[PathGraph, list[UnsupportedPa
 def _quiet() -> Iterator[None]:
     """Hide what torch prints while it exports: its own warnings and pages of an unfinished graph."""
     # Torch's handlers write to the error stream as it was when torch was loaded, past any redirection.
-    loggers = [
-        logging.getLogger(name) for name in tuple(logging.root.manager.loggerDict) if name.split(".")[0] == "torch"
-    ]
-    handlers = {handler for logger in loggers for handler in logger.handlers}
+    names = [name for name in tuple(logging.root.manager.loggerDict) if name.split(".")[0] == "torch"]
+    handlers = {handler for name in names for handler in logging.getLogger(name).handlers}
     for handler in handlers:
         handler.addFilter(_is_asked_for)
     try:
@@ -170,7 +169,7 @@ def _is_asked_for(record: logging.LogRecord) -> bool:
     return record.levelno < logging.WARNING
 
 
-def _export(model: nn.Module, batch: Tensor) -> torch.export.ExportedProgram:
+def _export(model: nn.Module, batch: Tensor) -> Program:
     try:
         with _quiet():
             program = torch.export.export(model, (batch,), strict=False)
@@ -179,97 +178,71 @@ def _export(model: nn.Module, batch: Tensor) -> torch.export.ExportedProgram:
                 return program.run_decompositions({})
     except Exception as error:
         raise ValueError(
-            f"torch.export does not support `model` ({type(model).__name__}). Usual causes: an `if` or a loop that "
-            "depends on the values of the input, a batch size that is written into the model (it is run on "
-            f"{EXPORT_BATCH} examples), or Python code outside torch. It said: {first_line(error)}"
+            "torch.export does not support `model`: an `if` or a loop that depends on the values of the input, a batch "
+            f"size that is written into the model, or Python code outside torch? It said: {first_line(error)}"
         ) from error
 
 
-def _translate(
-    model: nn.Module, program: torch.export.ExportedProgram, dtype: torch.dtype
-) -> tuple[PathGraph, list[UnsupportedPart]]:
-    build = Builder(named_tensors(model), EXPORT_BATCH, dtype)
-    values: dict[torch.fx.Node, Any] = {}
+def _translate(model: nn.Module, program: Program, dtype: torch.dtype) -> tuple[PathGraph, list[UnsupportedPart]]:
+    build = Builder(named_tensors(model), preconditions.EXPORT_BATCH, dtype)
+    values: FxValues = {}
     unsupported: list[UnsupportedPart] = []
-    specs = {spec.arg.name: spec for spec in program.graph_signature.input_specs}
-    names = own_names(model)
+    signature, names = program.graph_signature, own_names(model)
+    specs = {spec.arg.name: spec for spec in signature.input_specs}
     for fx_node in program.graph.nodes:
-        if fx_node.op == "placeholder":
-            values[fx_node] = _placeholder(build, fx_node, specs[fx_node.name], program.constants, names)
-        elif fx_node.op == "output":
-            returned = [values[arg] for arg in _returned(program, fx_node) if isinstance(arg, torch.fx.Node)]
-        else:
+        spec = specs.get(fx_node.name)
+        if fx_node.op == "output":
+            # The export may list, before what the model returns, inputs and buffers that the model changes.
+            outputs = zip(fx_node.args[0], signature.output_specs, strict=True)
+            returned = [values.get(arg) for arg, spec in outputs if spec.kind == OutputKind.USER_OUTPUT]
+        elif spec is None:
             values[fx_node] = _value(build, fx_node, values, unsupported)
+        elif spec.kind == InputKind.USER_INPUT:
+            values[fx_node] = build.append(n.InputNode, tuple(fx_node.meta["val"].shape[1:]), label="input")
+        elif spec.kind == InputKind.CONSTANT_TENSOR:  # written in the model's code
+            values[fx_node] = Literal(program.constants[str(spec.target)])
+        else:
+            values[fx_node] = Leaf(names[str(spec.target)], spec.kind == InputKind.PARAMETER)
     result = next((value for value in returned if isinstance(value, Signal)), None)
     if result is None:
         raise ValueError("`model` returns something that does not depend on its input.")
     return PathGraph(n.needed_nodes(build.nodes, result.name), result.name, model), unsupported
 
 
-def _returned(program: torch.export.ExportedProgram, fx_node: torch.fx.Node) -> list[Any]:
-    """What the model returns; the export may list, before it, inputs and buffers that the model changes."""
-    outputs: Any = fx_node.args[0]
-    specs = program.graph_signature.output_specs
-    return [arg for arg, spec in zip(outputs, specs, strict=True) if spec.kind == OutputKind.USER_OUTPUT]
-
-
-def _placeholder(
-    build: Builder, fx_node: torch.fx.Node, spec: InputSpec, constants: Mapping[str, Any], names: Mapping[str, str]
-) -> Any:
-    if spec.kind == InputKind.USER_INPUT:
-        return build.append(n.InputNode, tuple(fx_node.meta["val"].shape[1:]), label="input")
-    assert spec.target is not None  # only the user's inputs have none
-    if spec.kind == InputKind.CONSTANT_TENSOR:  # a tensor written in the model's code
-        return Literal(constants[spec.target])
-    return Leaf(names[spec.target], spec.kind == InputKind.PARAMETER)
-
-
-def _value(
-    build: Builder, fx_node: torch.fx.Node, values: dict[torch.fx.Node, Any], unsupported: list[UnsupportedPart]
-) -> Any:
+def _value(build: Builder, fx_node: torch.fx.Node, values: FxValues, unsupported: list[UnsupportedPart]) -> Any:
     args: Any = torch.fx.map_arg(fx_node.args, lambda arg: values[arg])
     kwargs: Any = torch.fx.map_arg(fx_node.kwargs, lambda arg: values[arg])
     if fx_node.target is operator.getitem and not isinstance(args[0], Operand):
         return args[0][args[1]]
-    if not _has_signal((args, kwargs)):
-        return _call(fx_node.target, tuple(args), kwargs)
+    if not any(isinstance(values[source], Signal) for source in fx_node.all_input_nodes):
+        if fx_node.target in (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default):
+            return ComputedOperand(number_of, tuple(args))  # numbers stay tensors, like all other operands
+        return ComputedOperand(cast(Any, fx_node.target), tuple(args), kwargs)
     build.place, build.place_is_layer = _module_of(fx_node)
     try:
-        if fx_node.target not in OPERATIONS:
+        if fx_node.target not in table.OPERATIONS:
             raise _without_rule(fx_node)
-        result = OPERATIONS[fx_node.target](build, *args, **kwargs)
+        return table.OPERATIONS[fx_node.target](build, *args, **kwargs)
     except Exception as error:
         # An unexpected error of a rule is reported like any other reason, with the module and the line.
         reason = str(error) if isinstance(error, Refused) else f"this use is not supported ({first_line(error)})"
-        unsupported.append(
-            UnsupportedPart(
-                _operation_name(fx_node), reason, build.place, _source_line(fx_node), isinstance(error, NoPaths)
-            )
-        )
+        place = build.place, _source_line(fx_node)
+        unsupported.append(UnsupportedPart(_operation_name(fx_node), reason, *place, isinstance(error, NoPaths)))
         return _stand_in(build, fx_node)
-    return result
 
 
 def _without_rule(fx_node: torch.fx.Node) -> Refused:
     name = _operation_name(fx_node)
-    if name in SOFTMAXES and _is_read_by_layers(fx_node):
-        return NoPaths(INNER_SOFTMAX)
-    reason = REASONS.get(name, "this operation is not supported")
-    return NoPaths(reason) if name in WITHOUT_PATHS else Refused(reason)
+    if name in table.SOFTMAXES and _is_read_by_layers(fx_node):
+        return NoPaths(table.INNER_SOFTMAX)
+    reason = table.REASONS.get(name, "this operation is not supported")
+    return NoPaths(reason) if name in table.WITHOUT_PATHS else Refused(reason)
 
 
 def _is_read_by_layers(fx_node: torch.fx.Node) -> bool:
     """Whether a value is combined with others on its way to the output, by weights or by a product."""
-    return any(
-        len(user.all_input_nodes) > 1 or _is_read_by_layers(user) for user in fx_node.users if user.op != "output"
-    )
-
-
-def _call(function: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> ComputedOperand:
-    """A function of tensors that do not depend on the input; numbers stay tensors, like all other operands."""
-    if function in (torch.ops.aten.item.default, torch.ops.aten._local_scalar_dense.default):
-        return ComputedOperand(number_of, args)
-    return ComputedOperand(function, args, kwargs)
+    users = [user for user in fx_node.users if user.op != "output"]
+    return any(len(user.all_input_nodes) > 1 or _is_read_by_layers(user) for user in users)
 
 
 def _stand_in(build: Builder, fx_node: torch.fx.Node) -> Any:
@@ -277,20 +250,12 @@ def _stand_in(build: Builder, fx_node: torch.fx.Node) -> Any:
 
     def signal(fake: Any) -> Any:
         shape = list(fake.shape) if isinstance(fake, Tensor) else []
-        if EXPORT_BATCH in shape:
-            shape.remove(EXPORT_BATCH)  # most often the first axis; where the model has moved the batch, another
+        if preconditions.EXPORT_BATCH in shape:
+            shape.remove(preconditions.EXPORT_BATCH)  # most often the first axis, but a model may move it
         return build.append(n.ConstantNode, tuple(shape), label="unsupported", value=Literal(0.0))
 
     fake = fx_node.meta.get("val")
     return tuple(signal(f) for f in fake) if isinstance(fake, list | tuple) else signal(fake)
-
-
-def _has_signal(args: Any) -> bool:
-    if isinstance(args, dict):
-        return any(_has_signal(arg) for arg in args.values())
-    if isinstance(args, list | tuple):
-        return any(_has_signal(arg) for arg in args)
-    return isinstance(args, Signal)
 
 
 def _operation_name(fx_node: torch.fx.Node) -> str:
@@ -300,10 +265,7 @@ def _operation_name(fx_node: torch.fx.Node) -> str:
 
 def _module_of(fx_node: torch.fx.Node) -> tuple[str, bool]:
     """Path of the innermost module that runs an operation, and whether it is one of torch's own."""
-    stack = list(fx_node.meta.get("nn_module_stack", {}).values())
-    if not stack:
-        return "", False
-    path, kind = stack[-1]
+    path, kind = [("", ""), *fx_node.meta.get("nn_module_stack", {}).values()][-1]
     kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__name__}"
     is_container = kind.startswith("torch.nn.modules.container.")
     return path, kind.startswith("torch.nn.modules.") and not is_container
@@ -311,6 +273,5 @@ def _module_of(fx_node: torch.fx.Node) -> tuple[str, bool]:
 
 def _source_line(fx_node: torch.fx.Node) -> str:
     frames = re.findall(r'File "([^"]+)", line (\d+)', fx_node.meta.get("stack_trace") or "")
-    torch_home = os.path.dirname(torch.__file__)
-    own = [(path, line) for path, line in frames if not path.startswith(torch_home)]
+    own = [(path, line) for path, line in frames if not path.startswith(os.path.dirname(torch.__file__))]
     return f"{os.path.basename(own[-1][0])}:{own[-1][1]}" if own else ""

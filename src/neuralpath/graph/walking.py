@@ -7,6 +7,7 @@ gates are computed.
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -28,10 +29,7 @@ Values = Float[Tensor, "batch ..."]
 
 @runtime_checkable
 class Reading(Protocol[S]):
-    """For one quantity the meaning of every kind of node: from the states of its inputs to its own state.
-
-    The method's name is the node's ``kind``.
-    """
+    """For one quantity the meaning of each ``kind`` of node: from the states of its inputs to its own state."""
 
     def input(self, node: n.InputNode) -> S: ...
     def constant(self, node: n.ConstantNode) -> S: ...
@@ -49,20 +47,15 @@ class Reading(Protocol[S]):
 
 
 @without_autocast()
-def walk(graph: "PathGraph", reading: Reading[Any], given: Mapping[str, Any] | None = None) -> Any:
+def walk(graph: "PathGraph", reading: Reading[Any], known: Mapping[str, Any] | None = None) -> Any:
     """Fold a graph with a reading, and return the state at its output.
 
     Readings compute in the precision of their tensors, under torch's autocast too.
 
-    Args:
-        graph: The path graph.
-        reading: What each kind of node means.
-        given: States of nodes that are known already; nodes that only lead to these are skipped.
-
-    Cost: one call of the reading for each node. A state is freed after its last use, so memory stays that of a layer or
-    two.
+    Nodes that only lead to nodes whose states are ``known`` are skipped. Cost: one call of the reading for each node. A
+    state is freed after its last use, so memory stays that of a layer or two.
     """
-    states: dict[str, Any] = dict(given or {})
+    states: dict[str, Any] = dict(known or {})
     nodes = n.needed_nodes(graph.nodes, graph.output_name, states)
     last_use = {name: node.name for node in nodes for name in node.inputs}
     for node in nodes:
@@ -134,7 +127,7 @@ class Gates:
 
 
 class Forward:
-    """The reading that computes the values of a batch; gates are given, or else those of the values."""
+    """The reading that computes the values of a batch, with gates from outside or those of the values."""
 
     def __init__(self, x: Values, state: State, gates: Gates | None = None) -> None:
         self._x, self._state, self._gates = x, state, gates
@@ -170,10 +163,7 @@ class Forward:
         return z * node.factor.evaluate(self._state).to(z)
 
     def add(self, node: n.AddNode, *branches: Values) -> Values:
-        total = branches[0]
-        for branch in branches[1:]:
-            total = total + branch
-        return total
+        return reduce(torch.add, branches)
 
     def concat(self, node: n.ConcatNode, *branches: Values) -> Values:
         return torch.cat(branches, dim=1)
@@ -192,11 +182,7 @@ class Forward:
 
 
 class RecordingForward(Forward):
-    """The forward pass that records gates by layer, and refuses NaN at a gate, naming the node.
-
-    Finite numbers give NaN where they exceed the range of the dtype: infinity minus infinity. Infinity alone is
-    allowed, since its gate is known. Cost: one pass over the values at each gate.
-    """
+    """The forward pass that records gates by layer, and refuses NaN at a gate; the gate of infinity is known."""
 
     def __init__(self, nodes: Iterable[n.Node], x: Values, state: State, recorded: dict[str, list[Tensor]]) -> None:
         super().__init__(x, state)
@@ -226,9 +212,8 @@ class RecordingForward(Forward):
 def check_operands(nodes: Iterable[n.Node], state: State) -> None:
     """Refuse operands that are not finite, by the names of the node and of the model's tensors.
 
-    A tensor that is not finite may be read through a function whose value is finite, such as a bound of infinity; and a
-    function of finite tensors may give NaN, such as the normalization of a weight of length 0. Constants that are
-    written in the model's code are not checked.
+    A function of infinity may be finite, and one of finite tensors may be NaN, so the value of the function counts.
+    Constants that are written in the model's code are not checked.
     """
     for node in nodes:
         for operand in n.operands_of(node):
@@ -238,8 +223,8 @@ def check_operands(nodes: Iterable[n.Node], state: State) -> None:
             what = f"{operand}, computed from {', '.join(map(repr, names))}"
             if broken := next((name for name in names if not is_finite(state[name])), None):
                 what, value = repr(broken), state[broken]
+            n_broken = int((~torch.isfinite(value)).sum())
             raise ValueError(
-                f"`model` has NaN or infinity in {what}, in {int((~torch.isfinite(value)).sum())} of {value.numel()} "
-                f"entries; the node {node.name!r} reads it. Such a network has no gates: look for training that has "
-                "diverged, or weights that were never set."
+                f"`model` has NaN or infinity in {what}, in {n_broken} of {value.numel()} entries; the node "
+                f"{node.name!r} reads it. Look for training that has diverged, or weights that were never set."
             )

@@ -5,18 +5,6 @@ enter it in the table with ``reads``. The function raises ``Refused`` with the r
 no meaning for paths.
 """
 
-from neuralpath.graph.operations import activations, linear_layers, pools, selections, views
-from neuralpath.graph.operations.table import INNER_SOFTMAX, OPERATIONS, REASONS, SOFTMAXES, WITHOUT_PATHS
+from neuralpath.graph.operations import activations, linear_layers, pools, selections, table, views
 
-__all__ = [
-    "INNER_SOFTMAX",
-    "OPERATIONS",
-    "REASONS",
-    "SOFTMAXES",
-    "WITHOUT_PATHS",
-    "activations",
-    "linear_layers",
-    "pools",
-    "selections",
-    "views",
-]
+__all__ = ["activations", "linear_layers", "pools", "selections", "table", "views"]

@@ -7,20 +7,8 @@ import torch.nn.functional as F
 
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal, is_operand
-from neuralpath.graph.nodes import (
-    ComputedOperand,
-    Literal,
-    Operand,
-    Window,
-    as_row,
-    batch_norm_scale,
-    batch_norm_shift,
-    floating,
-    parameters_of,
-    per_channel,
-    transposed,
-)
-from neuralpath.graph.operations.table import BOTH_DEPEND, check_batched, for_each, label_of, reads
+from neuralpath.graph.nodes import ComputedOperand, Literal, Operand, Window, parameters_of
+from neuralpath.graph.operations.table import BOTH_DEPEND, check_batched, for_each, label_of, reads, with_defaults
 
 aten = torch.ops.aten
 
@@ -34,11 +22,7 @@ def _weight(weight: Any, what: str) -> Operand:
 
 
 def _without_factors(build: Builder, weight: Operand) -> tuple[Operand, list[Operand | float]]:
-    """A weight without the constant numbers that it is multiplied with, and these numbers.
-
-    Constants belong to the signal, not to the weight: so a layer that scales its weight while it runs, to have one
-    learning rate for all layers, is read as the layer and a scale.
-    """
+    """A weight without the constant numbers that it is multiplied by, and these numbers, which scale the signal."""
     factors: list[Operand | float] = []
     while isinstance(weight, ComputedOperand) and not weight.kwargs and len(weight.args) == 2:
         left, right = weight.args
@@ -58,7 +42,7 @@ _DIVIDE = (aten.div.Tensor, aten.div.Scalar)
 
 
 def _reciprocal(operand: Operand) -> Operand:
-    return ComputedOperand(torch.reciprocal, (ComputedOperand(floating, (operand,)),))
+    return ComputedOperand(torch.reciprocal, (ComputedOperand(n.floating, (operand,)),))
 
 
 def _is_weight(value: Any) -> bool:
@@ -66,7 +50,6 @@ def _is_weight(value: Any) -> bool:
 
 
 def _is_number(build: Builder, value: Any) -> bool:
-    """Whether a value is one constant number."""
     if isinstance(value, Operand):
         return not parameters_of(value) and value.evaluate(build.state).numel() == 1
     return is_operand(value)
@@ -92,14 +75,11 @@ def _dense(build: Builder, x: Any, weight: Operand, bias: Any, *, inputs_first: 
             f"a linear layer on values of shape {x.shape} is not supported, only on vectors; flatten first, or "
             "write it as a 1x1 convolution"
         )
-    if n_axes == 1:
-        weight = ComputedOperand(as_row, (weight,))
-    elif inputs_first:
-        weight = ComputedOperand(transposed, (weight,))
+    if n_axes == 1 or inputs_first:
+        weight = ComputedOperand(n.as_row if n_axes == 1 else n.transposed, (weight,))
     shape = tuple(weight.evaluate(build.state).shape)
-    result = build.append(
-        n.LinearNode, shape[:1], x, label=label_of(build, "linear"), weight=weight, weight_shape=shape
-    )
+    fields = {"weight": weight, "weight_shape": shape}
+    result = build.append(n.LinearNode, shape[:1], x, label=label_of(build, "linear"), **fields)
     result = _scaled(build, result, factors)
     if n_axes == 1:
         result = build.reshaped(result, ())
@@ -137,55 +117,41 @@ def _addmm(build: Builder, bias: Any, x: Any, weight: Any, *, beta: float = 1, a
 
 
 @reads(*(getattr(conv, overload) for conv in (aten.conv1d, aten.conv2d, aten.conv3d) for overload in _OVERLOADS))
-def _convolution(
-    build: Builder,
-    x: Any,
-    weight: Any,
-    bias: Any = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Signal:
+def _convolution(build: Builder, x: Any, weight: Any, bias: Any = None, *rule: Any) -> Signal:
     weight, factors = _without_factors(build, _weight(weight, "a convolution"))
     shape = tuple(weight.evaluate(build.state).shape)
     n_space = len(shape) - 2
     check_batched(x, n_space, "a convolution")
-    stride, dilation = for_each(stride, n_space), for_each(dilation, n_space)
-    if padding == "same":
-        total = [d * (size - 1) for d, size in zip(dilation, shape[2:], strict=True)]
-        sides = [(t // 2, t - t // 2) for t in total]
-    else:
-        sides = [(p, p) for p in for_each(0 if padding == "valid" else padding, n_space)]
-    windows = tuple(
-        Window(size, s, d, before, after)
-        for size, s, d, (before, after) in zip(shape[2:], stride, dilation, sides, strict=True)
-    )
+    stride, padding, dilation, groups = with_defaults(rule, 1, 0, 1, 1)
+    windows = _windows(shape[2:], for_each(stride, n_space), padding, for_each(dilation, n_space))
     space = tuple(w.n_out(size) for w, size in zip(windows, x.shape[1:], strict=True))
     fields = {"weight": weight, "weight_shape": shape, "in_space": x.shape[1:], "windows": windows, "groups": groups}
     result = build.append(n.LinearNode, (shape[0], *space), x, label=label_of(build, "conv"), **fields)
     result = _scaled(build, result, factors)
-    return result if bias is None else build.added(result, ComputedOperand(per_channel, (bias, n_space)))
+    return result if bias is None else build.added(result, ComputedOperand(n.per_channel, (bias, n_space)))
+
+
+def _windows(sizes: n.Shape, stride: list[int], padding: Any, dilation: list[int]) -> tuple[Window, ...]:
+    before = after = for_each(0 if padding in ("same", "valid") else padding, len(sizes))
+    if padding == "same":
+        total = [d * (size - 1) for d, size in zip(dilation, sizes, strict=True)]
+        before, after = [t // 2 for t in total], [t - t // 2 for t in total]
+    return tuple(map(Window, sizes, stride, dilation, before, after))
 
 
 @reads(aten.add.Tensor, aten.add.Scalar)
 def _add(build: Builder, a: Any, b: Any, *, alpha: Any = 1) -> Signal:
-    if alpha != 1:
-        b = _times(build, b, alpha)
+    if isinstance(b, Signal):
+        b = build.scaled(b, alpha) if alpha != 1 else b
+    elif alpha != 1:
+        is_number = isinstance(b, int | float)
+        b = b * alpha if is_number else ComputedOperand(torch.mul, (ComputedOperand(n.floating, (b,)), alpha))
     if isinstance(a, Signal) and isinstance(b, Signal):
         shape = tuple(torch.broadcast_shapes((1, *a.shape), (1, *b.shape)))[1:]
         if len(a.shape) != len(b.shape):
             raise Refused(f"adding values of shapes {a.shape} and {b.shape} is not supported")
         return build.append(n.AddNode, shape, build.broadcast(a, shape), build.broadcast(b, shape), label="add")
     return build.added(a, b) if isinstance(a, Signal) else build.added(b, a)
-
-
-def _times(build: Builder, value: Any, factor: float) -> Any:
-    if isinstance(value, Signal):
-        return build.scaled(value, factor)
-    if isinstance(value, int | float):
-        return value * factor
-    return ComputedOperand(torch.mul, (ComputedOperand(floating, (value,)), factor))
 
 
 @reads(aten.sub.Tensor, aten.sub.Scalar)
@@ -217,24 +183,19 @@ def _divide(build: Builder, a: Any, b: Any) -> Signal:
         return build.append(n.ActivationNode, a.shape, a, label="softsign", operation="softsign", function=F.softsign)
     if not is_operand(b):
         raise NoPaths("divides by a value that depends on the input")
-    if not isinstance(b, int | float):
-        return build.scaled(a, _reciprocal(b))
-    if b == 0:
+    if isinstance(b, int | float) and b == 0:
         raise Refused("divides by 0")
-    return build.scaled(a, 1.0 / b)
+    return build.scaled(a, 1.0 / b if isinstance(b, int | float) else _reciprocal(b))
 
 
 def _is_one_plus_size(build: Builder, value: Any, x: Signal) -> bool:
     """Whether a value is ``1 + |x|``, below which softsign stands, as torch spells it."""
     by_name = {node.name: node for node in build.nodes}
     shift = by_name[value.name] if isinstance(value, Signal) else None
-    if not isinstance(shift, n.AddNode):
-        return False
-    match [by_name[name] for name in shift.inputs]:
+    match [by_name[name] for name in shift.inputs] if isinstance(shift, n.AddNode) else []:
         case [n.ActivationNode(operation="abs", inputs=(source,)), n.ConstantNode(value=Literal(value=1.0))]:
             return source == x.name
-        case _:
-            return False
+    return False
 
 
 @reads(aten._native_batch_norm_legit_no_training.default)
@@ -242,14 +203,11 @@ def _batch_norm(
     build: Builder, x: Signal, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
 ) -> tuple[Signal, None, None]:
     n_space = len(x.shape) - 1
-    factor = ComputedOperand(batch_norm_scale, (weight, variance, eps, n_space))
+    factor = ComputedOperand(n.batch_norm_scale, (weight, variance, eps, n_space))
     normed = build.append(n.ScaleNode, x.shape, x, label="scale", factor=factor)
-    shift = ComputedOperand(batch_norm_shift, (weight, bias, mean, variance, eps, n_space))
+    shift = ComputedOperand(n.batch_norm_shift, (weight, bias, mean, variance, eps, n_space))
     parameters = () if bias is None else parameters_of(bias)
     if not parameters:
         return build.shifted(normed, shift), None, None
-    value_shape = (x.shape[0], *(1,) * n_space)
-    normed = build.append(
-        n.BiasNode, x.shape, normed, label="bias", value=shift, value_shape=value_shape, parameters=parameters
-    )
-    return normed, None, None
+    fields = {"value": shift, "value_shape": (x.shape[0], *(1,) * n_space), "parameters": parameters}
+    return build.append(n.BiasNode, x.shape, normed, label="bias", **fields), None, None

@@ -1,6 +1,6 @@
 """Average and maximum over windows and over space."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,31 +10,20 @@ from torch import Tensor
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, Refused, Signal
 from neuralpath.graph.nodes import Window, WindowTable, adaptive_table, incidence
-from neuralpath.graph.operations.table import OPERATIONS, check_batched, for_each, label_of, reads, without
+from neuralpath.graph.operations.table import OPERATIONS, check_batched, for_each, label_of, with_defaults, without
 
 aten = torch.ops.aten
 
 
-def _pool_windows(x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any, n_space: int) -> tuple[Window, ...]:
+def _pool_windows(n_space: int, x: Any, kernel: Any, stride: Any, padding: Any, dilation: Any) -> tuple[Window, ...]:
     check_batched(x, n_space, "pooling")
-    kernel = for_each(kernel, n_space)
-    stride = for_each(stride or kernel, n_space)
-    padding, dilation = for_each(padding, n_space), for_each(dilation, n_space)
-    return tuple(Window(k, s, d, p, p) for k, s, d, p in zip(kernel, stride, dilation, padding, strict=True))
+    rules = (for_each(rule, n_space) for rule in (kernel, stride or kernel, dilation, padding, padding))
+    return tuple(map(Window, *rules))
 
 
-def _average_pool(
-    n_space: int,
-    build: Builder,
-    x: Any,
-    kernel: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    ceil: bool = False,
-    count_include_pad: bool = True,
-    divisor: int | None = None,
-) -> Signal:
-    windows = _pool_windows(x, kernel, stride, padding, 1, n_space)
+def _average_pool(n_space: int, build: Builder, x: Any, kernel: Any, *rule: Any) -> Signal:
+    stride, padding, ceil, count_include_pad, divisor = with_defaults(rule, None, 0, False, True, None)
+    windows = _pool_windows(n_space, x, kernel, stride, padding, 1)
     matrices = []
     for window, size in zip(windows, x.shape[1:], strict=True):
         table = window.table(size, ceil=ceil)
@@ -57,17 +46,16 @@ def _averaged(build: Builder, x: Signal, matrices: Sequence[Tensor], label: str 
     return build.append(n.AveragePoolNode, shape, x, label=label_of(build, label), matrices=tuple(matrices))
 
 
-def _adaptive_sizes(x: Any, size: Any, n_space: int) -> list[int]:
+def _adaptive_tables(n_space: int, x: Any, sizes: Any) -> list[WindowTable]:
     check_batched(x, n_space, "adaptive pooling")
-    return [want or have for want, have in zip(for_each(size, n_space), x.shape[1:], strict=True)]
+    sizes = for_each(sizes, n_space)
+    return [adaptive_table(n_in, n_out or n_in) for n_in, n_out in zip(x.shape[1:], sizes, strict=True)]
 
 
 def _adaptive_average(n_space: int, build: Builder, x: Any, size: Any) -> Signal:
-    matrices = []
-    for n_in, n_out in zip(x.shape[1:], _adaptive_sizes(x, size, n_space), strict=True):
-        matrix = incidence(adaptive_table(n_in, n_out), n_in)
-        matrices.append(matrix / matrix.sum(1, keepdim=True))
-    return _averaged(build, x, matrices)
+    tables = _adaptive_tables(n_space, x, size)
+    counts = [incidence(table, n_in) for table, n_in in zip(tables, x.shape[1:], strict=True)]
+    return _averaged(build, x, [matrix / matrix.sum(1, keepdim=True) for matrix in counts])
 
 
 def _space_axes(x: Signal, dims: Any, what: str, how: str = "sums them without weights") -> list[int]:
@@ -82,9 +70,7 @@ def _space_axes(x: Signal, dims: Any, what: str, how: str = "sums them without w
     return [axis - 1 for axis in axes]
 
 
-def _sum_over_space(
-    name: str, build: Builder, x: Signal, dims: Any = None, keepdim: bool = False, *, dtype: Any = None
-) -> Signal:
+def _sum_over_space(name: str, build: Builder, x: Signal, dims: Any = None, keepdim: bool = False, **_: Any) -> Signal:
     axes = _space_axes(x, dims, f"a {name}")
     if not any(axes):  # of a channel that is alone: nothing to sum
         return x if keepdim else build.reshaped(x, without(x, axes))
@@ -96,37 +82,21 @@ def _sum_over_space(
     return pooled if keepdim else build.reshaped(pooled, without(pooled, axes))
 
 
-def _max_pooled(
-    build: Builder, x: Signal, tables: Sequence[WindowTable], windows: tuple[Window, ...] | None, ceil: bool
-) -> Signal:
+def _max_node(build: Builder, x: Signal, tables: list[WindowTable], windows: Any = None, ceil: bool = False) -> Signal:
     shape = (x.shape[0], *(table.shape[0] for table in tables))
     fields = {"tables": tuple(tables), "in_space": x.shape[1:], "windows": windows, "ceil": ceil}
     return build.append(n.MaxPoolNode, shape, x, label=label_of(build, "pool"), **fields)
 
 
-def _max_pool_with_indices(
-    n_space: int,
-    build: Builder,
-    x: Any,
-    kernel: Any,
-    stride: Any = None,
-    padding: Any = 0,
-    dilation: Any = 1,
-    ceil: bool = False,
-) -> tuple[Signal, None]:
-    windows = _pool_windows(x, kernel, stride, padding, dilation, n_space)
+def _max_pool(n_space: int, build: Builder, x: Any, kernel: Any, *rule: Any) -> Signal:
+    *rule_of_windows, ceil = with_defaults(rule, None, 0, 1, False)
+    windows = _pool_windows(n_space, x, kernel, *rule_of_windows)
     tables = [w.table(size, ceil=ceil) for w, size in zip(windows, x.shape[1:], strict=True)]
-    return _max_pooled(build, x, tables, windows, ceil), None
+    return _max_node(build, x, tables, windows, ceil)
 
 
-def _max_pool(n_space: int, *args: Any, **kwargs: Any) -> Signal:
-    return _max_pool_with_indices(n_space, *args, **kwargs)[0]
-
-
-def _adaptive_max(n_space: int, build: Builder, x: Any, size: Any) -> tuple[Signal, None]:
-    sizes = _adaptive_sizes(x, size, n_space)
-    tables = [adaptive_table(have, want) for have, want in zip(x.shape[1:], sizes, strict=True)]
-    return _max_pooled(build, x, tables, None, False), None
+def _adaptive_max(n_space: int, build: Builder, x: Any, size: Any) -> Signal:
+    return _max_node(build, x, _adaptive_tables(n_space, x, size))
 
 
 def _largest_over_space(build: Builder, x: Signal, dims: Any = None, keepdim: bool = False) -> Signal:
@@ -136,23 +106,24 @@ def _largest_over_space(build: Builder, x: Signal, dims: Any = None, keepdim: bo
     windows = tuple(Window(size, size) if axis in axes else Window(1) for axis, size in enumerate(x.shape[1:], start=1))
     tables = [w.table(size) for w, size in zip(windows, x.shape[1:], strict=True)]
     # Torch has pools over up to three axes of space; beyond, the tables alone say where windows are.
-    pooled = _max_pooled(build, x, tables, windows if len(windows) <= 3 else None, False)
+    pooled = _max_node(build, x, tables, windows if len(windows) <= 3 else None)
     return pooled if keepdim else build.reshaped(pooled, without(pooled, axes))
 
 
-@reads(aten.max.dim)
-def _max_dim(build: Builder, x: Signal, dim: int, keepdim: bool = False) -> tuple[Signal, None]:
-    return _largest_over_space(build, x, [dim], keepdim), None
+def _with_indices(pool: Callable[..., Signal]) -> Callable[..., tuple[Signal, None]]:
+    """The rule of an operation that also returns where it read, which nothing may use."""
+    return lambda *args: (pool(*args), None)
 
 
 for _n_space in (1, 2, 3):
     OPERATIONS[getattr(aten, f"avg_pool{_n_space}d").default] = partial(_average_pool, _n_space)
     OPERATIONS[getattr(aten, f"max_pool{_n_space}d").default] = partial(_max_pool, _n_space)
     OPERATIONS[getattr(aten, f"adaptive_avg_pool{_n_space}d").default] = partial(_adaptive_average, _n_space)
-    OPERATIONS[getattr(aten, f"adaptive_max_pool{_n_space}d").default] = partial(_adaptive_max, _n_space)
+    OPERATIONS[getattr(aten, f"adaptive_max_pool{_n_space}d").default] = _with_indices(partial(_adaptive_max, _n_space))
 OPERATIONS[aten._adaptive_avg_pool2d.default] = partial(_adaptive_average, 2)
-OPERATIONS[aten.max_pool1d_with_indices.default] = partial(_max_pool_with_indices, 1)
-OPERATIONS[aten.max_pool2d_with_indices.default] = partial(_max_pool_with_indices, 2)
+OPERATIONS[aten.max_pool1d_with_indices.default] = _with_indices(partial(_max_pool, 1))
+OPERATIONS[aten.max_pool2d_with_indices.default] = _with_indices(partial(_max_pool, 2))
 OPERATIONS[aten.mean.dim] = OPERATIONS[aten.mean.default] = partial(_sum_over_space, "mean")
 OPERATIONS[aten.sum.dim_IntList] = OPERATIONS[aten.sum.default] = partial(_sum_over_space, "sum")
 OPERATIONS[aten.amax.default] = _largest_over_space
+OPERATIONS[aten.max.dim] = _with_indices(_largest_over_space)

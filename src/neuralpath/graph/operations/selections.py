@@ -11,7 +11,7 @@ from torch import Tensor
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, Refused, Signal
 from neuralpath.graph.nodes import OUTSIDE, Literal, Operand, is_zero, parameters_of
-from neuralpath.graph.operations.table import OPERATIONS, Handler, reads, without
+from neuralpath.graph.operations.table import OPERATIONS, reads, without
 
 aten = torch.ops.aten
 
@@ -24,9 +24,7 @@ def _axis(x: Signal, dim: int, what: str) -> int:
 
 
 @reads(aten.slice.Tensor)
-def _slice(
-    build: Builder, x: Signal, dim: int = 0, start: int | None = None, end: int | None = None, step: int = 1
-) -> Signal:
+def _slice(build: Builder, x: Signal, dim: int = 0, start: Any = None, end: Any = None, step: int = 1) -> Signal:
     # A slice that only happens to hold this batch is refused; one at the batch's own size shows at replay.
     whole = (None, build.batch, sys.maxsize)
     if dim % (len(x.shape) + 1) == 0 and not start and end in whole and step == 1:
@@ -96,23 +94,19 @@ def _repeat_interleave(build: Builder, x: Signal, repeats: int, dim: int | None 
     return build.selected(x, axis, torch.arange(x.shape[axis]).repeat_interleave(repeats), "repeat")
 
 
-def _nearest(one_axis: Any) -> Handler:
+def _nearest(one_axis: Any, build: Builder, x: Signal, size: Any, factors: Any) -> Signal:
     """Nearest upsampling: torch's own rule along one axis says which position each one reads."""
-
-    def read(build: Builder, x: Signal, size: Sequence[int] | None, factors: Sequence[float] | None) -> Signal:
-        for axis in range(1, len(x.shape)):
-            places = torch.arange(x.shape[axis], dtype=torch.float64)[None, None]
-            extent = None if size is None else [size[axis - 1]]
-            factor = None if factors is None else [factors[axis - 1]]
-            x = build.selected(x, axis, one_axis(places, extent, factor)[0, 0].long(), "upsample")
-        return x
-
-    return read
+    for axis in range(1, len(x.shape)):
+        places = torch.arange(x.shape[axis], dtype=torch.float64)[None, None]
+        extent = None if size is None else [size[axis - 1]]
+        factor = None if factors is None else [factors[axis - 1]]
+        x = build.selected(x, axis, one_axis(places, extent, factor)[0, 0].long(), "upsample")
+    return x
 
 
-for _n_space in ("1d", "2d", "3d"):
-    OPERATIONS[getattr(aten, f"upsample_nearest{_n_space}").vec] = _nearest(aten.upsample_nearest1d.vec)
-    OPERATIONS[getattr(aten, f"_upsample_nearest_exact{_n_space}").vec] = _nearest(aten._upsample_nearest_exact1d.vec)
+for _name in ("upsample_nearest", "_upsample_nearest_exact"):
+    for _n_space in ("1d", "2d", "3d"):
+        OPERATIONS[getattr(aten, _name + _n_space).vec] = partial(_nearest, getattr(aten, f"{_name}1d").vec)
 
 
 @reads(aten.flip.default)
@@ -123,16 +117,13 @@ def _flip(build: Builder, x: Signal, dims: Sequence[int]) -> Signal:
     return x
 
 
-@reads(aten.split.Tensor, aten.split_with_sizes.default)
-def _split(build: Builder, x: Signal, size: int | list[int], dim: int = 0) -> tuple[Signal, ...]:
+def _split(function: Any, build: Builder, x: Signal, sizes: int | list[int], dim: int = 0) -> tuple[Signal, ...]:
     axis = _axis(x, dim, "a split")
-    return tuple(build.selected(x, axis, part, "split") for part in torch.arange(x.shape[axis]).split(size))
+    return tuple(build.selected(x, axis, part, "split") for part in function(torch.arange(x.shape[axis]), sizes))
 
 
-@reads(aten.chunk.default)
-def _chunk(build: Builder, x: Signal, chunks: int, dim: int = 0) -> tuple[Signal, ...]:
-    axis = _axis(x, dim, "a split")
-    return tuple(build.selected(x, axis, part, "split") for part in torch.arange(x.shape[axis]).chunk(chunks))
+OPERATIONS[aten.split.Tensor] = OPERATIONS[aten.split_with_sizes.default] = partial(_split, torch.split)
+OPERATIONS[aten.chunk.default] = partial(_split, torch.chunk)
 
 
 def _padding_index(size: int, before: int, after: int, mode: str) -> Tensor:
@@ -158,10 +149,9 @@ def _pad(build: Builder, x: Signal, pad: Sequence[int], mode: str = "constant", 
     if len(pairs) > len(x.shape) and any(pairs[len(x.shape)]):
         raise Refused("pads the batch")
     indices: list[Tensor | None] = [None] * len(x.shape)
-    for back, (before, after) in enumerate(pairs[: len(x.shape)]):
-        axis = len(x.shape) - 1 - back
-        if before or after:
-            indices[axis] = _padding_index(x.shape[axis], before, after, mode)
+    for axis, sides in zip(reversed(range(len(x.shape))), pairs, strict=False):
+        if any(sides):
+            indices[axis] = _padding_index(x.shape[axis], *sides, mode)
     if all(index is None for index in indices):
         return x
     if mode == "constant" and value:
@@ -198,9 +188,8 @@ for _mode, _prefix in {"reflect": "reflection", "replicate": "replication"}.item
 def _concatenate(build: Builder, branches: Sequence[Any], dim: int = 0) -> Signal:
     like = next(branch for branch in branches if isinstance(branch, Signal))
     axis = _axis(like, dim, "a concatenation")
-    signals = []
+    signals, n_joined = [], 0
     places = []  # of each unit among those that are joined; zeros are not, as padding is not: no path starts there
-    n_joined = 0
     for branch in branches:
         signal, size = _branch(build, branch, like, axis)
         if signal is None:
@@ -209,20 +198,22 @@ def _concatenate(build: Builder, branches: Sequence[Any], dim: int = 0) -> Signa
         signals.append(signal)
         places.append(torch.arange(n_joined, n_joined + size))
         n_joined += size
-    joined = _stacked(build, signals) if axis == 0 else _side_by_side(build, signals, axis)
+    joined = signals[0]
+    if axis > 0:
+        joined = _side_by_side(build, signals, axis)
+    elif len(signals) > 1:
+        sizes = tuple(signal.shape[0] for signal in signals)
+        joined = build.append(n.ConcatNode, (sum(sizes), *like.shape[1:]), *signals, label="concat", sizes=sizes)
     return build.selected(joined, axis, torch.cat(places), "pad")
 
 
 def _branch(build: Builder, branch: Any, like: Signal, axis: int) -> tuple[Signal | None, int]:
-    """A branch of a concatenation, None for zeros, and its size along the axis.
-
-    Parameters are biases of units that get nothing else; other tensors are constants.
-    """
+    """A branch of a concatenation, None for zeros, and its size along the axis."""
     if isinstance(branch, Signal):
         return branch, branch.shape[axis]
     operand = build.constant(branch, like.shape)
     shape = tuple(operand.evaluate(build.state).shape)
-    if parameters_of(operand):
+    if parameters_of(operand):  # biases of units that get nothing else
         nothing = build.selected(like, axis, torch.full((shape[axis],), OUTSIDE), "pad")
         return build.added(nothing, operand), shape[axis]
     if is_zero(operand, build.state):
@@ -230,32 +221,22 @@ def _branch(build: Builder, branch: Any, like: Signal, axis: int) -> tuple[Signa
     return build.append(n.ConstantNode, shape, label="constant", value=operand), shape[axis]
 
 
-def _stacked(build: Builder, signals: Sequence[Signal]) -> Signal:
-    if len(signals) == 1:
-        return signals[0]
-    sizes = tuple(signal.shape[0] for signal in signals)
-    return build.append(n.ConcatNode, (sum(sizes), *signals[0].shape[1:]), *signals, label="concat", sizes=sizes)
-
-
 def _side_by_side(build: Builder, signals: Sequence[Signal], axis: int) -> Signal:
     """Signals joined along space: parts of one signal are read by index, others are padded with zeros and added."""
     read = [_read_from(build, signal, axis) for signal in signals]
     if len({whole.name for whole, _ in read}) == 1:
         return build.selected(read[0][0], axis, torch.cat([index for _, index in read]), "concat")
-    total, start = sum(signal.shape[axis] for signal in signals), 0
-    padded = []
+    padded, end, total = [], 0, sum(signal.shape[axis] for signal in signals)
     for signal in signals:
-        index = torch.full((total,), OUTSIDE)
-        index[start : start + signal.shape[axis]] = torch.arange(signal.shape[axis])
+        start, end = end, end + signal.shape[axis]
+        index = torch.nn.functional.pad(torch.arange(end - start), (start, total - end), value=OUTSIDE)
         padded.append(build.selected(signal, axis, index, "pad"))
-        start += signal.shape[axis]
     return build.append(n.AddNode, padded[0].shape, *padded, label="concat")
 
 
 def _read_from(build: Builder, signal: Signal, axis: int) -> tuple[Signal, Tensor]:
     """What a signal is read from by index along one axis, and the index: itself and all, where it is read by none."""
-    node = next(node for node in build.nodes if node.name == signal.name)
-    match node:
+    match next(node for node in build.nodes if node.name == signal.name):
         case n.SelectNode(inputs=(source,), in_shape=shape, indices=indices):
             index = indices[axis]
             if index is not None and all(other is None for at, other in enumerate(indices) if at != axis):
@@ -263,23 +244,12 @@ def _read_from(build: Builder, signal: Signal, axis: int) -> tuple[Signal, Tenso
     return signal, torch.arange(signal.shape[axis])
 
 
-def _made_like(operation: Any) -> Handler:
-    """Constants that take nothing but their shape from a signal, for the whole batch as torch has them."""
-
-    def read(build: Builder, x: Signal, *args: Any, **kwargs: Any) -> Operand:
-        # In float64, so that a number is not rounded to the model's dtype.
-        model = torch.empty((), dtype=torch.float64).expand(build.batch, *x.shape)
-        return Literal(operation(model, *args, **kwargs))
-
-    return read
+def _constant_like(operation: Any, build: Builder, x: Signal, *args: Any, **kwargs: Any) -> Operand:
+    """A constant that takes nothing but its shape from a signal, for the whole batch as torch has it."""
+    # In float64, so that a number is not rounded to the model's dtype.
+    like = torch.empty((), dtype=torch.float64).expand(build.batch, *x.shape)
+    return Literal(operation(like, *args, **kwargs))
 
 
-for _operation in (
-    aten.zeros_like.default,
-    aten.ones_like.default,
-    aten.full_like.default,
-    aten.new_zeros.default,
-    aten.new_ones.default,
-    aten.new_full.default,
-):
-    OPERATIONS[_operation] = _made_like(_operation)
+for _name in ("zeros_like", "ones_like", "full_like", "new_zeros", "new_ones", "new_full"):
+    OPERATIONS[getattr(aten, _name).default] = partial(_constant_like, getattr(aten, _name).default)

@@ -8,8 +8,7 @@ from neuralpath.graph.builder import Builder, Refused, Signal
 
 Handler = Callable[..., Any]
 
-OPERATIONS: dict[Any, Handler] = {}
-"""From a torch operation to the function that turns it into nodes."""
+OPERATIONS: dict[Any, Handler] = {}  # from a torch operation to the function that turns it into nodes
 
 
 def reads(*operations: Any) -> Callable[[Handler], Handler]:
@@ -32,6 +31,11 @@ def for_each(value: Any, n_axes: int) -> list[int]:
     """One number for each axis, from one for all or one for each."""
     values = list(value) if isinstance(value, Sequence) else [value]
     return values * n_axes if len(values) == 1 else values
+
+
+def with_defaults(arguments: tuple[Any, ...], *defaults: Any) -> tuple[Any, ...]:
+    """Positional arguments of an operation, with the defaults of those that are left out at the end."""
+    return (*arguments, *defaults[len(arguments) :])
 
 
 def check_batched(x: Any, n_space: int, what: str) -> None:
@@ -69,8 +73,6 @@ REASONS: dict[str, str] = {
 }
 """Why well-known operations are not supported, and what to use instead, by their names in torch."""
 
-WITHOUT_PATHS = frozenset(
-    {name for name, reason in REASONS.items() if reason == _OWN_STATISTICS}
-    | {"scaled_dot_product_attention", "embedding"}
-)
-"""Operations that have no paths in any form."""
+# Operations that have no paths in any form.
+WITHOUT_PATHS = {name for name, reason in REASONS.items() if reason == _OWN_STATISTICS}
+WITHOUT_PATHS |= {"scaled_dot_product_attention", "embedding"}
