@@ -29,37 +29,23 @@ import math
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
+from typing import cast
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath._loops import (
-    WindowSteps,
-    arrange_positions,
-    block_step,
-    overlaps,
-    pack_positions,
-    total_sums,
-    use_bits,
-    window_sums,
-)
+from neuralpath import _loops as loops
 from neuralpath.graph import Window, nodes as n
-from neuralpath.kernels.path.entries import Axes, Entry, Scaled, measured, power_of_two, total
+from neuralpath.kernels.path.entries import Entry, PairExponents, PairValues, Scaled, measured, power_of_two, total
 
-_SLACK = 2
-"""A freed block serves requests down to this fraction of its size."""
-
-FEW_CHANNELS = 16
-"""Channels of a known signal up to which the compiled loop sums them itself."""
+_SLACK = 2  # a freed block serves requests down to this fraction of its size
+FEW_CHANNELS = 16  # channels of a known signal up to which the compiled loop sums them itself
 
 
 class Workspace:
-    """Blocks of memory for tensors on the CPU, reused once no tensor uses them.
-
-    The first write to fresh memory pages costs more than the arithmetic on them.
-    """
+    """Blocks of memory on the CPU, reused once no tensor uses them: fresh pages cost more than arithmetic."""
 
     def __init__(self) -> None:
         self._free: list[np.ndarray] = []
@@ -67,19 +53,17 @@ class Workspace:
     def empty(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
         """An uninitialized tensor on the CPU."""
         size = math.prod(shape) * dtype.itemsize
-        block = self._take(size)
+        fitting = [i for i, block in enumerate(self._free) if size <= block.nbytes <= _SLACK * size]
+        if fitting:
+            block = self._free.pop(min(fitting, key=lambda i: self._free[i].nbytes))
+        else:
+            self._free.clear()  # of other sizes than the tile needs now
+            block = np.empty(size, np.uint8)
         array = block[:size].view(str(dtype).removeprefix("torch.")).reshape(shape)
         tensor = torch.from_numpy(array)
         # The tensor's storage, and so every view of it, keeps `array` alive; with the last view the block is free.
         weakref.finalize(array, self._free.append, block)
         return tensor
-
-    def _take(self, size: int) -> np.ndarray:
-        fitting = [i for i, block in enumerate(self._free) if size <= block.nbytes <= _SLACK * size]
-        if fitting:
-            return self._free.pop(min(fitting, key=lambda i: self._free[i].nbytes))
-        self._free.clear()  # of other sizes than the tile needs now
-        return np.empty(size, np.uint8)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,26 +78,24 @@ class Frame:
     skip: int  # pairs with row > column + skip are not needed
     workspace: Workspace
 
-    def zeros(self, *positions: int) -> Float[Tensor, "order batch1 batch2 *positions"]:
-        """Pair values of 0."""
+    def zeros(self, *positions: int) -> PairValues:
         return torch.zeros(self.orders, self.batch1, self.batch2, *positions, dtype=self.dtype, device=self.device)
 
-    def exponent(self) -> Int[Tensor, "batch1 batch2"]:
-        """An exponent of 0 for each pair."""
+    def exponent(self) -> PairExponents:
         return torch.zeros(self.batch1, self.batch2, dtype=torch.int64, device=self.device)
 
     def constant(self, values: Sequence[float], n_axes: int) -> Tensor:
         """Numbers for value and derivative, shaped to multiply pair values."""
         return torch.tensor(values, dtype=self.dtype, device=self.device).reshape(-1, *(1,) * (n_axes + 2))
 
-    def expanded(self, values: Tensor) -> Float[Tensor, "order batch1 batch2 *positions"]:
+    def expanded(self, values: Tensor) -> PairValues:
         """Values for every order and pair, from values that some of them share."""
         return values.expand(self.orders, self.batch1, self.batch2, *values.shape[3:])
 
 
 def has_loops(dtype: torch.dtype, device: torch.device) -> bool:
     """Whether the compiled loops compute with this dtype on this device."""
-    return device.type == "cpu" and dtype in (torch.float32, torch.float64) and use_bits()
+    return device.type == "cpu" and dtype in (torch.float32, torch.float64) and loops.use_bits()
 
 
 def convolved(entries: Sequence[Entry], windows: tuple[Window, ...], frame: Frame) -> Scaled:
@@ -150,7 +132,7 @@ def pooled(entries: Sequence[Entry], frame: Frame) -> Scaled:
     return total(parts)
 
 
-def is_global_pool(axes: Axes) -> bool:
+def is_global_pool(axes: n.Axes) -> bool:
     """Whether a map of positions is one average, or sum, over all of them."""
     return bool(axes) and all(matrix.shape[0] == 1 and bool((matrix == matrix[0, 0]).all()) for matrix in axes)
 
@@ -204,8 +186,7 @@ def _pieces(entries: Sequence[Entry]) -> list[Entry]:
 
 def _pair_of(piece: Entry) -> Scaled:
     """The pair values that all channels of a piece read."""
-    assert piece.pairs is not None
-    return piece.pairs[0 if piece.group is None else int(piece.group[0])]
+    return cast(tuple[Scaled, ...], piece.pairs)[0 if piece.group is None else int(piece.group[0])]
 
 
 def _core(piece: Entry, frame: Frame) -> tuple[Tensor, Tensor]:
@@ -228,7 +209,7 @@ def _overlap(entry: Entry, frame: Frame) -> Float[Tensor, "_batch1 _batch2 *posi
     if not entry.space:
         left, right = left[:, :, 0], right[:, :, 0]
         if left.dtype == right.dtype == torch.bool:
-            return overlaps(left, right, frame.dtype)
+            return loops.overlaps(left, right, frame.dtype)
         return left.to(frame.dtype) @ right.to(frame.dtype).T
     rows, columns = (m.to(frame.dtype).transpose(1, 2).reshape(-1, len(entry.at)) for m in (left, right))
     product = (rows @ columns.T).reshape(left.shape[0], left.shape[2], right.shape[0], right.shape[2])
@@ -241,9 +222,7 @@ def _through_index(piece: Entry, values: Tensor) -> Tensor:
     orders, n1, n2, n_in, _ = flat.shape
     n_out = math.prod(piece.space)
     result = flat.new_zeros(orders, n1, n2, n_out, n_out)
-    (mask1, mask2), (index1, index2) = piece.masks(), (side.index for side in piece.sides)
-    assert index1 is not None
-    assert index2 is not None
+    (mask1, mask2), (index1, index2) = piece.masks(), (cast(Tensor, side.index) for side in piece.sides)
     for channel in range(len(piece.at)):
         at1 = index1[:, channel].expand(n1, -1)[None, :, None, :, None].expand(orders, n1, n2, n_out, n_in)
         at2 = index2[:, channel].expand(n2, -1)[None, None, :, None, :].expand(orders, n1, n2, n_out, n_out)
@@ -256,9 +235,7 @@ def _through_index(piece: Entry, values: Tensor) -> Tensor:
 def _through_dense(piece: Entry, values: Tensor) -> Tensor:
     """Channel by channel, the full maps on both sides: L K L'^T."""
     flat = _positions_last(values)
-    map1, map2 = (side.dense for side in piece.sides)
-    assert map1 is not None
-    assert map2 is not None
+    map1, map2 = (cast(Tensor, side.dense) for side in piece.sides)
     n_out = math.prod(piece.space)
     result = flat.new_zeros(*flat.shape[:3], n_out, n_out)
     for channel in range(len(piece.at)):
@@ -268,7 +245,7 @@ def _through_dense(piece: Entry, values: Tensor) -> Tensor:
     return _interleaved(result, piece.space)
 
 
-def _apply_axes(values: Tensor, axes: Axes | None) -> Tensor:
+def _apply_axes(values: Tensor, axes: n.Axes | None) -> Tensor:
     """Apply a map of positions to both inputs of pair values, along each axis of space."""
     for axis, matrix in enumerate(axes or ()):
         for dim in (3 + 2 * axis, 4 + 2 * axis):
@@ -277,12 +254,7 @@ def _apply_axes(values: Tensor, axes: Axes | None) -> Tensor:
 
 
 def _interleaved(values: Tensor, space: n.Shape) -> Tensor:
-    """From (..., position, position') to (..., y, y', x, x').
-
-    The positions of both inputs are flat before and interleaved after, one axis of space at a time:
-
-        (..., [y x], [y' x'])  ->  (..., y, x, y', x')  ->  (..., y, y', x, x')
-    """
+    """From flat positions to neighboring axes: (..., [y x], [y' x']) -> (..., y, x, y', x') -> (..., y, y', x, x')."""
     lead, k = values.shape[:-2], len(space)
     order = [len(lead) + axis + side * k for axis in range(k) for side in (0, 1)]
     return values.reshape(*lead, *space, *space).permute(*range(len(lead)), *order)
@@ -311,10 +283,9 @@ class _Term:
     @property
     def top(self) -> Tensor:
         """Exponent at which the largest of the term's pair values lies between 1/2 and 1."""
-        if self.pair is not None:
-            return self.pair.top.clamp(min=1) if self.shift else self.pair.top
-        assert self.bound is not None
-        return self.bound
+        if self.pair is None:
+            return cast(Tensor, self.bound)
+        return self.pair.top.clamp(min=1) if self.shift else self.pair.top
 
 
 def _terms(entries: Sequence[Entry], frame: Frame) -> list[_Term]:
@@ -345,7 +316,7 @@ def _stored_masks(entry: Entry) -> tuple[Tensor, Tensor] | None:
 def _has_counted_gates(entry: Entry) -> bool:
     """Whether an entry has pair values, and hard gates of every position on both sides."""
     masks = _stored_masks(entry)
-    return not entry.is_known and masks is not None and use_bits(*masks)
+    return not entry.is_known and masks is not None and loops.use_bits(*masks)
 
 
 def _has_same_gates(known: Entry, piece: Entry) -> bool:
@@ -355,10 +326,8 @@ def _has_same_gates(known: Entry, piece: Entry) -> bool:
 
 def _is_image(piece: Entry) -> bool:
     """Whether a piece is a known signal with few channels: the loop is then faster than a matrix product."""
-    masks = _stored_masks(piece)
-    if not piece.is_known or piece.axes is not None or masks is None or len(piece.at) > FEW_CHANNELS:
-        return False
-    return all(mask.is_floating_point() for mask in masks)
+    masks, is_small = _stored_masks(piece), piece.is_known and piece.axes is None and len(piece.at) <= FEW_CHANNELS
+    return is_small and masks is not None and all(mask.is_floating_point() for mask in masks)
 
 
 def _image_term(piece: Entry, frame: Frame) -> _Term:
@@ -369,14 +338,15 @@ def _image_term(piece: Entry, frame: Frame) -> _Term:
     return _Term(None, (left, right), piece.constant, bound)
 
 
-def window_steps(windows: Sequence[Window], in_space: Sequence[int], itemsize: int) -> WindowSteps:
+def window_steps(windows: Sequence[Window], in_space: Sequence[int], itemsize: int) -> loops.WindowSteps:
     """The parameters of a convolution for the compiled loops: sizes, strides and buffer sizes."""
     (y, x), (height, width) = windows, in_space
     rows, columns = y.n_out(height), x.n_out(width)
     # A block has the padding in front, and reaches to the last position that the last window reads.
     side = max(x.before + width, (columns - 1) * x.stride + (x.size - 1) * x.dilation + 1)
     rule_y, rule_x = astuple(y)[:4], astuple(x)[:4]  # size, stride, dilation, padding in front
-    return WindowSteps._make((height, *rule_y, width, *rule_x, rows, columns, side, block_step(side, itemsize)))
+    block = loops.block_step(side, itemsize)
+    return loops.WindowSteps._make((height, *rule_y, width, *rule_x, rows, columns, side, block))
 
 
 def _convolved_by_loop(terms: list[_Term], windows: tuple[Window, ...], space: n.Shape, frame: Frame) -> Scaled:
@@ -389,27 +359,23 @@ def _convolved_by_loop(terms: list[_Term], windows: tuple[Window, ...], space: n
     largest = torch.zeros(frame.orders, frame.batch1, frame.batch2, dtype=frame.dtype)  # after the last call
     for i, term in enumerate(terms):
         arguments = (*_loop_inputs(term, space[0], exponent, frame), np.array(steps), largest.numpy())
-        window_sums(out.numpy(), *arguments, i > 0, frame.skip)  # the first call writes, the others add
+        loops.window_sums(out.numpy(), *arguments, i > 0, frame.skip)  # the first call writes, the others add
     flat = out.reshape(*out.shape[:3], *positions[2:]) if is_sequence else out
     return measured(flat, exponent, largest.amax(0))
 
 
 def _pooled_by_loop(piece: Entry, frame: Frame) -> Scaled:
-    assert piece.axes is not None
     term = _Term(_pair_of(piece), _stored_masks(piece))
     out = frame.zeros()
     height = piece.space[0] if len(piece.space) == 2 else 1
-    total_sums(out.numpy(), *_loop_inputs(term, height, term.top, frame), frame.skip)
-    share = math.prod(float(matrix[0, 0]) for matrix in piece.axes) ** 2
+    loops.total_sums(out.numpy(), *_loop_inputs(term, height, term.top, frame), frame.skip)
+    share = math.prod(float(matrix[0, 0]) for matrix in piece.axes or ()) ** 2
     return measured(out * share, term.top)
 
 
 def _loop_inputs(term: _Term, height: int, exponent: Tensor, frame: Frame) -> Iterator[np.ndarray | bool]:
-    """The inputs of the loops: pair values, whether there are any, masks of both sides, factor and shift.
-
-    Without pair values or masks the loops get an empty array of the right rank, which they do not read. ``factor``
-    multiplies the pair values and ``shift`` is added to them, both relative to the exponent of the sum.
-    """
+    """The inputs of the loops: pair values, whether there are any, masks of both sides, factor and shift."""
+    # Without pair values or masks the loops get an empty array of the right rank, which they do not read.
     pair, no_values = term.pair, torch.zeros((1,) * 7, dtype=frame.dtype)
     values = no_values if pair is None else pair.values
     values = values.reshape(*values.shape[:3], 1, 1, *values.shape[3:]) if values.ndim == 5 else values
@@ -420,7 +386,7 @@ def _loop_inputs(term: _Term, height: int, exponent: Tensor, frame: Frame) -> It
             yield np.zeros((size, height, 0, 0), np.uint8)
         else:
             mask = term.masks[side].expand(size, -1, -1)
-            arranged = arrange_positions if term.masks[0].is_floating_point() else pack_positions
+            arranged = loops.arrange_positions if term.masks[0].is_floating_point() else loops.pack_positions
             yield arranged(mask, height)
     zero = torch.zeros_like(exponent, dtype=frame.dtype)
     yield (zero if pair is None else pair.factor(exponent)).numpy()

@@ -25,60 +25,51 @@ for the value and 1 for its derivative by the variances.
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Float, Int, Shaped
 from torch import Tensor
 
 from neuralpath.graph import incidence, nodes as n
 
-SIGNAL = "signal"
-"""The source of everything that is not random: the input and added constants."""
+PairValues = Float[Tensor, "order batch1 batch2 *positions"]
+PairNumbers = Float[Tensor, "batch1 batch2"]
+PairExponents = Int[Tensor, "batch1 batch2"]
 
-NOTHING = -(2**20)
-"""Exponent of a pair whose values are all 0, below every other exponent, so that it never sets the scale of a sum."""
+SIGNAL = "signal"  # the source of everything that is not random: the input and added constants
+NOTHING = -(2**20)  # exponent of a pair of zeros, below every other, so that it never sets the scale of a sum
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scaled:
-    """Pair values ``values * gain * 2**exponent`` beyond any floating-point range, with an exponent for each pair.
+    """Pair values ``values * gain * 2**exponent`` beyond any floating-point range, with an exponent for each pair."""
 
-    ``magnitude`` is the binary magnitude of the largest of ``values``. Scaling to a common size would be one more pass
-    over the values. Instead, the next reader multiplies by ``2**(exponent - common exponent)`` as it reads. Scaling by
-    powers of two is exact.
-    """
-
-    values: Float[Tensor, "order batch1 batch2 *positions"]
-    exponent: Int[Tensor, "batch1 batch2"]
-    magnitude: Int[Tensor, "batch1 batch2"]
+    values: PairValues
+    exponent: PairExponents  # applied exactly by the next reader, which saves a pass over the values
+    magnitude: PairExponents  # binary magnitude of the largest of `values`
     gain: float = 1.0  # a factor of all values, such as a variance, which the next reader applies too
 
     @property
-    def top(self) -> Int[Tensor, "batch1 batch2"]:
+    def top(self) -> PairExponents:
         """Exponent at which the largest value of each pair lies between 1/2 and 1."""
         return self.exponent + self.magnitude
 
-    def at(self, exponent: Int[Tensor, "batch1 batch2"]) -> Float[Tensor, "order batch1 batch2 *positions"]:
+    def at(self, exponent: PairExponents) -> PairValues:
         """The values relative to another exponent."""
-        factor = self.factor(exponent)
-        return self.values * factor.reshape(1, *exponent.shape, *(1,) * (self.values.ndim - 3))
+        return self.values * self.factor(exponent).reshape(1, *exponent.shape, *(1,) * (self.values.ndim - 3))
 
-    def factor(self, exponent: Int[Tensor, "batch1 batch2"]) -> Float[Tensor, "batch1 batch2"]:
-        """The factor of the values relative to another exponent."""
+    def factor(self, exponent: PairExponents) -> PairNumbers:
         return power_of_two(self.exponent - exponent, self.values.dtype) * self.gain
 
 
-def power_of_two(power: Int[Tensor, "batch1 batch2"], dtype: torch.dtype) -> Float[Tensor, "batch1 batch2"]:
+def power_of_two(power: PairExponents, dtype: torch.dtype) -> PairNumbers:
     """2**power, exactly; 0 and infinity beyond the range."""
     return torch.ldexp(torch.ones_like(power, dtype=dtype), power)
 
 
-def measured(
-    values: Float[Tensor, "order batch1 batch2 *positions"],
-    exponent: Int[Tensor, "batch1 batch2"],
-    largest: Float[Tensor, "batch1 batch2"] | None = None,
-) -> Scaled:
+def measured(values: PairValues, exponent: PairExponents, largest: PairNumbers | None = None) -> Scaled:
     """Values with their magnitude; ``largest`` is the largest absolute value of each pair, if it is known."""
     if largest is None:
         largest = values.abs().amax(0)
@@ -92,25 +83,14 @@ def total(parts: Sequence[Scaled]) -> Scaled:
     if len(parts) == 1:
         return parts[0]  # with its gain
     exponent = torch.stack([part.top for part in parts]).amax(0)
-    values = parts[0].at(exponent)
-    for part in parts[1:]:
-        values = values + part.at(exponent)
-    return measured(values, exponent)
-
-
-Axes = tuple[Float[Tensor, "_out _n_in"], ...]  # a map of positions, one matrix for each axis
+    return measured(reduce(torch.add, (part.at(exponent) for part in parts)), exponent)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Side:
-    """The map of one batch from a source's positions to the current positions, channel by channel.
+    """The map of one batch from a source's positions to the current positions, in one of the forms of the drawing."""
 
-    It has one of three forms, from cheap to general. With neither ``index`` nor ``dense`` it is diagonal: a factor
-    ``mask`` for each position (None: ones). With ``index`` each position reads one source position, times ``mask``.
-    ``dense`` is any map.
-    """
-
-    mask: Shaped[Tensor, "_batch channel position"] | None = None
+    mask: Shaped[Tensor, "_batch channel position"] | None = None  # None: ones
     index: Int[Tensor, "_batch channel position"] | None = None
     dense: Float[Tensor, "_batch channel position source"] | None = None
 
@@ -120,7 +100,6 @@ class Side:
         return self.index is None and self.dense is None
 
     def at_channels(self, channels: Int[Tensor, " _n"]) -> "Side":
-        """The map restricted to some channels."""
         return Side(*(None if t is None else t[:, channels] for t in (self.mask, self.index, self.dense)))
 
     def times(self, factor: Shaped[Tensor, "_batch channel position"]) -> "Side":
@@ -142,11 +121,7 @@ def _product(a: Tensor | None, b: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Entry:
-    """The contribution of one source to the current units.
-
-    The covariance of unit (c, o) for the first input with unit (c, o') for the second is, over the entries,
-    the sum of ``L[c, o, i] * L'[c, o', i'] * pair[i, i']``, with L the side's map and then ``axes``.
-    """
+    """The contribution of one source to the current units, through the map of each side and then ``axes``."""
 
     source: str
     at: Int[Tensor, " channel"]  # current channel of each of the entry's channels
@@ -156,7 +131,7 @@ class Entry:
     pairs: tuple[Scaled, ...] | None  # pair values of each group of channels; None: one number for all positions
     constant: tuple[float, ...] = (1.0,)  # that number, and its derivative
     group: Int[Tensor, " channel"] | None = None  # index into `pairs`; None: all in the first
-    axes: Axes | None = None  # a map of positions that all channels and inputs share, applied last
+    axes: n.Axes | None = None  # a map of positions that all channels and inputs share, applied last
     scales: tuple[str, ...] = ()  # scale nodes on the way from the source
 
     @property
@@ -179,7 +154,6 @@ class Entry:
         return _full_mask(self.sides[0], self), _full_mask(self.sides[1], self)
 
     def at_channels(self, channels: Int[Tensor, " _n"]) -> "Entry":
-        """The entry restricted to some of its channels."""
         sides = _both(lambda side: side.at_channels(channels), self.sides)
         group = None if self.group is None else self.group[channels]
         return replace(self, at=self.at[channels], origin=self.origin[channels], sides=sides, group=group)
@@ -195,7 +169,7 @@ class Entry:
                 factors = (_pulled_back(factors[0], owner), _pulled_back(factors[1], owner))
         return replace(entry, sides=_both(lambda side, f: side.times(_for_entry(f, entry)), entry.sides, factors))
 
-    def mapped(self, axes: Axes) -> "Entry":
+    def mapped(self, axes: n.Axes) -> "Entry":
         """Apply a map of positions that all channels share."""
         if self.is_known:
             sides = _both(lambda side: Side(_map_mask(side, self, axes)), self.sides)
@@ -213,7 +187,9 @@ class Entry:
             return replace(self, sides=sides, space=space, axes=None)
         if node.disjoint and self.axes is None and self.is_diagonal:
             # Mask everything but the chosen positions; the sum over a window then has one term. Masks stay bits.
-            sides = _both(lambda side, i: side.times(_chosen_mask(i, self.space)), self.sides, index)
+            nowhere = torch.zeros(1, 1, math.prod(self.space), dtype=torch.bool, device=index[0].device)
+            masks = [nowhere.expand(*i.shape[:2], -1).scatter(2, i, True) for i in index]
+            sides = _both(lambda side, mask: side.times(mask), self.sides, (masks[0], masks[1]))
             sums = tuple(incidence(table, size) for table, size in zip(node.tables, node.in_space, strict=True))
             return replace(self, sides=sides, axes=sums)
         entry = self.without_axes()
@@ -240,13 +216,10 @@ class Entry:
         return replace(plain, sides=sides, space=space)
 
     def as_units(self) -> "Entry":
-        """The entry after flattening, every unit a channel of its own, in the order of a flattened tensor.
-
-        Positions of one source channel share its weights, so their units keep it as their origin: where two of them
-        are added later, they have a covariance.
-        """
+        """The entry after flattening, every unit a channel of its own, in the order of a flattened tensor."""
         n_positions = math.prod(self.out_space)
         at = (self.at[:, None] * n_positions + torch.arange(n_positions)).reshape(-1)
+        # Positions of one source channel share its weights: where two of them are added later, they have a covariance.
         origin = self.origin.repeat_interleave(n_positions)
         group = None if self.group is None else self.group.repeat_interleave(n_positions)
         plain = self.without_axes()
@@ -260,10 +233,7 @@ def _both(change: Callable[..., Side], sides: tuple[Side, Side], *others: tuple[
 
 
 def _for_entry(factor: Tensor, entry: Entry) -> Tensor:
-    """A factor for the entry's channels and positions; the same tensor where nothing changes.
-
-    Entries with the same gates then share one tensor, by which `contraction` recognizes and fuses them.
-    """
+    """A factor for the entry's channels and positions; the same tensor where nothing changes, to recognize it by."""
     n_positions = math.prod(entry.space)
     if factor.shape[2] != n_positions:
         factor = factor.expand(*factor.shape[:2], n_positions)
@@ -271,7 +241,7 @@ def _for_entry(factor: Tensor, entry: Entry) -> Tensor:
     return factor if everything else factor[:, entry.at]
 
 
-def _owners(axes: Axes) -> Int[Tensor, " core"] | None:
+def _owners(axes: n.Axes) -> Int[Tensor, " core"] | None:
     """The current position that each core position goes to, or None if one goes to several; -1 for nowhere."""
     flat = torch.zeros(1, dtype=torch.int64)
     for matrix in axes:
@@ -284,14 +254,8 @@ def _owners(axes: Axes) -> Int[Tensor, " core"] | None:
 
 
 def _pulled_back(factor: Tensor, owner: Tensor) -> Tensor:
-    if factor.shape[2] == 1:
-        return factor
-    return factor[:, :, owner.clamp(min=0)]  # a position that goes nowhere is multiplied by 0 in the axes
-
-
-def _chosen_mask(index: Int[Tensor, "batch channel out"], space: n.Shape) -> Bool[Tensor, "batch channel position"]:
-    mask = torch.zeros(*index.shape[:2], math.prod(space), dtype=torch.bool, device=index.device)
-    return mask.scatter(2, index, True)
+    # A position that goes nowhere is multiplied by 0 in the axes.
+    return factor if factor.shape[2] == 1 else factor[:, :, owner.clamp(min=0)]
 
 
 def _full_mask(side: Side, entry: Entry) -> Shaped[Tensor, "_batch channel position"]:
@@ -300,10 +264,9 @@ def _full_mask(side: Side, entry: Entry) -> Shaped[Tensor, "_batch channel posit
     return mask.expand(len(mask), len(entry.at), math.prod(entry.space))
 
 
-def _map_mask(side: Side, entry: Entry, axes: Axes) -> Float[Tensor, "_batch channel position"]:
+def _map_mask(side: Side, entry: Entry, axes: n.Axes) -> Float[Tensor, "_batch channel position"]:
     mask = _full_mask(side, entry)
-    if not mask.is_floating_point():
-        mask = mask.to(axes[0].dtype)
+    mask = mask if mask.is_floating_point() else mask.to(axes[0].dtype)
     return n.average(mask.reshape(*mask.shape[:2], *entry.space), axes).flatten(2)
 
 
@@ -334,10 +297,7 @@ def _written_out(side: Side, entry: Entry) -> Float[Tensor, "batch channel posit
         dense = dense * _full_mask(side, entry).to(like.dtype)[..., None]
     if entry.axes is None:
         return dense
-    matrix = torch.ones(1, 1, dtype=dense.dtype, device=dense.device)
-    for axis in entry.axes:
-        matrix = torch.kron(matrix, axis.to(dense))
-    return matrix @ dense
+    return reduce(torch.kron, (axis.to(dense) for axis in entry.axes), torch.ones(1, 1).to(dense)) @ dense
 
 
 def _side_of_units(side: Side, entry: Entry) -> Side:
@@ -358,31 +318,29 @@ def _side_of_units(side: Side, entry: Entry) -> Side:
 
 def merged(entries: tuple[Entry, ...], other: Entry) -> tuple[Entry, ...]:
     """Add an entry to others. Maps of the same source and source channel are added; others are kept side by side."""
-    result = []
+    result: list[Entry] = []
     rest: Entry | None = other
     for entry in entries:
+        sums = [entry]
         if rest is not None and entry.source == rest.source:
-            entry, rest, extra = _add_common(entry, rest)
-            result += [entry, *extra]
-        else:
-            result.append(entry)
-    return (*result, rest) if rest is not None else tuple(result)
+            sums, rest = _add_common(entry, rest)
+        result += sums
+    return tuple(result) if rest is None else (*result, rest)
 
 
-def _add_common(entry: Entry, other: Entry) -> tuple[Entry, Entry | None, list[Entry]]:
-    """The sum on common channels, the rest of the other entry, and the rest of this entry."""
+def _add_common(entry: Entry, other: Entry) -> tuple[list[Entry], Entry | None]:
+    """The sum on common channels and the rest of this entry; and the rest of the other one, if any."""
     same_channel = entry.at[:, None] == other.at[None, :]
     if entry.source != SIGNAL:
         # Different channels of a linear node are independent, so their sum has no cross term.
         same_channel &= entry.origin[:, None] == other.origin[None, :]
     own, others = same_channel.nonzero(as_tuple=True)
     if len(own) == 0:
-        return entry, other, []
-    rest = (~same_channel.any(0)).nonzero()[:, 0]
-    alone = (~same_channel.any(1)).nonzero()[:, 0]
-    extra = [entry.at_channels(alone)] if len(alone) else []
+        return [entry], other
+    alone, rest = ((~same_channel.any(dim)).nonzero()[:, 0] for dim in (1, 0))
     common = _sum(entry.at_channels(own), other.at_channels(others))
-    return common, other.at_channels(rest) if len(rest) else None, extra
+    sums = [common, entry.at_channels(alone)] if len(alone) else [common]
+    return sums, other.at_channels(rest) if len(rest) else None
 
 
 def _sum(a: Entry, b: Entry) -> Entry:

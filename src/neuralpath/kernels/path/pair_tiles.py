@@ -28,17 +28,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from neuralpath._loops import (
-    PackedLayers,
-    WindowSteps,
-    arrange_positions,
-    image_chains,
-    multiply_by_overlaps,
-    n_short_words,
-    n_threads,
-    pack_positions,
-    use_bits,
-)
+from neuralpath import _loops as loops
 from neuralpath.gates import HardGate
 from neuralpath.graph import CHUNK_BYTES, Gates, PathGraph, nodes as n, walk
 from neuralpath.kernels.path.contraction import FEW_CHANNELS, Frame, Workspace, has_loops, is_global_pool, window_steps
@@ -46,26 +36,13 @@ from neuralpath.kernels.path.entries import Scaled, measured
 from neuralpath.kernels.path.reading import Inputs, PairReading, WeightMoments
 from neuralpath.kernels.tiling import Cost, Plan, Tile, TiledKernel, make_plan
 
-USEFUL_BYTES = 2**28
-"""Pair values of a tile beyond which larger tiles gain nothing: they exceed every cache."""
-
-MAX_PAIRS = 2**22
-"""Pairs of a tile, at most."""
-
-CHAIN_DIAGONAL = 32
-"""Examples in a block on the diagonal of a dense chain, where a call costs more than a pair."""
-
-WALK_DIAGONAL = 4
-"""Examples in a block on the diagonal of any other network, where a pair costs more than a call."""
-
-EXAMPLES = 4096
-"""Examples whose gates are computed together before they are packed: unpacked they need far more memory."""
-
-ROW_BLOCK = 512
-"""Rows of a tile of a dense chain: enough for a fast Gram product, few enough to waste little of the lower half."""
-
-TILE_PAIRS = 32**2
-"""Pairs of a tile of images: enough that the walk through the rest of the graph, once for each tile, costs nothing."""
+USEFUL_BYTES = 2**28  # pair values of a tile beyond which larger tiles gain nothing: they exceed every cache
+MAX_PAIRS = 2**22  # of a tile
+# Examples in a block on the diagonal: of a dense chain a call costs more than a pair, of any other network less.
+CHAIN_DIAGONAL, WALK_DIAGONAL = 32, 4
+EXAMPLES = 4096  # whose gates are computed together before they are packed: unpacked they need far more memory
+ROW_BLOCK = 512  # rows of a tile of a dense chain: a fast Gram product that wastes little of the lower half
+TILE_PAIRS = 32**2  # of a tile of images: the walk through the rest of the graph, once for each tile, costs nothing
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -76,7 +53,6 @@ class GatedBatch:
     gates: Gates | None
 
     def with_gates(self, graph: PathGraph, memory: int) -> "GatedBatch":
-        """The batch with the gates of all examples computed."""
         return self if self.gates is not None else GatedBatch(self.x, graph.gates(self.x, memory=memory))
 
     def part(self, rows: slice, graph: PathGraph, memory: int) -> Inputs:
@@ -85,48 +61,31 @@ class GatedBatch:
         return Inputs(x, graph.gates(x, memory=memory) if self.gates is None else self.gates.batch(rows))
 
 
-def pair_tiles(
-    name: str,
-    graph: PathGraph,
-    batch1: GatedBatch,
-    batch2: GatedBatch | None,
-    weights: WeightMoments,
-    budget: int,
-    *,
-    overflow_hint: str,
-    derivative: bool = False,
-    factor: float = 1.0,
-) -> TiledKernel:
-    """The kernel of a graph as tiles, by the fastest method that fits it.
+Batches = tuple[GatedBatch, GatedBatch | None]  # of rows and columns; None: the same batch
 
-    Args:
-        name: Name of the kernel.
-        graph: The network.
-        batch1: Examples of the rows.
-        batch2: Examples of the columns; None: the same batch.
-        weights: Second moments of weights and biases.
-        budget: Memory in bytes.
-        overflow_hint: Advice for a matrix that exceeds the range of its dtype.
-        derivative: Return the sum of the derivatives by all variances, instead of the second moment.
-        factor: Multiplies every entry.
-    """
+
+def pair_tiles(
+    name: str, graph: PathGraph, batches: Batches, weights: WeightMoments, budget: int, hint: str, factor: float | None
+) -> TiledKernel:
+    """Second moments times ``factor``, or with None the sums of their derivatives by all variances, as tiles."""
+    batch1, batch2 = batches
     x1, symmetric = batch1.x, batch2 is None
+    orders, scale = (2, 1.0) if factor is None else (1, factor)
     n1, n2 = len(x1), len(x1 if batch2 is None else batch2.x)
 
-    def tiled(plan: Plan, compute: Callable[[Tile], Tensor], diagonal_block: int) -> TiledKernel:
-        scaled = compute if factor == 1.0 else lambda tile: compute(tile).mul_(factor)
-        return TiledKernel(
-            name, plan, scaled, x1.dtype, x1.device, diagonal_block=diagonal_block, overflow_hint=overflow_hint
-        )
+    def tiled(plan: Plan, compute: Callable[[Tile], Tensor], block: int) -> TiledKernel:
+        scaled = compute if scale == 1.0 else lambda tile: compute(tile).mul_(scale)
+        return TiledKernel(name, plan, scaled, x1.dtype, x1.device, diagonal_block=block, overflow_hint=hint)
 
-    packed = _pack_dense_chain(graph, batch1, batch2, weights.variances)
+    packed = _pack_dense_chain(graph, batches, weights.variances)
     if packed is not None:
-        plan = make_plan(n1, n2, packed.cost(), budget, symmetric=symmetric, kept_bytes=packed.kept_bytes)
+        # A tile holds its values and the words of its columns.
+        cost = Cost(2 * x1.element_size(), 8 * packed.rows.rows.shape[1], ROW_BLOCK**2)
+        plan = make_plan(n1, n2, cost, budget, symmetric=symmetric, kept_bytes=packed.kept_bytes)
         return tiled(plan, packed.tile, CHAIN_DIAGONAL)
 
-    orders = 2 if derivative else 1
     cost, kept = pair_cost(graph, x1.dtype, orders), 0
-    images = None if derivative or not has_loops(x1.dtype, x1.device) else image_chain(graph)
+    images = image_chain(graph) if orders == 1 and has_loops(x1.dtype, x1.device) else None
     if images is not None and images.buffer_bytes(x1.dtype) + images.cost(x1.dtype).smallest > budget:
         images = None
     if images is not None:
@@ -148,21 +107,15 @@ def pair_tiles(
         frame = Frame(*tile.shape, orders, x1.dtype, x1.device, skip, workspace)
         left = batch1.part(tile.rows, graph, gates_memory)
         right = left if on_diagonal else (batch2 or batch1).part(tile.columns, graph, gates_memory)
-        return _walked_tile(graph, (left, right), weights, frame, images)
+        sides, known = (left, right), {}
+        reading = PairReading(sides, graph.state, frame, weights)
+        if images is not None and loops.use_bits(*(side.gates[gate.name] for side in sides for gate in images.gates)):
+            summed = images.summed(sides, weights, frame)
+            known[images.dense.name] = reading.after_linear(images.dense, (reading.weighted(images.dense, summed),))
+        sums = reading.finish(walk(graph, reading, known))
+        return sums.at(torch.zeros_like(sums.exponent))[-1].reshape(tile.shape)
 
     return tiled(plan, walked, WALK_DIAGONAL)
-
-
-def _walked_tile(
-    graph: PathGraph, sides: tuple[Inputs, Inputs], weights: WeightMoments, frame: Frame, images: "ImageChain | None"
-) -> Float[Tensor, "rows columns"]:
-    reading = PairReading(sides, graph.state, frame, weights)
-    known = {}
-    if images is not None and use_bits(*(side.gates[gate.name] for side in sides for gate in images.gates)):
-        summed = images.summed(sides, weights, frame)
-        known[images.dense.name] = reading.after_linear(images.dense, (reading.weighted(images.dense, summed),))
-    sums = reading.finish(walk(graph, reading, known))
-    return sums.at(torch.zeros_like(sums.exponent))[-1].reshape(frame.batch1, frame.batch2)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -171,14 +124,10 @@ class _PackedChain:
 
     x1: Float[Tensor, "batch1 d_in"]
     x2: Float[Tensor, "batch2 d_in"]
-    rows: PackedLayers
-    columns: PackedLayers
+    rows: loops.PackedLayers
+    columns: loops.PackedLayers
     gain: float  # variance of the first layer, which scales the Gram matrix
     scales: tuple[float, ...]  # variances of the others, each of which scales the overlap in front of its layer
-
-    def cost(self) -> Cost:
-        """A tile holds its values and the words of its columns."""
-        return Cost(2 * self.x1.element_size(), 8 * self.rows.rows.shape[1], ROW_BLOCK**2)
 
     @property
     def kept_bytes(self) -> int:
@@ -192,7 +141,8 @@ class _PackedChain:
             out *= self.gain
         words = self.columns.tiles(tile.columns.start, tile.columns.stop)
         on_diagonal = self.rows is self.columns and tile.rows == tile.columns
-        multiply_by_overlaps(out, self.rows, tile.rows.start, words, self.scales, skip_below=0 if on_diagonal else None)
+        skip = 0 if on_diagonal else None
+        loops.multiply_by_overlaps(out, self.rows, tile.rows.start, words, self.scales, skip_below=skip)
         return out
 
 
@@ -206,10 +156,9 @@ def dense_chain(graph: PathGraph) -> tuple[n.LinearNode, ...] | None:
     return layers if len(nodes) >= 4 and len(nodes) == 2 * len(layers) == 2 * (n_gates + 1) else None
 
 
-def _pack_dense_chain(
-    graph: PathGraph, batch1: GatedBatch, batch2: GatedBatch | None, variances: Mapping[str, float]
-) -> _PackedChain | None:
+def _pack_dense_chain(graph: PathGraph, batches: Batches, variances: Mapping[str, float]) -> _PackedChain | None:
     """Inputs and packed gates; None where the graph is no such chain, or bits cannot be used (gates, dtype, device)."""
+    batch1, batch2 = batches
     layers = dense_chain(graph)
     if layers is None or batch1.x.dtype not in (torch.float32, torch.float64):
         return None
@@ -223,14 +172,14 @@ def _pack_dense_chain(
     return _PackedChain(x1, x2, rows, columns, gain, tuple(scales))
 
 
-def _packed_gates(graph: PathGraph, batch: GatedBatch) -> PackedLayers | None:
+def _packed_gates(graph: PathGraph, batch: GatedBatch) -> loops.PackedLayers | None:
     parts = []
     for start in range(0, len(batch.x), EXAMPLES):
         layers = tuple(batch.part(slice(start, start + EXAMPLES), graph, CHUNK_BYTES).gates.layers.values())
-        if not use_bits(*layers):
+        if not loops.use_bits(*layers):
             return None
-        parts.append(PackedLayers.of(layers))
-    return PackedLayers.joined(parts)
+        parts.append(loops.PackedLayers.of(layers))
+    return loops.PackedLayers.joined(parts)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -250,39 +199,38 @@ class ImageChain:
 
     def buffer_bytes(self, dtype: torch.dtype) -> int:
         """Memory of the pair values of one lag, for all threads."""
-        return n_threads() * sum(_buffer_sizes(self._steps(dtype))) * dtype.itemsize
+        return loops.n_threads() * sum(_buffer_sizes(self._steps(dtype))) * dtype.itemsize
 
     def summed(self, sides: tuple[Inputs, Inputs], weights: WeightMoments, frame: Frame) -> Scaled:
         """The sums that the first dense layer reads, for all pairs of a tile."""
-        images = [arrange_positions(side.x.flatten(2), self.linear_nodes[0].in_space[0]) for side in sides]
+        images = [loops.arrange_positions(side.x.flatten(2), self.linear_nodes[0].in_space[0]) for side in sides]
         largest = [np.abs(image).max((1, 2, 3)).astype(float) for image in images]
         gates = [self._packed(side) for side in sides]
         gains = np.array([weights.variances[linear.name] for linear in self.linear_nodes])
         biases = np.array([weights.bias_variance * biased for biased in self.biased])
-        out = np.zeros((frame.batch1, frame.batch2))
-        exponents = np.zeros((frame.batch1, frame.batch2), np.int64)
+        out, exponents = (np.zeros((frame.batch1, frame.batch2), dtype) for dtype in (float, np.int64))
         steps = self._steps(frame.dtype)
         layers = self._layers(steps)
         values, blocks = _buffer_sizes(steps)
-        buffers = frame.workspace.empty((n_threads(), values + blocks), frame.dtype).numpy()
+        buffers = frame.workspace.empty((loops.n_threads(), values + blocks), frame.dtype).numpy()
         needed = np.argwhere(np.tri(frame.batch2, frame.batch1, frame.skip, bool).T)  # row <= column + skip
         is_pooled = self.share is not None
         inputs = (*images, *largest, *gates)
-        image_chains(out, exponents, needed, *inputs, layers, gains, biases, buffers, values // 2, is_pooled)
+        loops.image_chains(out, exponents, needed, *inputs, layers, gains, biases, buffers, values // 2, is_pooled)
         sums = torch.from_numpy(out) * (1.0 if self.share is None else self.share**2)
         return measured(sums[None].to(frame.dtype), torch.from_numpy(exponents))
 
     def _packed(self, side: Inputs) -> np.ndarray:
-        layers = [pack_positions(side.gates[node.name].flatten(2), node.shape[1]) for node in self.gates]
+        layers = [loops.pack_positions(side.gates[node.name].flatten(2), node.shape[1]) for node in self.gates]
         return np.concatenate([layer.reshape(len(layer), -1) for layer in layers], axis=1)
 
-    def _steps(self, dtype: torch.dtype) -> list[WindowSteps]:
+    def _steps(self, dtype: torch.dtype) -> list[loops.WindowSteps]:
         return [window_steps(linear.windows, linear.in_space, dtype.itemsize) for linear in self.linear_nodes]
 
-    def _layers(self, steps: list[WindowSteps]) -> np.ndarray:
+    def _layers(self, steps: list[loops.WindowSteps]) -> np.ndarray:
         rows, start = [], 0
         for layer, linear, gate in zip(steps, self.linear_nodes, self.gates, strict=True):
-            n_words = n_short_words(gate.shape[0])
+            n_words = loops.n_short_words(gate.shape[0])
             rows.append([*layer, start, n_words])
             start += n_words * linear.n_positions
         return np.array(rows)
@@ -295,9 +243,9 @@ def image_chain(graph: PathGraph) -> ImageChain | None:
         return None
     readers = Counter(name for node in graph.nodes for name in node.inputs)
     linear_nodes: list[n.LinearNode] = []
-    biased: list[bool] = []
     gates: list[n.GateNode] = []
-    share: float | None = None
+    biased: list[bool] = []
+    share = None
     for before, node in pairwise(graph.nodes):
         if node.inputs != (before.name,) or readers[before.name] != 1:
             return None
@@ -322,19 +270,13 @@ def image_chain(graph: PathGraph) -> ImageChain | None:
     return None
 
 
-def _buffer_sizes(steps: Sequence[WindowSteps]) -> tuple[int, int]:
+def _buffer_sizes(steps: Sequence[loops.WindowSteps]) -> tuple[int, int]:
     """Entries for the values of one lag, of two layers, and for the blocks of all layers."""
     return 2 * max(s.rows * s.side**2 for s in steps), sum(s.n_blocks * s.block for s in steps)
 
 
 def pair_cost(graph: PathGraph, dtype: torch.dtype, orders: int) -> Cost:
-    """Memory that a walk with a `PairReading` needs for one pair and for one example.
-
-    Args:
-        graph: The network.
-        dtype: Dtype of the pair values.
-        orders: 1 for the values, 2 with their derivatives.
-    """
+    """Memory that a walk needs for one pair and for one example; ``orders`` is 2 with derivatives, else 1."""
     size = dtype.itemsize * orders
     sources: dict[str, frozenset[str]] = {}  # by node: the linear nodes whose pair values its state refers to
     values: dict[str, int] = {}  # by linear node: bytes of its pair values

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from neuralpath._checks import check_number
 from neuralpath._resources import memory_budget, without_autocast
-from neuralpath.graph import Gates, PathGraph, check_gates, check_graph, check_input, nodes as n, refuse_tied
+from neuralpath.graph import Gates, PathGraph, check_gates, check_graph, checked_graph, nodes as n, refuse_tied
 from neuralpath.kernels.kernel import GraphKernel, check_same_kind
-from neuralpath.kernels.path.pair_tiles import GatedBatch, pair_tiles
+from neuralpath.kernels.path.pair_tiles import Batches, GatedBatch, pair_tiles
 from neuralpath.kernels.path.reading import WeightMoments
 from neuralpath.kernels.tiling import TiledKernel
 
@@ -50,38 +50,26 @@ Variance = float | FanVariance | Mapping[str, float]
 
 
 def weight_variances(graph: PathGraph, weight_variance: Variance) -> dict[str, float]:
-    """The variance of the weights of every linear node, by its name.
-
-    Args:
-        graph: The network.
-        weight_variance: One number for all, a rule, or a number for each linear node by its name.
-
-    Raises:
-        ValueError: A name is missing or unknown, or a variance is not positive.
-        TypeError: A variance is not a number.
-    """
+    """The variance of the weights of every linear node, by its name: one for all, by a rule, or each of its own."""
     check_graph(graph)
-    linear_nodes = [node for node in graph.nodes if isinstance(node, n.LinearNode)]
+    linear_nodes = {node.name: node for node in graph.nodes if isinstance(node, n.LinearNode)}
     if isinstance(weight_variance, FanVariance):
-        return {node.name: weight_variance.of(node) for node in linear_nodes}
-    if isinstance(weight_variance, Mapping):
-        names = {node.name for node in linear_nodes}
-        if set(weight_variance) != names:
-            raise ValueError(
-                f"`weight_variance` must have one number for each linear node ({', '.join(sorted(names))}); "
-                f"missing: {', '.join(sorted(names - set(weight_variance))) or 'none'}, "
-                f"unknown: {', '.join(sorted(set(weight_variance) - names)) or 'none'}."
-            )
-        return {name: check_number(f"weight_variance[{name!r}]", value) for name, value in weight_variance.items()}
-    other = " (or a rule such as `FanVariance(2.0)`, or one for each linear node by its name)"
-    return dict.fromkeys((node.name for node in linear_nodes), check_number("weight_variance", weight_variance, other))
+        return {name: weight_variance.of(node) for name, node in linear_nodes.items()}
+    if not isinstance(weight_variance, Mapping):
+        other = " (or a rule such as `FanVariance(2.0)`, or one for each linear node by its name)"
+        return dict.fromkeys(linear_nodes, check_number("weight_variance", weight_variance, other))
+    if linear_nodes.keys() != weight_variance.keys():
+        missing, unknown = linear_nodes.keys() - weight_variance.keys(), weight_variance.keys() - linear_nodes.keys()
+        parts = f"missing: {', '.join(sorted(missing)) or 'none'}, unknown: {', '.join(sorted(unknown)) or 'none'}"
+        raise ValueError(f"`weight_variance` must have one number for each linear node; {parts}.")
+    return {name: check_number(f"weight_variance[{name!r}]", value) for name, value in weight_variance.items()}
 
 
 class GatedPairKernel(GraphKernel):
     """A kernel of a network with fixed gates, which may replace the gates of the inputs."""
 
     @abstractmethod
-    def _tiles(self, graph: PathGraph, batch1: GatedBatch, batch2: GatedBatch | None, budget: int) -> TiledKernel:
+    def _tiles(self, graph: PathGraph, batches: Batches, budget: int) -> TiledKernel:
         """The tiles, for arguments that are checked."""
 
     @without_autocast()
@@ -103,21 +91,18 @@ class GatedPairKernel(GraphKernel):
             gates2: Gates that replace those of `x2`.
             memory: Budget in bytes for the computation; None: half of the free memory.
         """
-        graph, budget = self.graph(x1), memory_budget(memory)
-        check_input("x1", x1, graph)
+        graph, budget = checked_graph(self.graph(x1), x1=x1, x2=x2), memory_budget(memory)
         if x2 is not None:
-            check_input("x2", x2, graph)
             check_same_kind(x1, x2)
             if (gates1 is None) != (gates2 is None):
                 raise ValueError("`gates1` and `gates2` replace the gates of `x1` and `x2`: give both or neither.")
         elif gates2 is not None:
             raise ValueError("`gates2` are the gates of `x2`, which is missing.")
-        if gates1 is not None:
-            check_gates("gates1", gates1, graph, len(x1))
-        if gates2 is not None and x2 is not None:
-            check_gates("gates2", gates2, graph, len(x2))
+        for name, x, gates in (("gates1", x1, gates1), ("gates2", x2, gates2)):
+            if gates is not None and x is not None:
+                check_gates(name, gates, graph, len(x))
         batch2 = None if x2 is None else GatedBatch(x2.detach(), gates2)
-        return self._tiles(graph, GatedBatch(x1.detach(), gates1), batch2, budget)
+        return self._tiles(graph, (GatedBatch(x1.detach(), gates1), batch2), budget)
 
     def __call__(
         self,
@@ -169,7 +154,6 @@ class PathKernel(GatedPairKernel):
     >>> kernel = npath.PathKernel(npath.nets.FC(3, width=8, depth=3))
     >>> [tuple(values.shape) for tile, values in kernel.tiles(x)]
     [(5, 5)]
-
     """
 
     network: nn.Module | PathGraph
@@ -177,13 +161,12 @@ class PathKernel(GatedPairKernel):
     normalize: bool = False
     unit_scales: bool = False
 
-    def _tiles(self, graph: PathGraph, batch1: GatedBatch, batch2: GatedBatch | None, budget: int) -> TiledKernel:
+    def _tiles(self, graph: PathGraph, batches: Batches, budget: int) -> TiledKernel:
         refuse_tied(graph, "the path kernel")
         variances = weight_variances(graph, FanVariance(1.0) if self.normalize else 1.0)
         weights = WeightMoments(variances, bias_variance=1.0, unit_scales=self.unit_scales)
-        hint = "give the inputs in float64"
-        hint = hint if self.normalize else f"use `normalize=True`, or {hint}"
-        return pair_tiles("path kernel", graph, batch1, batch2, weights, budget, overflow_hint=hint)
+        hint = "give the inputs in float64" if self.normalize else "use `normalize=True`, or give the inputs in float64"
+        return pair_tiles("path kernel", graph, batches, weights, budget, hint, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -217,7 +200,6 @@ class ExpectedTangentKernel(GatedPairKernel):
     >>> expected = npath.ExpectedTangentKernel(network, weight_variance=0.25)(x)
     >>> bool(torch.allclose(expected, 3 * 0.25**2 * npath.PathKernel(network)(x)))  # d * variance^(d - 1) * H
     True
-
     """
 
     network: nn.Module | PathGraph
@@ -225,24 +207,13 @@ class ExpectedTangentKernel(GatedPairKernel):
     weight_variance: Variance = FanVariance(2.0)
     bias_variance: float = 0.0
 
-    def _tiles(self, graph: PathGraph, batch1: GatedBatch, batch2: GatedBatch | None, budget: int) -> TiledKernel:
+    def _tiles(self, graph: PathGraph, batches: Batches, budget: int) -> TiledKernel:
         refuse_tied(graph, "the expected tangent kernel")
         bias_variance = check_number("bias_variance", self.bias_variance, or_zero=True)
-        variances = weight_variances(graph, self.weight_variance)
-        degree = _sum_of_log_derivatives(graph, variances)
-        weights = WeightMoments(variances, bias_variance, unit_scales=False)
+        weights = WeightMoments(weight_variances(graph, self.weight_variance), bias_variance, unit_scales=False)
+        factor = _sum_of_log_derivatives(graph, weights.variances)
         hint = "use smaller variances, or give the inputs in float64"
-        return pair_tiles(
-            "expected tangent kernel",
-            graph,
-            batch1,
-            batch2,
-            weights,
-            budget,
-            overflow_hint=hint,
-            derivative=degree is None,
-            factor=1.0 if degree is None else degree,
-        )
+        return pair_tiles("expected tangent kernel", graph, batches, weights, budget, hint, factor)
 
 
 def path_kernel(
@@ -276,7 +247,6 @@ def path_kernel(
     >>> gates = graph.gates(x)[0].float()
     >>> bool(torch.equal(npath.path_kernel(graph, x), (x @ x.T) * (gates @ gates.T)))
     True
-
     """
     kernel = PathKernel(network, normalize=normalize, unit_scales=unit_scales)
     return kernel(x1, x2, gates1=gates1, gates2=gates2, memory=memory, progress=progress)
@@ -314,7 +284,6 @@ def expected_tangent_kernel(
     >>> expected = npath.expected_tangent_kernel(graph, x, weight_variance=0.25)
     >>> bool(torch.allclose(expected, 3 * 0.25**2 * npath.path_kernel(graph, x)))  # d * variance^(d - 1) * H
     True
-
     """
     kernel = ExpectedTangentKernel(network, weight_variance=weight_variance, bias_variance=bias_variance)
     return kernel(x1, x2, gates1=gates1, gates2=gates2, memory=memory, progress=progress)

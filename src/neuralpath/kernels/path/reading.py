@@ -32,18 +32,13 @@ class WeightMoments:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PairState:
-    """The entries of the current units, which have the shape (channels, *space).
-
-    If they are ``flat``, the network has flattened them, but they keep their channels and positions here: the positions
-    of a channel share its pair values until a dense layer sums over all units.
-    """
+    """The entries of the current units."""
 
     entries: tuple[Entry, ...]
-    shape: n.Shape
-    flat: bool = False
+    shape: n.Shape  # (channels, *space)
+    flat: bool = False  # flattened in the network; here positions share pair values until a dense layer sums all units
 
     def each(self, change: Callable[[Entry], Entry], shape: n.Shape | None = None) -> "PairState":
-        """A change of every entry, and of the shape if one is given."""
         return PairState(tuple(map(change, self.entries)), self.shape if shape is None else shape, self.flat)
 
     def as_units(self) -> "PairState":
@@ -54,11 +49,9 @@ class PairState:
 
 
 class PairReading:
-    """Second moments of the units under random weights, for all pairs of two batches.
+    """E[z(x) z(x')] of the units z under random weights and fixed gates, for all pairs of two batches.
 
-    The state after a node gives E[z(x) z(x')] for gates held fixed, where a weight of linear node m has the variance
-    ``variances[m]``, a bias ``bias_variance``; with ``frame.orders`` 2 also the sum of its derivatives by all these
-    variances, which is the expected tangent kernel.
+    With ``frame.orders`` 2 also the sum of its derivatives by all variances, which is the expected tangent kernel.
     """
 
     def __init__(self, sides: tuple[Inputs, Inputs], state: State, frame: Frame, weights: WeightMoments) -> None:
@@ -167,7 +160,7 @@ class PairReading:
                 if self._weights.unit_scales and clash:
                     raise ValueError(
                         f"`unit_scales` has no meaning at {node.name!r}: branches of {entry.source!r} with different "
-                        "constants meet there without a weight between them. Use `unit_scales=False`."
+                        "constants meet there."
                     )
                 entries = merged(entries, entry)
         return PairState(entries, states[0].shape, states[0].flat)
@@ -186,8 +179,11 @@ class PairReading:
             state = state.as_units()
         channels, *space = node.indices
         if channels is not None:
-            entries = tuple(_read_channels(entry, channels) for entry in state.entries)
-            state = PairState(tuple(e for e in entries if len(e.at)), (len(channels), *state.shape[1:]))
+            entries = []
+            for entry in state.entries:  # a channel may be read twice, or not at all
+                own, new = (entry.at[:, None] == channels[None, :]).nonzero(as_tuple=True)
+                entries += [replace(entry.at_channels(own), at=new)] if len(own) else []
+            state = PairState(tuple(entries), (len(channels), *state.shape[1:]))
         if any(index is not None for index in space):
             sizes = state.shape[1:]
             indices = [torch.arange(size) if i is None else i for i, size in zip(space, sizes, strict=True)]
@@ -218,17 +214,13 @@ class PairReading:
         return state.each(lambda entry: entry.with_space(shape[1:]), shape)
 
     def _viewed(self, node: n.ReshapeNode, state: PairState, shape: n.Shape) -> Entry:
-        """A known signal under another shape: nothing random yet, so channels and positions are free.
-
-        After a concatenation or a selection its entries have some channels each, in any order.
-        """
-        n_channels, n_positions = state.shape[0], math.prod(state.shape[1:])
+        """A known signal under another shape: nothing random yet, so channels and positions are free."""
 
         def values(side: int) -> Tensor:
             masks = [entry.masks()[side] for entry in state.entries]
-            whole = masks[0].new_zeros(max(map(len, masks)), n_channels, n_positions)
+            whole = masks[0].new_zeros(max(map(len, masks)), state.shape[0], math.prod(state.shape[1:]))
             for entry, mask in zip(state.entries, masks, strict=True):
-                whole[:, entry.at] += mask
+                whole[:, entry.at] += mask  # after a concatenation each entry has some channels, in any order
             return whole.reshape(len(whole), shape[0], -1)
 
         scales = {entry.scales for entry in state.entries}
@@ -240,9 +232,3 @@ class PairReading:
         """The mean over the outputs of their second moments."""
         sums = contracted_units(state.entries, self._frame) if state.flat else pooled(state.entries, self._frame)
         return replace(sums, gain=sums.gain / math.prod(state.shape))
-
-
-def _read_channels(entry: Entry, index: Tensor) -> Entry:
-    """The entry after reading the channels by index; a channel may be read twice, or not at all."""
-    own, new = (entry.at[:, None] == index[None, :]).nonzero(as_tuple=True)
-    return replace(entry.at_channels(own), at=new)
