@@ -13,7 +13,7 @@ from pathlib import Path
 
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec
 from neuralpath.papers.experiments.trained import TrainNetwork
-from neuralpath.papers.runs.sweep import run_tasks
+from neuralpath.papers.runs import Store, sweep_store
 from neuralpath.training.config import Adam, TrainingConfig
 
 RESULTS = Path(__file__).parent / "results" / "sweep.json"
@@ -28,7 +28,7 @@ def timed(tasks, jobs):
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder)
         begin = time.perf_counter()
-        run_tasks(tasks, out, jobs=jobs, progress=False)
+        sweep_store(tasks, Store(out), jobs=jobs, progress=False)
         seconds = time.perf_counter() - begin
         return seconds, {
             path.parent.name: json.loads(path.read_bytes())["result"] for path in out.glob("*/record.json")

@@ -76,17 +76,12 @@ def check_number(name: str, value: object, hint: str = "", *, or_zero: bool = Fa
     return number
 
 
-def as_integer(value: object) -> int | None:
-    """A plain integer, also from integers of numpy and torch; None for anything else."""
-    try:
-        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        return None
-
-
 def check_integer(name: str, value: object, least: int = 1) -> int:
     """`value` as a plain integer of at least `least`; integers of numpy and torch are accepted."""
-    number = as_integer(value)
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        number = None
     if number is None or number < least:
         raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r}.")
     return number

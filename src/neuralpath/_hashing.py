@@ -74,11 +74,6 @@ def weights_digest(module: nn.Module) -> str:
     return digest.hexdigest()
 
 
-def state_digests(module: nn.Module) -> dict[str, str]:
-    """A `tensor_digest` of each tensor of a module's state, by name."""
-    return {name: tensor_digest(value) for name, value in module.state_dict().items() if isinstance(value, Tensor)}
-
-
 def repr_without_addresses(value: object) -> str:
     """The `repr` of a value without memory addresses, which differ between processes.
 

@@ -52,15 +52,3 @@ def progress_bar(total: int, label: str, show: bool | None = None) -> Iterator[L
     finally:
         if task is not None:
             bar.stop()
-
-
-def format_time(seconds: float) -> str:
-    """A duration as text.
-
-    >>> format_time(0.25), format_time(90), format_time(150), format_time(7260)
-    ('0.2 s', '90 s', '2 min', '2 h 1 min')
-    """
-    if seconds < 120:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60} min"

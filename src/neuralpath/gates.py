@@ -230,44 +230,16 @@ GATING_MAXIMUM = frozenset(
 PARAMETRIC_GATES = frozenset({aten.prelu.default})
 """Operations that are a leaky gate whose slope is a tensor of the model."""
 
-MAXIMUM_POOLS = frozenset(
-    {
-        aten.max_pool1d.default,
-        aten.max_pool2d.default,
-        aten.max_pool3d.default,
-        aten.max_pool1d_with_indices.default,
-        aten.max_pool2d_with_indices.default,
-        aten.max_pool3d_with_indices.default,
-        aten.adaptive_max_pool1d.default,
-        aten.adaptive_max_pool2d.default,
-        aten.adaptive_max_pool3d.default,
-        aten.amax.default,
-        aten.max.dim,
-    }
-)
+_POOLS = ("max_pool{}d", "max_pool{}d_with_indices", "adaptive_max_pool{}d")
+MAXIMUM_POOLS = frozenset(getattr(aten, pool.format(n)).default for pool in _POOLS for n in (1, 2, 3)) | {
+    aten.amax.default,
+    aten.max.dim,
+}
 """Operations that pick one position of a window, or of all space: a gate with one mask for each output position."""
 
-UNGATED_ACTIVATIONS = frozenset(
-    {
-        aten.softplus.default,
-        aten.tanh.default,
-        aten.sigmoid.default,
-        aten.elu.default,
-        aten.celu.default,
-        aten.selu.default,
-        aten.log_sigmoid.default,
-        aten.hardsigmoid.default,
-        aten.hardtanh.default,
-        aten.clamp.default,
-        aten.hardshrink.default,
-        aten.softshrink.default,
-        aten.threshold.default,
-        aten.abs.default,
-        aten.erf.default,
-        aten.sin.default,
-        aten.cos.default,
-        aten.exp.default,
-        aten.square.default,
-    }
+_UNGATED = (
+    "abs celu clamp cos elu erf exp hardshrink hardsigmoid hardtanh log_sigmoid selu sigmoid sin softplus softshrink "
+    "square tanh threshold"
 )
+UNGATED_ACTIVATIONS = frozenset(getattr(aten, name).default for name in _UNGATED.split())
 """Elementwise functions that are not gates: ``trace`` keeps them, path quantities refuse them by name."""

@@ -5,12 +5,22 @@ import os
 import signal
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import torch
 
 from neuralpath.papers.runs.records import Archive, write_archive
 from neuralpath.papers.runs.run_directory import write_tensors
+from neuralpath.papers.runs.store import Store
+from neuralpath.papers.runs.sweep import results_of, sweep_store
 from neuralpath.papers.runs.task import Task, Weights
+
+
+def run_tasks(tasks, out, *, records=None, **options):
+    """Do runs and what they depend on; the results of the former."""
+    store = Store(Path(out), records)
+    sweep_store(tasks, store, **options)
+    return results_of(tasks, store)
 
 
 def finished(folder):

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from neuralpath.papers.runs.sweep import run_tasks
 from neuralpath.papers.runs.task import RunError, Weights
-from papers.runs.small_tasks import Counting, finished
+from papers.runs.small_tasks import Counting, finished, run_tasks
 
 
 @pytest.fixture

@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from neuralpath.papers.runs.sweep import run_tasks
 from neuralpath.papers.runs.task import RunError
-from papers.runs.small_tasks import Counting, Filling, finished
+from papers.runs.small_tasks import Counting, Filling, finished, run_tasks
 from unprivileged import unprivileged
 
 # Runs of about a second, so that a sweep is far from its end after five kills.

@@ -145,7 +145,7 @@ def open_store(folder: Path, records: Path | None, data_dir: Path | None = None)
         what = f"{folder} is no folder" if folder.exists() else f"there is no folder {folder}"
         raise UserError(f"{what}; name the output folder of `neuralpath papers run`.")
     try:
-        return Store(folder, (folder,) if records is None else (folder, records), data_dir)
+        return Store(folder, records, data_dir)
     except RunError as error:
         raise UserError(str(error)) from error
 

@@ -54,7 +54,7 @@ class Experiment:
         Args:
             config: An instance of the experiment's config class, such as one of its presets.
             out: The output folder.
-            **options: Arguments of `run_tasks`: ``jobs``, ``records``, ``data_dir``, ``cluster``, …
+            **options: ``records`` and ``data_dir`` of `Store`, and options of `sweep_store`: ``jobs``, ``cluster``, …
 
         Returns:
             The tables and figures.
@@ -115,7 +115,7 @@ class Sweep:
     def run(
         self, out: Path, *, records: Path | None = None, data_dir: Path | None = None, **options: Any
     ) -> tuple[SummaryItem, ...]:
-        """Do all runs in a folder; the arguments are those of `run_tasks`, the result is the summary."""
+        """Do all runs in a folder; the options are those of `sweep_store`, the result is the summary."""
         store = Store(out, records, data_dir)
         store.make()
         self.write(out)

@@ -126,9 +126,9 @@ def _copy_record(
             else:
                 return
     record = store.record(task)
-    assert record is not None
-    archive.records[task.name] = record
-    collected.n_records += 1
+    if record is not None:
+        archive.records[task.name] = record
+        collected.n_records += 1
 
 
 def _copy_weights(task: runs.Task, store: runs.Store, records: Path, collected: Collected) -> None:

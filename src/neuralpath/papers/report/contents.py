@@ -103,9 +103,8 @@ def _plain(value: Any) -> Any:
 
 
 def _state(task: Task, store: Store) -> RunStatus:
-    if store.is_finished(task):
-        record = store.record(task)
-        assert record is not None
+    record = store.record(task)
+    if record is not None:
         best = (record["result"] or {}).get("best")
         accuracy = best.get("test_accuracy") if isinstance(best, dict) else None
         headline = f"{100 * accuracy:.2f} %" if isinstance(accuracy, float) else ""

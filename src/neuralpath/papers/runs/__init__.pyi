@@ -20,12 +20,7 @@ from .run_directory import (
     write_tensors as write_tensors,
 )
 from .store import Store as Store, check_format as check_format
-from .sweep import (
-    problems_of as problems_of,
-    results_of as results_of,
-    run_tasks as run_tasks,
-    sweep_store as sweep_store,
-)
+from .sweep import problems_of as problems_of, results_of as results_of, sweep_store as sweep_store
 from .task import (
     FORMAT as FORMAT,
     RunError as RunError,

@@ -10,9 +10,8 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
@@ -33,6 +32,9 @@ GRACE = 60.0
 
 READY = "ready"
 """Message of a process that has been imported and serves."""
+
+_ONE_AT_A_TIME = threading.Lock()
+"""Torch's number of threads belongs to the process, so a run that sets it would change another one beside it."""
 
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 _PACKAGES = ("neuralpath", "torch", "numpy", "numba", "scipy", "scikit-learn")
@@ -58,27 +60,19 @@ def run_task(task: Task, store: Store, weights: tuple[str, ...] = (), command: s
     """
     start = time.perf_counter()
     try:
-        with store.lock(task):
-            if store.is_finished(task, weights):
-                return Outcome("finished")
-            notes = [
-                f"{problem}: the run is repeated, and `neuralpath papers export` replaces the record"
-                for problem in store.problems_in_records(task, weights)
-            ]
-            return _run_locked(task, store, command, start, notes)
+        with _ONE_AT_A_TIME, store.lock(task):
+            return Outcome("finished") if store.is_finished(task, weights) else _run_locked(task, store, command, start)
     except AlreadyLocked:
         return Outcome("busy")
     except (KeyboardInterrupt, Terminated):
         return Outcome("interrupted", seconds=time.perf_counter() - start)
     except Exception as error:
-        if not is_unwritable(error):
+        if (disk_error := _disk_error(error)) is None:
             raise
-        messages = (link.strerror for link in _chain(error) if isinstance(link, OSError) and link.strerror)
-        return Outcome("unwritable", f"{store.folder(task)} cannot be written to: {next(messages, str(error))}")
+        return Outcome("unwritable", f"{store.folder(task)} cannot be written to: {disk_error.strerror}")
 
 
-def _run_locked(task: Task, store: Store, command: str, start: float, notes: list[str]) -> Outcome:
-    """Do the run; ``notes`` are messages about damage, to which this function adds."""
+def _run_locked(task: Task, store: Store, command: str, start: float) -> Outcome:
     from neuralpath.training import torch_threads
 
     provenance = {
@@ -90,46 +84,48 @@ def _run_locked(task: Task, store: Store, command: str, start: float, notes: lis
         "cpus": os.cpu_count(),
     }
     directory = store.directory(task)
+    notes = [
+        f"{problem}: the run is repeated, and `neuralpath papers export` replaces the record"
+        for problem in store.problems_in_records(task)
+    ]
     notes += store.begin(task)
     try:
         with torch_threads(1):
             try:
                 result = task.run(directory)
             except CheckpointError as error:
-                if is_unwritable(error):
+                if _disk_error(error) is not None:
                     raise
                 notes += [store.quarantine(task, str(error).removesuffix(".")), *store.begin(task)]
                 result = task.run(directory)
         seconds = time.perf_counter() - start
-        store.finish(task, result, {**provenance, "seconds": round(seconds, 3)})
+        store.write(task, "finished", result=result, provenance={**provenance, "seconds": round(seconds, 3)})
         shutil.rmtree(directory.checkpoints, ignore_errors=True)  # which only an unfinished run needs
         return Outcome("finished", "; ".join(notes), seconds)
     except Exception as error:
-        if is_unwritable(error):
+        if _disk_error(error) is not None:
             raise
         message = f"{type(error).__name__}: {error}"
-        store.fail(task, message, traceback.format_exc(), provenance)
+        store.write(task, "failed", error=message, trace=traceback.format_exc(), provenance=provenance)
         return Outcome("failed", "; ".join([*notes, message]), time.perf_counter() - start)
 
 
-def is_unwritable(error: BaseException) -> bool:
-    """Whether the disk caused an error, which may be wrapped in others."""
-    return any(isinstance(link, OSError) and link.errno in _UNWRITABLE for link in _chain(error))
-
-
-def _chain(error: BaseException | None) -> Iterator[BaseException]:
+def _disk_error(error: BaseException | None) -> OSError | None:
+    """The failure of the disk that caused an error, which may be wrapped in others."""
     while error is not None:
-        yield error
+        if isinstance(error, OSError) and error.errno in _UNWRITABLE:
+            return error
         error = error.__cause__ or error.__context__
+    return None
 
 
+@dataclass
 class InlineExecutor:
     """One run after the other, in this process."""
 
-    def __init__(self, store: Store, command: str) -> None:
-        self._store = store
-        self._command = command
-        self._waiting: list[tuple[Task, tuple[str, ...]]] = []
+    store: Store
+    command: str
+    _waiting: list[tuple[Task, tuple[str, ...]]] = field(default_factory=list)
 
     @property
     def n_free(self) -> int:
@@ -146,24 +142,24 @@ class InlineExecutor:
             time.sleep(seconds)
             return []
         task, weights = self._waiting.pop()
-        return [(task, run_task(task, self._store, weights, self._command))]
+        return [(task, run_task(task, self.store, weights, self.command))]
 
     def stop(self) -> None:
         """Ask the running tasks to save their state, and wait for them."""
 
 
+@dataclass
 class ProcessExecutor:
     """Several processes, each with one run at a time. A process that dies costs only its run, and is replaced."""
 
-    def __init__(self, n: int, store: Store, command: str) -> None:
-        self._n = n
-        self._store = store
-        self._command = command
-        self._workers: list[_Worker] = []
+    n_processes: int
+    store: Store
+    command: str
+    _workers: "list[_Worker]" = field(default_factory=list)
 
     @property
     def n_free(self) -> int:
-        return self._n - sum(worker.task is not None for worker in self._workers)
+        return self.n_processes - sum(worker.task is not None for worker in self._workers)
 
     def start(self, task: Task, weights: tuple[str, ...]) -> None:
         for idle in [worker for worker in self._workers if worker.task is None]:
@@ -171,16 +167,25 @@ class ProcessExecutor:
                 return idle.give(task, weights)
             except OSError:  # it has died while idle
                 self._workers.remove(idle)
-        self._workers.append(_Worker(self._store, self._command))
+        self._workers.append(_Worker(self.store, self.command))
         self._workers[-1].give(task, weights)
 
     def wait(self, seconds: float) -> list[tuple[Task, Outcome]]:
         busy = [worker for worker in self._workers if worker.task is not None]
-        if not busy:
-            time.sleep(seconds)
-            return []
         ready = wait([worker.connection for worker in busy], seconds)
-        return list(self._ended([worker for worker in busy if worker.connection in ready]))
+        outcomes = []
+        for worker in [worker for worker in busy if worker.connection in ready]:
+            task = worker.task
+            assert task is not None
+            try:
+                outcome = worker.take()
+            except (EOFError, OSError):  # the process is gone
+                self._workers.remove(worker)
+                outcome = Outcome("failed", worker.exit_reason())
+                self.store.write(task, "failed", error=outcome.message, trace="", provenance={})
+            if outcome is not None:
+                outcomes.append((task, outcome))
+        return outcomes
 
     def stop(self) -> None:
         for worker in self._workers:
@@ -190,26 +195,6 @@ class ProcessExecutor:
             worker.join(max(0.0, deadline - time.monotonic()))
         self._workers.clear()
 
-    def _ended(self, workers: "list[_Worker]") -> Iterator[tuple[Task, Outcome]]:
-        for worker in workers:
-            task = worker.task
-            assert task is not None
-            outcome = worker.take()
-            if outcome == READY:
-                continue
-            if outcome is None:  # the process is gone
-                self._workers.remove(worker)
-                if not worker.has_begun:
-                    raise RunError(
-                        f"{worker.exit_reason()} before it could begin. A script with a sweep in several processes "
-                        'must call it under `if __name__ == "__main__":`, since each of them imports the script; '
-                        "`jobs=1` needs no other process."
-                    )
-                outcome = Outcome("failed", worker.exit_reason())
-                self._store.fail(task, outcome.message, "", {})
-            assert isinstance(outcome, Outcome)
-            yield task, outcome
-
 
 class _Worker:
     """The parent's side of a process that does runs."""
@@ -218,7 +203,7 @@ class _Worker:
         context = multiprocessing.get_context("spawn")  # a fork would copy the threads of torch and numba half alive
         self.connection, theirs = context.Pipe()
         self.task: Task | None = None
-        self.has_begun = False
+        self._is_ready = False
         self._process = context.Process(target=_serve, args=(theirs, store, command), daemon=True)
         self._process.start()
         theirs.close()
@@ -227,25 +212,30 @@ class _Worker:
         self.task = task
         self.connection.send((task, weights))
 
-    def take(self) -> Outcome | str | None:
-        """The next message of the process: that it is ready, or how its run has ended; None if it has died."""
-        try:
-            message: Outcome | str = self.connection.recv()
-        except (EOFError, OSError):
+    def take(self) -> Outcome | None:
+        """How the run has ended; None if the process has only become ready. EOFError or OSError if it has died."""
+        message = self.connection.recv()
+        if message == READY:
+            self._is_ready = True
             return None
-        if isinstance(message, Outcome):
-            self.task = None
-        else:
-            self.has_begun = True
-        return message
+        self.task = None
+        outcome: Outcome = message
+        return outcome
 
     def exit_reason(self) -> str:
         self._process.join(5.0)
         code = self._process.exitcode
-        if code is None or code >= 0:
-            return f"the process of the run ended with status {code}"
-        name = signal.Signals(-code).name
-        return f"the process of the run was ended by {name}{' (too little memory?)' if name == 'SIGKILL' else ''}"
+        reason = f"the process of the run ended with status {code}"
+        if code is not None and code < 0:
+            name = signal.Signals(-code).name
+            memory = " (too little memory?)" if name == "SIGKILL" else ""
+            reason = f"the process of the run was ended by {name}{memory}"
+        if not self._is_ready:
+            raise RunError(
+                f"{reason} before it could begin. A script with a sweep in several processes must call it under "
+                '`if __name__ == "__main__":`, since each of them imports the script; `jobs=1` needs no other process.'
+            )
+        return reason
 
     def terminate(self) -> None:
         if self.task is None:
@@ -286,10 +276,6 @@ def _end_with_parent() -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
 
-_ONE_AT_A_TIME = threading.Lock()
-"""In a worker: torch's number of threads belongs to the process, so a run that sets it would change the others."""
-
-
 class DaskExecutor:
     """The workers of a Dask cluster that see the output folder and the data, each with one run at a time.
 
@@ -298,9 +284,9 @@ class DaskExecutor:
     """
 
     def __init__(self, cluster: str, store: Store, command: str) -> None:
-        data_dir = None if store.data_dir is None else store.data_dir.resolve()
-        out, records = store.out.resolve(), tuple(folder.resolve() for folder in store.record_folders)
-        self._store = Store(out, records, data_dir)
+        # Workers have other current directories.
+        out, records, data_dir = store.out.resolve(), store.records, store.data_dir
+        self._store = Store(out, records and records.resolve(), data_dir and data_dir.resolve())
         self._command = command
         self._running: dict[Future[Outcome], Task] = {}
         try:
@@ -321,7 +307,7 @@ class DaskExecutor:
 
     def start(self, task: Task, weights: tuple[str, ...]) -> None:
         # Not pure: a busy run is submitted again, and must not get the outcome of before.
-        future = self._client.submit(_run_alone, task, self._store, weights, self._command, key=None, pure=False)
+        future = self._client.submit(run_task, task, self._store, weights, self._command, key=None, pure=False)
         self._running[future] = task
 
     def wait(self, seconds: float) -> list[tuple[Task, Outcome]]:
@@ -331,17 +317,12 @@ class DaskExecutor:
             with self._client.as_current(), suppress(TimeoutError):
                 wait_for(list(self._running), timeout=seconds, return_when="FIRST_COMPLETED")
         else:
-            threading.Event().wait(seconds)
+            time.sleep(seconds)
         return [(self._running.pop(future), _outcome(future)) for future in list(self._running) if future.done()]
 
     def stop(self) -> None:
         self._client.cancel(list(self._running))  # those that have not started
         self._client.close()
-
-
-def _run_alone(task: Task, store: Store, weights: tuple[str, ...], command: str) -> Outcome:
-    with _ONE_AT_A_TIME:
-        return run_task(task, store, weights, command)
 
 
 def _outcome(future: "Future[Outcome]") -> Outcome:

@@ -42,10 +42,11 @@ class DamagedRecord(RunError):
     """A record is not what was written, or is of another format; the message names it."""
 
 
-def make_record(task: Task, state: str, entries: Mapping[str, Any]) -> dict[str, Any]:
-    """The record of a run, with its checksum."""
+def write_record(path: Path, task: Task, state: str, entries: Mapping[str, Any]) -> None:
+    """Write the record of a run, with its checksum, readable by people."""
     record = {"format": FORMAT, "name": task.name, "task": to_json(task), "state": state, **entries}
-    return {**record, "sha256": _checksum(record)}
+    record["sha256"] = _checksum(record)
+    write_atomically(path, (json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
 
 
 def read_record(path: Path, task: Task) -> dict[str, Any]:
@@ -79,11 +80,6 @@ def check_record(record: Any, where: str, task: Task) -> dict[str, Any]:
     if (fingerprint := fingerprint_of(record["task"])) != task.fingerprint:
         raise DamagedRecord(f"{where} is of another run: its fingerprint is {fingerprint[:10]}….")
     return record
-
-
-def write_record(path: Path, record: Mapping[str, Any]) -> None:
-    """Write the record of a run, readable by people."""
-    write_atomically(path, (json.dumps(record, indent=1, sort_keys=True, allow_nan=False) + "\n").encode())
 
 
 @dataclass

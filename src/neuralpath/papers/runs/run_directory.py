@@ -1,12 +1,10 @@
 """The directory of a run: its metrics, its weights with checksums, and its checkpoints."""
 
-import hashlib
 import json
 import os
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,8 +106,10 @@ def write_tensors(path: Path, data: bytes) -> None:
     The two never disagree: the old file is removed first, and the new one is written last. A kill in between leaves no
     weights file; the run is not finished then and writes it again.
     """
+    from neuralpath._hashing import sha256
+
     path.unlink(missing_ok=True)
-    write_atomically(checksum_path(path), f"{hashlib.sha256(data).hexdigest()}  {path.name}\n".encode())
+    write_atomically(checksum_path(path), f"{sha256(data)}  {path.name}\n".encode())
     write_atomically(path, data)
 
 
@@ -119,6 +119,8 @@ def read_tensors(path: Path) -> bytes:
     Raises:
         DamagedTensors: If the file or its checksum is missing, unreadable or wrong.
     """
+    from neuralpath._hashing import sha256
+
     try:
         data = path.read_bytes()
         checksum = _CHECKSUM.fullmatch(checksum_path(path).read_text(errors="replace"))
@@ -126,29 +128,15 @@ def read_tensors(path: Path) -> bytes:
         raise DamagedTensors(f"{error.filename or path} cannot be read: {error.strerror}.") from error
     if checksum is None:
         raise DamagedTensors(f"{path} is damaged: {checksum_path(path).name} has no checksum.")
-    if hashlib.sha256(data).hexdigest() != checksum[1]:
+    if sha256(data) != checksum[1]:
         raise DamagedTensors(f"{path} is damaged: its checksum is wrong.")
     return data
 
 
 def tensors_problem(path: Path) -> str | None:
-    """What is wrong with an existing weights file; it is read again only if it has changed since the last call."""
-    return _tensors_problem(path, _stamp(path), _stamp(checksum_path(path)))
-
-
-@lru_cache(maxsize=4096)
-def _tensors_problem(path: Path, *stamps: tuple[int, ...]) -> str | None:
+    """What is wrong with a weights file."""
     try:
         read_tensors(path)
     except DamagedTensors as error:
         return str(error).removesuffix(".")
     return None
-
-
-def _stamp(path: Path) -> tuple[int, ...]:
-    """Time of the last change, size and inode of a file; empty if the file is missing."""
-    try:
-        status = path.stat()
-    except OSError:
-        return ()
-    return status.st_mtime_ns, status.st_size, status.st_ino

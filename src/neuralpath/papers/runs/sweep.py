@@ -3,52 +3,15 @@
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from neuralpath.papers.runs.display import Display
 from neuralpath.papers.runs.executors import DaskExecutor, Executor, InlineExecutor, Outcome, ProcessExecutor
-from neuralpath.papers.runs.records import DamagedRecord
 from neuralpath.papers.runs.store import Store
 from neuralpath.papers.runs.task import RunError, Task, with_dependencies
 
 _POLL = 0.5
 """Seconds between two looks at what other processes have done."""
-
-
-class SweepFailed(RunError):
-    """Runs have failed; ``failed`` has their errors by name."""
-
-    def __init__(self, message: str, failed: Mapping[str, str]) -> None:
-        super().__init__(message)
-        self.failed = dict(failed)
-
-
-class SweepInterrupted(KeyboardInterrupt):
-    """A signal has stopped a sweep; the state of the running tasks is saved."""
-
-
-def run_tasks(
-    tasks: Sequence[Task], out: Path | str, *, records: Path | None = None, data_dir: Path | None = None, **options: Any
-) -> dict[Task, dict[str, Any]]:
-    """Do runs and everything they depend on.
-
-    Finished runs are not repeated, and interrupted runs are resumed. Several calls, in this process or in others, may
-    use one output folder: each run is done by one of them.
-
-    Args:
-        tasks: The runs.
-        out: The output folder; every run has a directory in it.
-        records: A folder of records in which finished runs count too.
-        data_dir: Folder with the data sets.
-        options: Options of `sweep_store`, such as ``jobs``.
-
-    Returns:
-        The results of ``tasks``. Errors are those of `sweep_store`.
-    """
-    store = Store(Path(out), records, data_dir)
-    sweep_store(tasks, store, **options)
-    return results_of(tasks, store)
 
 
 def sweep_store(
@@ -73,9 +36,9 @@ def sweep_store(
         command: What the user has typed, for the provenance.
 
     Raises:
-        RunError: If the folder cannot be written to, or the disk is full. Finished runs are kept.
-        SweepFailed: If runs have failed, after all others are done.
-        SweepInterrupted: On Ctrl-C or SIGTERM.
+        RunError: If the folder cannot be written to or the disk is full, or if runs have failed, after all others are
+            done. Finished runs are kept.
+        KeyboardInterrupt: On Ctrl-C or SIGTERM, once the running tasks have saved their state.
     """
     if jobs < 1:
         raise ValueError(f"`jobs` must be at least 1, got {jobs}.")
@@ -100,38 +63,28 @@ def sweep_store(
             executor = ProcessExecutor(min(jobs, len(state.waiting)), store, command)
         try:
             state.drive(executor, display, weights)
-        except KeyboardInterrupt as error:
-            raise SweepInterrupted("the sweep was interrupted; the same command resumes it.") from error
         finally:
             executor.stop()
     lines = [f"{name}: {error}" for name, error in state.failed.items()]
     lines += [f"{name}: needs {cause}" for name, cause in state.blocked.items()]
     if lines:
         head = f"{len(lines)} of {len(tasks)} runs have failed; --retry-failed repeats them."
-        raise SweepFailed("\n  ".join([head, *lines]), state.failed)
+        raise RunError("\n  ".join([head, *lines]))
 
 
 def results_of(tasks: Sequence[Task], store: Store) -> dict[Task, dict[str, Any]]:
     """Results of the finished tasks; damaged records count as missing."""
-    results = {}
-    for task in tasks:
-        try:
-            result = store.result(task)
-        except DamagedRecord:
-            result = None
-        if result is not None:
-            results[task] = result
-    return results
+    return {task: result for task in tasks if (result := store.result(task)) is not None}
 
 
 def problems_of(tasks: Sequence[Task], store: Store) -> list[str]:
-    """What is damaged of runs that therefore count as unfinished; `run_tasks` repeats them.
+    """What is damaged of runs that therefore count as unfinished; `sweep_store` repeats them.
 
-    Of weights, only those are checked that an unfinished run will read.
+    The weights of a finished run are checked only if an unfinished run will read them.
     """
     weights = _weights_to_read(tasks, store)
     unfinished = [task for task in tasks if not store.is_finished(task, weights.get(task.name, ()))]
-    problems = (store.problem(task, weights.get(task.name, ())) for task in unfinished)
+    problems = (store.problem(task) for task in unfinished)
     return [f"{problem}: `neuralpath papers run` repeats the run" for problem in problems if problem is not None]
 
 
