@@ -36,19 +36,31 @@ def connect(place: str | Path, *, timeout: float = TIMEOUT) -> Client:
     versions differ.
     """
     address = _address(place)
-    client_class = _client_class()
+    try:
+        from distributed import Client as DaskClient
+    except ImportError as error:
+        raise ClusterError(
+            "a cluster needs the packages dask and distributed: pip install dask distributed (from a clone: "
+            'pip install -c constraints.txt ".[scale]").'
+        ) from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of versions that differ, which are refused below with more to say
         try:
-            client = client_class(address, timeout=timeout, set_as_default=False, name="neuralpath")
+            client = DaskClient(address, timeout=timeout, set_as_default=False, name="neuralpath")
         except (OSError, TimeoutError, ValueError) as error:
             raise ClusterError(
                 f"no scheduler answers at {address} within {timeout:g} s: is `dask scheduler` running there, and can "
                 "this machine reach it?"
             ) from error
     try:
-        _wait_for_workers(client, address, timeout)
+        client.wait_for_workers(1, timeout=timeout)
         _refuse_other_versions(client)
+    except TimeoutError as error:
+        client.close()
+        raise ClusterError(
+            f"the scheduler at {address} has no workers after {timeout:g} s: start some with `dask worker {address}`, "
+            "in an environment that has neuralpath."
+        ) from error
     except BaseException:
         client.close()
         raise
@@ -81,32 +93,11 @@ def _address(place: str | Path) -> str:
         raise ClusterError(f"{path} is no scheduler file: it has no address of a scheduler.") from error
 
 
-def _client_class() -> Any:
-    try:
-        from distributed import Client
-    except ImportError as error:
-        raise ClusterError(
-            "a cluster needs the packages dask and distributed: pip install dask distributed (from a clone: "
-            'pip install -c constraints.txt ".[scale]").'
-        ) from error
-    return Client
-
-
-def _wait_for_workers(client: Client, address: str, timeout: float) -> None:
-    try:
-        client.wait_for_workers(1, timeout=timeout)
-    except TimeoutError as error:
-        raise ClusterError(
-            f"the scheduler at {address} has no workers after {timeout:g} s: start some with `dask worker {address}`, "
-            "in an environment that has neuralpath."
-        ) from error
-
-
 def _refuse_other_versions(client: Client) -> None:
-    found: Any = client.get_versions(check=False, packages=[name for name in MUST_AGREE if name != "python"])
-    here = _versions(found["client"])
+    versions: Any = client.get_versions(check=False, packages=[name for name in MUST_AGREE if name != "python"])
+    here = _versions(versions["client"])
     problems = []
-    for address, record in found["workers"].items():
+    for address, record in versions["workers"].items():
         there = _versions(record)
         problems += [
             f"{name} is {there[name] or 'missing'} on the worker {address} and {here[name]} here"

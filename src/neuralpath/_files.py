@@ -12,19 +12,24 @@ except ImportError:  # Windows has no such locks: there, two processes are not k
     fcntl = None  # type: ignore[assignment]
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file under its final name only once all its bytes are on the disk: a reader sees all of it or none."""
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path to write to; at the end it replaces the file at ``path``, and after an error it is removed."""
     # Each writer has a temporary name of its own: two processes may write one file at once, and the last one wins.
     part = path.with_name(f"{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     try:
-        with part.open("wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
+        yield part
         os.replace(part, path)
-    except BaseException:
+    finally:
         part.unlink(missing_ok=True)
-        raise
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a file under its final name only once all its bytes are on the disk: a reader sees all of it or none."""
+    with replacing(path) as part, part.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
     folder = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(folder)  # without this, a power failure may lose the new name

@@ -17,7 +17,12 @@ _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 def sha256(data: bytes | memoryview) -> str:
     """Hexadecimal SHA-256 of bytes."""
-    return hashlib.sha256(data).hexdigest()
+    return digest_of(data, "sha256")
+
+
+def digest_of(data: bytes | memoryview, algorithm: str) -> str:
+    """Hexadecimal digest of bytes; algorithms other than SHA-256 are for checksums that others have published."""
+    return hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
 
 
 def text_digest(text: str) -> str:
@@ -66,12 +71,12 @@ def tensors_digest(*tensors: Shaped[Tensor, "..."]) -> str:
 
 def weights_digest(module: nn.Module) -> str:
     """Hexadecimal SHA-256 of all tensors of a module's state, with their names, shapes and dtypes."""
-    digest = hashlib.sha256()
+    lines = []
     for name, tensor in module.state_dict().items():
         if isinstance(tensor, Tensor):
             flat = tensor.detach().cpu().reshape(-1).view(torch.uint8)
-            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {tensors_digest(flat)}\n".encode())
-    return digest.hexdigest()
+            lines.append(f"{name} {tensor.dtype} {tuple(tensor.shape)} {tensors_digest(flat)}\n")
+    return text_digest("".join(lines))
 
 
 def repr_without_addresses(value: object) -> str:

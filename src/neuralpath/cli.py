@@ -6,7 +6,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Annotated, Any, get_args
+from functools import reduce
+from operator import or_
+from typing import Annotated, Any
 
 import tyro
 
@@ -23,38 +25,36 @@ from neuralpath.papers.commands import (
     StatusCommand,
     run_experiment,
 )
+from neuralpath.papers.runs import RunError
 from neuralpath.training import Terminated
 
-PapersAction = (
-    Annotated[ListCommand, tyro.conf.subcommand("list")]
-    | Annotated[RunCommand, tyro.conf.subcommand("run")]
-    | Annotated[StatusCommand, tyro.conf.subcommand("status")]
-    | Annotated[ShowCommand, tyro.conf.subcommand("show")]
-    | Annotated[ExportCommand, tyro.conf.subcommand("export")]
-    | Annotated[ClaimsCommand, tyro.conf.subcommand("claims")]
-    | Annotated[ReportCommand, tyro.conf.subcommand("report")]
-)
+
+def _by_name(*commands: type) -> dict[str, type]:
+    return {command.__name__.removesuffix("Command").lower(): command for command in commands}
+
+
+def _union(commands: dict[str, type]) -> Any:
+    """The type from which tyro makes subcommands of these names."""
+    return reduce(or_, (Annotated[command, tyro.conf.subcommand(name)] for name, command in commands.items()))
+
+
+PAPERS = _by_name(ListCommand, RunCommand, StatusCommand, ShowCommand, ExportCommand, ClaimsCommand, ReportCommand)
 
 
 @dataclass(frozen=True)
 class PapersCommand:
     """Reproduce the papers: run their experiments, show the results, check their claims."""
 
-    action: PapersAction
+    action: _union(PAPERS)  # type: ignore[valid-type]
+    """The step of the reproduction."""
 
     def run(self) -> int:
         """Run the chosen action."""
-        return self.action.run()
+        return int(self.action.run())
 
 
-Command = (
-    Annotated[InspectCommand, tyro.conf.subcommand("inspect")]
-    | Annotated[KernelCommand, tyro.conf.subcommand("kernel")]
-    | Annotated[NeighborsCommand, tyro.conf.subcommand("neighbors")]
-    | Annotated[GatesCommand, tyro.conf.subcommand("gates")]
-    | Annotated[DataCommand, tyro.conf.subcommand("data")]
-    | Annotated[DemoCommand, tyro.conf.subcommand("demo")]
-    | Annotated[PapersCommand, tyro.conf.subcommand("papers")]
+COMMANDS = _by_name(
+    InspectCommand, KernelCommand, NeighborsCommand, GatesCommand, DataCommand, DemoCommand, PapersCommand
 )
 
 
@@ -78,7 +78,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(_parse(args))
     except SystemExit as stop:  # --help, bad usage that tyro has explained, or SIGTERM
         return stop.code if isinstance(stop.code, int) else 0
-    except UserError as error:
+    except (UserError, RunError) as error:
         print(f"neuralpath: {error}", file=sys.stderr)
         return 1
     except BrokenPipeError:  # the reader of our output, such as `head`, has stopped reading
@@ -105,20 +105,14 @@ def _run(command: Any) -> int:
     return status
 
 
-def _names(commands: Any) -> list[str]:
-    """Names of the subcommands in a union."""
-    return [note.name for command in get_args(commands) for note in command.__metadata__]
-
-
 def _suggestion(args: Sequence[str]) -> str | None:
     """The command that was probably meant, if the arguments name none."""
-    names, actions = _names(Command), _names(PapersAction)
-    prefix = ""
+    names, prefix = COMMANDS, ""
     if args[:1] == ["papers"]:
-        names, actions, prefix, args = actions, [], "papers ", args[1:]
+        names, prefix, args = PAPERS, "papers ", args[1:]
     if not args or args[0].startswith("-") or args[0] in names:
         return None
-    if args[0] in actions:
+    if args[0] in PAPERS:
         return f"papers {args[0]}"
     near = get_close_matches(args[0], names, n=1)
     return prefix + near[0] if near else None
@@ -130,7 +124,7 @@ def _parse(args: list[str]) -> Any:
         print(f"neuralpath: there is no command {wrong!r}: did you mean {suggestion}?", file=sys.stderr)
         raise SystemExit(2)
     return tyro.cli(
-        Command,
+        _union(COMMANDS),
         prog="neuralpath",
         description="Gates, paths and kernels of neural networks. `neuralpath --version` prints the version.",
         args=args,

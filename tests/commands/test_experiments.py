@@ -163,10 +163,7 @@ def test_status_names_what_failed(out, tmp_path, capsys):
             "`recipe.epochs` must be an integer of at least 1",
         ),
         (["papers", "run", "gate-orders", "--parts.0.seeds"], "`parts.0.seeds` is empty"),
-        (
-            ["papers", "run", "regimes", "--parts.1.nets.0.family", "davidnet", "--only", "digits-fc-sgd"],
-            "at least 32 positions",
-        ),
+        (["papers", "run", "regimes", "--parts.1.nets.0.family", "davidnet", "--only", "digits-fc-sgd"], "at least 32"),
         (["papers", "run", "stages", "--data.n-train", "25"], "`n_train` must be a multiple of 10"),
         (
             ["papers", "run", "label-energy", "--data.n-train", "400"],

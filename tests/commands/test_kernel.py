@@ -50,7 +50,8 @@ def test_two_processes_that_write_one_file_do_not_share_a_part(tmp_path, monkeyp
     monkeypatch.setattr(command, "_write_npy", lambda tiles, part, label: parts.append(part) or part.write_bytes(b"K"))
     other.write_bytes(b"half")
     assert main([*ARGUMENTS, "--out", str(tmp_path / "K.npy")]) == 0
-    assert parts == [tmp_path / f"K.npy.{os.getpid()}.part"]
+    [part] = parts
+    assert part.name.startswith(f"K.npy.{os.getpid()}-")
     assert other.read_bytes() == b"half"
 
 
@@ -148,8 +149,8 @@ def test_a_place_that_no_file_can_be_put_at_is_refused_before_any_work(place, me
     def work(*_, **__):
         raise AssertionError
 
-    monkeypatch.setattr(command, "load_examples", work)
-    monkeypatch.setattr(command, "load_model", work)
+    monkeypatch.setattr(command.KernelCommand, "load_data", work)
+    monkeypatch.setattr(command.KernelCommand, "load_model", work)
     assert main([*ARGUMENTS, "--out", place]) == 1
     assert capsys.readouterr().err.endswith(message)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["K.npy", "file"]

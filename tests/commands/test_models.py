@@ -11,7 +11,7 @@ from torch import nn
 
 from neuralpath import nets
 from neuralpath.cli import main
-from neuralpath.commands.arguments import UserError
+from neuralpath.commands import UserError
 from neuralpath.commands.models import load_model, load_weights
 
 DATACLASS = textwrap.dedent("""

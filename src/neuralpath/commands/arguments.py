@@ -1,47 +1,64 @@
-"""Parts that several commands share: user errors, the flag `--seed`, and loading examples."""
+"""The flags of commands that run a model on a data set."""
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import tyro
+
+from neuralpath.commands.errors import UserError, check_seed, user_errors
+from neuralpath.commands.models import load_model, load_weights
+
 if TYPE_CHECKING:
-    from neuralpath.data import Split
+    import torch
+    from torch import nn
 
-LARGEST_SEED = 2**63 - 1
-"""The largest seed that torch accepts."""
-
-
-class UserError(Exception):
-    """A mistake on the command line or in a user's file; printed as one message, without a traceback."""
+    from neuralpath.data import Dataset, Split
 
 
-def check_seed(seed: int) -> None:
-    """Refuse a seed that torch does not accept, before anything runs.
+@dataclass(frozen=True, kw_only=True)
+class ModelOnData:
+    """The flags that name a model and a data set."""
 
-    Args:
-        seed: Value of the flag `--seed`.
+    model: tyro.conf.Positional[str]
+    """`file.py:NAME`, where NAME is a torch module or a callable that returns one; or one of: fc, vconv, gconv,
+    circular-cnn, residual-fc, davidnet."""
+    data: str
+    """digits, mnist, fashion-mnist, cifar10 or cifar100."""
+    weights: Path | None = None
+    """Weights of the model: a safetensors file or a state dict of torch. By default the model keeps its own."""
+    set: tuple[str, ...] = ()
+    """Arguments of the callable, such as `width=128 depth=6`."""
+    data_dir: Path | None = None
+    """Folder with the data; then $NEURALPATH_DATA and the cache folder."""
+    seed: int = 0
+    """Seed of all randomness, such as the weights of built-in networks."""
 
-    Raises:
-        UserError: If the seed is negative or too large.
-    """
-    if not 0 <= seed <= LARGEST_SEED:
-        raise UserError(f"--seed takes a number from 0 to {LARGEST_SEED}, got {seed}.")
+    def load_data(self) -> "Dataset":
+        """Load the data set; a wrong seed is refused first."""
+        from neuralpath import data
+
+        check_seed(self.seed)
+        with user_errors(ValueError):
+            return data.load(self.data, data_dir=self.data_dir)
+
+    def load_model(
+        self, input_shape: tuple[int, ...], *, n_classes: int | None = None, dtype: "torch.dtype | None" = None
+    ) -> "nn.Module":
+        """Build the model, with the weights of --weights; the arguments are those of `models.load_model`."""
+        import torch
+
+        torch.manual_seed(self.seed)
+        model = load_model(self.model, input_shape, self.set, n_classes=n_classes)
+        if dtype is not None:
+            model = model.to(dtype)  # before the weights are read, so that weights in double precision are not rounded
+        if self.weights is not None:
+            load_weights(model, self.weights)
+        return model
 
 
-def load_examples(name: str, part: str, count: int | None, data_dir: Path | None) -> "Split":
-    """Load the first examples of one part of a data set.
-
-    Args:
-        name: Name of the data set, such as ``mnist``.
-        part: ``train`` or ``test``.
-        count: Number of examples; None means all.
-        data_dir: Folder with the data; None means $NEURALPATH_DATA, then the cache folder.
-
-    Raises:
-        ValueError: If the part has fewer examples, and for the reasons of ``data.load``.
-    """
-    from neuralpath import data
-
-    split = getattr(data.load(name, data_dir=data_dir), part)
+def first_examples(split: "Split", count: int | None) -> "Split":
+    """The first examples of a part of a data set; all of them if ``count`` is None."""
     if count is not None and not 0 < count <= len(split):
-        raise ValueError(f"--count must be from 1 to {len(split):,}, got {count}.")
-    return data.Split(split.images[:count], split.labels[:count])
+        raise UserError(f"--count must be from 1 to {len(split):,}, got {count}.")
+    return type(split)(split.images[:count], split.labels[:count])

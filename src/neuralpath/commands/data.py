@@ -7,7 +7,7 @@ from typing import Annotated
 
 import tyro
 
-from neuralpath.commands.arguments import UserError
+from neuralpath.commands.errors import user_errors
 
 
 @dataclass(frozen=True)
@@ -23,10 +23,8 @@ class FetchCommand:
         """Download, and print the path of the data set."""
         from neuralpath import data
 
-        try:
+        with user_errors(data.DataError):
             print(data.fetch(self.name, data_dir=self.data_dir))
-        except data.DataError as error:
-            raise UserError(str(error)) from error
         return 0
 
 
@@ -43,10 +41,8 @@ class CheckCommand:
         """Print one line for each data set; 1 if one is damaged."""
         from neuralpath import data
 
-        try:
+        with user_errors(data.DataError):
             results = data.check(self.data_dir)
-        except data.DataError as error:
-            raise UserError(str(error)) from error
         if self.json:
             fields = ("name", "status", "path", "detail")
             print(json.dumps([{f: str(getattr(r, f) or "") for f in fields} for r in results], indent=2))

@@ -7,10 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import tyro
-
-from neuralpath.commands.arguments import UserError, check_seed
-from neuralpath.commands.models import is_file_name, load_model, load_weights
+from neuralpath.commands.arguments import ModelOnData
+from neuralpath.commands.errors import UserError, user_errors
+from neuralpath.commands.models import is_file_name
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -19,21 +18,12 @@ if TYPE_CHECKING:
     from neuralpath.training import GatingInformation, TrainingConfig
 
 
-@dataclass(frozen=True)
-class GatesCommand:
+@dataclass(frozen=True, kw_only=True)
+class GatesCommand(ModelOnData):
     """Train new weights with a model's gates, and with random gates, and report the accuracy they recover."""
 
-    model: tyro.conf.Positional[str]
-    """`file.py:NAME`, where NAME is a torch module or a callable that returns one; or one of: fc, vconv, gconv,
-    circular-cnn, residual-fc, davidnet."""
-    data: str
-    """digits, mnist, fashion-mnist, cifar10 or cifar100."""
-    weights: Path | None = None
-    """Weights of the trained model: a safetensors file or a state dict of torch. By default the model keeps its own."""
     train: int | None = None
     """First train the model itself for this many epochs, with the same settings as the new weights."""
-    set: tuple[str, ...] = ()
-    """Arguments of the callable, such as `width=128 depth=6`."""
     epochs: int = 20
     """Epochs of each training of new weights."""
     batch_size: int = 32
@@ -53,10 +43,6 @@ class GatesCommand:
     """Threads of torch; all by default."""
     json: bool = False
     """Print one JSON object instead of tables."""
-    data_dir: Path | None = None
-    """Folder with the data; then $NEURALPATH_DATA and the cache folder."""
-    seed: int = 0
-    """Seed of all randomness."""
 
     def run(self) -> int:
         """Measure, and print tables or JSON."""
@@ -65,13 +51,10 @@ class GatesCommand:
         for flag, number in (("--epochs", self.epochs), ("--train", self.train)):
             if number is not None and number < 1:
                 raise UserError(f"{flag} must be at least 1, got {number}.")
-        try:
+        with user_errors(ValueError):
             check_threads(1 if self.threads is None else self.threads, "--threads")
-        except ValueError as error:
-            raise UserError(str(error)) from error
         if self.hyperplanes is not None and self.hyperplanes.is_dir():
             raise UserError(f"{self.hyperplanes} is a folder; give --hyperplanes a file.")
-        check_seed(self.seed)
         with nullcontext() if self.threads is None else pinned_threads(self.threads):
             report = self._measure()
         if self.json:
@@ -81,36 +64,28 @@ class GatesCommand:
         return 0
 
     def _measure(self) -> "GatingInformation":
-        import torch
+        from neuralpath.training import Adam, TrainingConfig, TrainingDiverged, gating_information
 
-        from neuralpath import data
-        from neuralpath.training import Adam, CheckpointError, TrainingConfig, TrainingDiverged, gating_information
-
-        try:
+        with user_errors(ValueError):
             config = TrainingConfig(
                 epochs=self.epochs, batch_size=self.batch_size, optimizer=Adam(self.lr), seed=self.seed
             )
-            loaded = data.load(self.data, data_dir=self.data_dir)
-        except ValueError as error:
-            raise UserError(str(error)) from error
-        torch.manual_seed(self.seed)
+        loaded = self.load_data()
         n_classes = len(loaded.train.labels.unique())
-        model = load_model(self.model, loaded.train.images.shape[1:], self.set, n_classes=n_classes)
-        if self.weights is not None:
-            load_weights(model, self.weights)
-        elif self.train is None:
-            print(_untrained(self.model), file=sys.stderr)
-        try:
+        model = self.load_model(loaded.train.images.shape[1:], n_classes=n_classes)
+        if self.weights is None and self.train is None:
+            has = "has the weights of its file" if is_file_name(self.model) else "has random weights"
+            hint = "load trained weights with --weights, or train it first with --train EPOCHS"
+            print(f"{self.model} {has}; {hint}", file=sys.stderr)
+        with user_errors(TypeError, ValueError, TrainingDiverged):
             if self.train is not None:
-                self._train(model, loaded, config)
+                self._train(model, loaded, replace(config, epochs=self.train))
             if self.hyperplanes is not None:
                 self._draw(model, loaded.train.images[:2], self.hyperplanes)
             return gating_information(
                 model, loaded.train, loaded.test, config, layers=not self.no_layers,
                 label_energy=not self.no_label_energy, folder=self.folder,
             )  # fmt: skip
-        except (TypeError, ValueError, CheckpointError, TrainingDiverged) as error:
-            raise UserError(str(error)) from error
 
     def _draw(self, model: "nn.Module", example: "Tensor", path: Path) -> None:
         """Write the picture of the hyperplanes."""
@@ -127,15 +102,9 @@ class GatesCommand:
         from neuralpath._hashing import weights_digest
         from neuralpath.training import train
 
-        assert self.train is not None
         folder = None if self.folder is None else self.folder / "model"
         identity = None if self.weights is None else {"weights": weights_digest(model)}
-        train(model, loaded.train, loaded.test, replace(config, epochs=self.train), folder=folder, identity=identity)
-
-
-def _untrained(name: str) -> str:
-    has = "has the weights of its file" if is_file_name(name) else "has random weights"
-    return f"{name} {has}; load trained weights with --weights, or train it first with --train EPOCHS"
+        train(model, loaded.train, loaded.test, config, folder=folder, identity=identity)
 
 
 _ENERGY_NOTE = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
-from neuralpath.commands.arguments import UserError
+from neuralpath.commands.errors import UserError
 from neuralpath.commands.models import load_model
 
 if TYPE_CHECKING:
@@ -78,9 +78,8 @@ def _graph_text(graph: "PathGraph", report: "SupportReport") -> str:
 
 
 def _report_record(report: "SupportReport") -> dict[str, Any]:
-    places = [
-        {"operation": u.operation, "module": u.module, "line": u.line, "reason": u.reason} for u in report.unsupported
-    ]
+    names = ("operation", "module", "line", "reason")
+    places = [{name: getattr(problem, name) for name in names} for problem in report.unsupported]
     return {"model": report.model, "supported": report.ok, "unreadable": places, "notes": list(report.notes)}
 
 

@@ -8,10 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-import tyro
-
-from neuralpath.commands.arguments import UserError, check_seed, load_examples
-from neuralpath.commands.models import load_model, load_weights
+from neuralpath.commands.arguments import ModelOnData, first_examples
+from neuralpath.commands.errors import UserError, user_errors
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -21,15 +19,10 @@ if TYPE_CHECKING:
 KernelName = Literal["path", "expected-tangent", "tangent", "limit-tangent", "limit-output", "limit-path", "linear"]
 
 
-@dataclass(frozen=True)
-class KernelCommand:
+@dataclass(frozen=True, kw_only=True)
+class KernelCommand(ModelOnData):
     """Compute a kernel of a model on a data set and write it to a file, tile by tile."""
 
-    model: tyro.conf.Positional[str]
-    """`file.py:NAME`, a callable that returns a torch module or a module, or one of: fc, vconv, gconv, circular-cnn,
-    residual-fc, davidnet."""
-    data: str
-    """digits, mnist, fashion-mnist, cifar10 or cifar100."""
     store: Path | None = None
     """Folder to write, such as `K.zarr` (needs the extra `scale`). After an interruption the same command resumes from
     the finished tiles; `neuralpath.open_kernel` reads it."""
@@ -48,10 +41,6 @@ class KernelCommand:
     """Number of examples, starting with the first; all by default."""
     split: Literal["train", "test"] = "train"
     """Part of the data set."""
-    weights: Path | None = None
-    """Weights for the model, a safetensors file or a torch state dict; by default those of the callable."""
-    set: tuple[str, ...] = ()
-    """Arguments of the callable, such as `width=128 depth=6`."""
     normalize: bool = False
     """Divide every linear node by its fan-in, for path kernels of deep networks."""
     double: bool = False
@@ -62,10 +51,6 @@ class KernelCommand:
     """Threads for a tile of a store; all by default. A store keeps its first number."""
     cluster: str | None = None
     """With --store: compute the tiles on a Dask cluster, `tcp://host:port` or a scheduler file, instead of here."""
-    data_dir: Path | None = None
-    """Folder with the data; by default $NEURALPATH_DATA, then the cache folder."""
-    seed: int = 0
-    """Seed of the random weights of our own networks."""
 
     def run(self) -> int:
         """Compute the kernel, write it and print its path; or verify it."""
@@ -75,19 +60,12 @@ class KernelCommand:
         from neuralpath._resources import memory_budget, parse_memory
 
         store = self._store()
-        check_seed(self.seed)
-        try:
+        with user_errors(ValueError):
             memory = None if self.memory is None else memory_budget(parse_memory(self.memory))
-            x = load_examples(self.data, self.split, self.count, self.data_dir).images
-        except ValueError as error:
-            raise UserError(str(error)) from error
-        torch.manual_seed(self.seed)
         dtype = torch.float64 if self.double else torch.float32
-        # Before the weights are read, so that weights in double precision are not rounded.
-        model, x = load_model(self.model, x.shape[1:], self.set).to(dtype), x.to(dtype)
-        if self.weights is not None:
-            load_weights(model, self.weights)
-        try:
+        x = first_examples(getattr(self.load_data(), self.split), self.count).images.to(dtype)
+        model = self.load_model(x.shape[1:], dtype=dtype)
+        with user_errors(TypeError, ValueError, MemoryError, OverflowError, ClusterError):
             kernel = make_kernel(self.kernel, model, normalize=self.normalize)
             if self.verify is not None:
                 result = kernel.verify(self.verify, x, n_tiles=self.tiles)
@@ -98,8 +76,6 @@ class KernelCommand:
             else:
                 assert self.out is not None
                 _to_npy(self.out, kernel.tiles(x, memory=memory))
-        except (TypeError, ValueError, MemoryError, OverflowError, ClusterError) as error:
-            raise UserError(str(error)) from error
         print(store or self.out)
         return 0
 
@@ -127,17 +103,11 @@ class KernelCommand:
 
         if self.cluster is not None:
             silence_logs()
-        progress = None if sys.stderr.isatty() else False
         try:
             kernel.store(
-                store,
-                x,
-                memory=memory,
-                threads=self.threads,
-                cluster=self.cluster,
-                progress=progress,
-                on_message=_print_note,
-            )
+                store, x, memory=memory, threads=self.threads, cluster=self.cluster,
+                progress=None if sys.stderr.isatty() else False, on_message=_print_note,
+            )  # fmt: skip
         except KeyboardInterrupt:
             _print_note(_interrupted(store))
             raise
@@ -190,16 +160,14 @@ def _print_note(message: str) -> None:
 
 
 def _to_npy(out: Path, tiles: "TiledKernel") -> None:
-    # Written beside the target and renamed when it is complete, under a name of its own for each process, since another
-    # process may be writing the same kernel.
-    part = out.with_name(f"{out.name}.{os.getpid()}.part")
+    from neuralpath._files import replacing
+
     try:
-        _write_npy(tiles, part, out.name)
-        os.replace(part, out)
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with replacing(out) as part:
+            _write_npy(tiles, part, out.name)
     except OSError as error:
         raise UserError(f"{out} cannot be written: {error.strerror}.") from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _write_npy(tiles: "TiledKernel", part: Path, label: str) -> None:
@@ -209,7 +177,6 @@ def _write_npy(tiles: "TiledKernel", part: Path, label: str) -> None:
     from neuralpath.kernels import refuse_overflow
 
     plan = tiles.plan
-    part.parent.mkdir(parents=True, exist_ok=True)
     dtype = str(tiles.dtype).removeprefix("torch.")
     array = np.lib.format.open_memmap(part, mode="w+", dtype=dtype, shape=(plan.n1, plan.n2))
     if hasattr(os, "posix_fallocate"):  # a mapped file has holes, and a full disk would kill the process in one of them

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Union, get_args, get_origin
 
-from neuralpath.commands.arguments import UserError
+from neuralpath.commands.errors import UserError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -58,83 +58,69 @@ def is_file_name(name: str) -> bool:
 def _by_name(name: str, input_shape: Sequence[int], arguments: dict[str, Any]) -> Any:
     from neuralpath import nets
 
-    constructor = nets.BY_NAME.get(name.lower().replace("_", "-"))
+    constructor, own = nets.BY_NAME.get(name.lower().replace("_", "-")), ("input_shape", "generator")
+    hint = "Give your own model as file.py:NAME."
     if constructor is not None:
-        check_arguments(name, constructor, arguments, given=("input_shape", "generator"))
+        hint = f"--set takes: {listed_arguments(constructor, own)}."
+        check_arguments(name, constructor, arguments, given=own)
     try:
         return nets.build(name, input_shape=tuple(input_shape), **arguments)
     except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
-        if not isinstance(error, TypeError | ValueError) or "Overflow" in str(error):  # torch's, of sizes beyond memory
-            given = " ".join(f"{key}={value!r}" for key, value in arguments.items())
-            raise UserError(f"{name} cannot be built with {given}; is it too large? {_first_line(error)}") from error
-        if constructor is not None:
-            hint = f" --set takes: {listed_arguments(constructor, ('input_shape', 'generator'))}."
-        else:
-            hint = " Give your own model as file.py:NAME."
-        raise UserError(f"{str(error).removesuffix('.')}.{hint}") from error
-
-
-def _first_line(error: Exception) -> str:
-    """The first line of an error, without the calls that torch lists below it."""
-    return str(error).partition("\n")[0]
+        if isinstance(error, TypeError | ValueError) and "Overflow" not in str(error):
+            raise UserError(f"{str(error).removesuffix('.')}. {hint}") from error
+        # Torch's error, of sizes beyond memory; below its first line it lists its calls.
+        settings, reason = " ".join(f"{key}={value!r}" for key, value in arguments.items()), str(error).split("\n")[0]
+        raise UserError(f"{name} cannot be built with {settings}; is it too large? {reason}") from error
 
 
 def _from_file(name: str, arguments: dict[str, Any]) -> Any:
+    """Run a user's file, and build its model."""
     file, _, attribute = name.rpartition(":") if ":" in name else (name, "", "")
     path = Path(file)
     if not path.is_file():
         raise UserError(f"there is no file {file!r}; give a model as file.py:NAME.")
-    module = _module_of(path)
+    module_name = path.stem
+    while module_name in sys.modules:  # a user's `random.py` is not Python's
+        module_name = f"_{module_name}"
+    spec = importlib.util.spec_from_file_location(module_name, path)
+    if spec is None or spec.loader is None:
+        raise UserError(f"{path} is not a Python file.")
+    module = importlib.util.module_from_spec(spec)
     with _importable(module, path.resolve().parent):
+        try:
+            spec.loader.exec_module(module)
+        except (Exception, SystemExit) as error:  # a script that ends itself would end this command silently
+            raise UserError(_describe(f"{file} could not be imported", path, error)) from error
         return _from_module(module, path, attribute, arguments)
 
 
 def _from_module(module: ModuleType, path: Path, attribute: str, arguments: dict[str, Any]) -> Any:
-    """Run a user's file, and build its model."""
-    assert module.__spec__ is not None
-    assert module.__spec__.loader is not None
-    file = str(path)
-    try:
-        module.__spec__.loader.exec_module(module)
-    except (Exception, SystemExit) as error:  # a script that ends itself would end this command silently
-        raise UserError(_describe(f"{file} could not be imported", path, error)) from error
-    if not attribute:
-        names = ", ".join(sorted(_callables(module))) or "none"
-        raise UserError(f"name the module or callable of {file}, as {file}:NAME. Callables in it: {names}.")
+    from torch import nn
+
     if not hasattr(module, attribute):
-        names = ", ".join(sorted(_callables(module))) or "none"
-        raise UserError(f"{file} has no {attribute!r}. Callables in it: {names}.")
+        callables = ", ".join(
+            sorted(
+                name
+                for name, value in vars(module).items()
+                if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
+            )
+        )
+        problem = f"{path} has no {attribute!r}" if attribute else f"name the model in {path}, as {path}:NAME"
+        raise UserError(f"{problem}. Callables in it: {callables or 'none'}.")
     target = getattr(module, attribute)
-    if _is_module(target):
+    if isinstance(target, nn.Module):
         if arguments:
-            raise UserError(f"{attribute} in {file} is a module, which takes no arguments; leave out --set.")
+            raise UserError(f"{attribute} in {path} is a module, which takes no arguments; leave out --set.")
         return target
     if not callable(target):
         raise UserError(
-            f"{attribute!r} in {file} is a {type(target).__name__}; expected a module or a callable that returns one."
+            f"{attribute!r} in {path} is a {type(target).__name__}; expected a module or a callable that returns one."
         )
-    check_arguments(f"{attribute} in {file}", target, arguments)
+    check_arguments(f"{attribute} in {path}", target, arguments)
     try:
         return target(**arguments)
     except (Exception, SystemExit) as error:
-        raise UserError(_describe(f"{attribute} in {file} failed", path, error)) from error
-
-
-def _is_module(target: object) -> bool:
-    from torch import nn
-
-    return isinstance(target, nn.Module)
-
-
-def _module_of(path: Path) -> ModuleType:
-    """The module of a file, before its code runs."""
-    name = path.stem
-    while name in sys.modules:  # a user's `random.py` is not Python's
-        name = f"_{name}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
-        raise UserError(f"{path} is not a Python file.")
-    return importlib.util.module_from_spec(spec)
+        raise UserError(_describe(f"{attribute} in {path} failed", path, error)) from error
 
 
 @contextmanager
@@ -154,19 +140,11 @@ def _importable(module: ModuleType, folder: Path) -> Iterator[None]:
 
 
 def _describe(what: str, path: Path, error: BaseException) -> str:
-    lines = [
-        frame.lineno for frame in traceback.extract_tb(error.__traceback__) if Path(frame.filename) == path.resolve()
-    ]
-    lines += [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    """An error of a user's file, with the last line of the file that it passed."""
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename).resolve() == path.resolve()]
     line = f" (line {lines[-1]})" if lines else ""
     return f"{what}{line}: {type(error).__name__}: {error}"
-
-
-def _callables(module: ModuleType) -> list[str]:
-    own = vars(module).items()
-    return [
-        k for k, v in own if callable(v) and not k.startswith("_") and getattr(v, "__module__", "") == module.__name__
-    ]
 
 
 def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
@@ -196,14 +174,13 @@ def check_arguments(
     Raises:
         UserError: With the nearest name or the expected type, and all arguments.
     """
-    parameters = _parameters(target, given)
-    if parameters is None:
+    try:
+        kinds = {parameter.kind for parameter in inspect.signature(target).parameters.values()}
+    except (TypeError, ValueError):  # Python does not know the parameters of some callables written in C
         return
-    all_of_them = f"--set takes: {listed_arguments(target, given)}."
-    any_name = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    named = {name: p for name, p in parameters.items() if p.kind not in (p.VAR_KEYWORD, p.VAR_POSITIONAL)}
+    named, all_of_them = _named_parameters(target, given), f"--set takes: {listed_arguments(target, given)}."
     for name, value in arguments.items():
-        if name not in named and not any_name:
+        if name not in named and inspect.Parameter.VAR_KEYWORD not in kinds:
             near = get_close_matches(name, named, n=1)
             hint = f" Did you mean {near[0]!r}?" if near else ""
             raise UserError(f"{what} has no argument {name!r}.{hint} {all_of_them}")
@@ -221,22 +198,15 @@ def listed_arguments(target: Callable[..., Any], given: Sequence[str] = ()) -> s
     >>> listed_arguments(make)
     'width, depth=3'
     """
-    parameters = _parameters(target, given) or {}
-    shown = [
-        f"{name}={parameter.default!r}" if parameter.default is not parameter.empty else name
-        for name, parameter in parameters.items()
-        if parameter.kind not in (parameter.VAR_KEYWORD, parameter.VAR_POSITIONAL)
-    ]
-    return ", ".join(shown) or "nothing"
+    named = _named_parameters(target, given).items()
+    return ", ".join(name if p.default is p.empty else f"{name}={p.default!r}" for name, p in named) or "nothing"
 
 
-def _parameters(target: Callable[..., Any], given: Sequence[str]) -> dict[str, inspect.Parameter] | None:
-    """Parameters by name, without those that the command sets; None if Python does not know them."""
-    try:
-        signature = inspect.signature(target)
-    except (TypeError, ValueError):  # some callables written in C
-        return None
-    return {name: parameter for name, parameter in signature.parameters.items() if name not in given}
+def _named_parameters(target: Callable[..., Any], given: Sequence[str]) -> dict[str, inspect.Parameter]:
+    """Parameters by name, without those that the command sets, ``*args`` and ``**kwargs``."""
+    parameters = inspect.signature(target).parameters
+    any_number = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
+    return {name: p for name, p in parameters.items() if name not in given and p.kind not in any_number}
 
 
 _WORDS: dict[Any, str] = {
@@ -277,16 +247,11 @@ def load_weights(model: "nn.Module", path: Path) -> None:
     shared = [key for key in own if key in state and not is_lazy(own[key])]  # a lazy one takes the shape in the file
     problems = [f"missing {key}" for key in own if key not in state and key not in late]
     problems += [f"unknown {key}" for key in state if key not in own and key not in late]
-    problems += [
-        f"{key} has the shape {tuple(state[key].shape)}, not {tuple(own[key].shape)}"
-        for key in shared
-        if state[key].shape != own[key].shape
-    ]
-    problems += [
-        f"{key} holds {state[key].dtype}, not real numbers"
-        for key in shared
-        if own[key].is_floating_point() and not state[key].is_floating_point()
-    ]
+    for key in shared:
+        if state[key].shape != own[key].shape:
+            problems.append(f"{key} has the shape {tuple(state[key].shape)}, not {tuple(own[key].shape)}")
+        if own[key].is_floating_point() and not state[key].is_floating_point():
+            problems.append(f"{key} holds {state[key].dtype}, not real numbers")
     if problems:
         more = f", and {len(problems) - 5} more" if len(problems) > 5 else ""
         raise UserError(f"{path} does not fit the model: {'; '.join(problems[:5])}{more}.")
@@ -312,13 +277,7 @@ def _read_weights(path: Path) -> "dict[str, Tensor]":
         ) from error
     if not isinstance(state, dict) or not all(isinstance(value, torch.Tensor) for value in state.values()):
         raise UserError(f"{path} holds no state dict: expected tensors by name, as model.state_dict() gives.")
-    if odd := [key for key, value in state.items() if not _is_dense(value)]:
-        raise UserError(f"{path} does not hold the values of {odd[0]} as a dense tensor, which a model needs.")
+    for key, tensor in state.items():  # a model's own tensors store all their values, with strides
+        if tensor.layout != torch.strided or tensor.is_meta or tensor.is_nested:
+            raise UserError(f"{path} does not hold the values of {key} as a dense tensor, which a model needs.")
     return state
-
-
-def _is_dense(tensor: "Tensor") -> bool:
-    """Whether a tensor stores all its values, with strides, as a model's own tensors do."""
-    import torch
-
-    return tensor.layout == torch.strided and not tensor.is_meta and not tensor.is_nested

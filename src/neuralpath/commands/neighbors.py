@@ -4,10 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import tyro
-
-from neuralpath.commands.arguments import UserError, check_seed, load_examples
-from neuralpath.commands.models import load_model, load_weights
+from neuralpath.commands.arguments import ModelOnData, first_examples
+from neuralpath.commands.errors import UserError, user_errors
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -15,21 +13,19 @@ if TYPE_CHECKING:
     from neuralpath import data, paths
 
 MEASURES = {
-    "kernel": "path kernel",
-    "gates": "shared paths, normalized",
-    "paths": "number of shared paths",
-    "input": "pixels",
+    "kernel": ("path kernel", "cosine {:.3f}"),
+    "gates": ("shared paths, normalized", "share {:.3f}"),
+    "paths": ("number of shared paths", "e^{:.1f} paths"),
+    "input": ("pixels", "distance {:.2f}"),
 }
-"""The measures of `nearest`, with their names in the picture."""
-
-FORMS = {"kernel": "cosine {:.3f}", "gates": "share {:.3f}", "paths": "e^{:.1f} paths", "input": "distance {:.2f}"}
+"""The measures of `nearest`, with their names and the forms of their values in the picture."""
 
 SAME, OTHER = "#1a7f37", "#b42318"
 """Colors of neighbors of the query's class, and of other classes."""
 
 
-@dataclass(frozen=True)
-class NeighborsCommand:
+@dataclass(frozen=True, kw_only=True)
+class NeighborsCommand(ModelOnData):
     """Draw the training examples that a model treats as most similar to test examples.
 
     The picture has four rows for each test example: by the path kernel, the cosine of path features (pixels times
@@ -37,11 +33,6 @@ class NeighborsCommand:
     open many gates; and by the distance of pixels, without the model.
     """
 
-    model: tyro.conf.Positional[str]
-    """`file.py:NAME`, where NAME is a torch module or a callable that returns one; or one of: fc, vconv, gconv,
-    circular-cnn, residual-fc, davidnet."""
-    data: str
-    """digits, mnist, fashion-mnist, cifar10 or cifar100."""
     out: Path
     """Picture file to write, such as `neighbors.png` (needs the extra `report`); without an ending it is a PNG."""
     queries: tuple[int, ...] = (0, 1, 2)
@@ -50,46 +41,30 @@ class NeighborsCommand:
     """Neighbors of each."""
     count: int | None = None
     """Number of training examples to search, from the first on; all by default."""
-    weights: Path | None = None
-    """Weights of the model: a safetensors file or a state dict of torch. By default the model keeps its own."""
-    set: tuple[str, ...] = ()
-    """Arguments of the callable, such as `width=128 depth=6`."""
     normalize: bool = False
     """Divide every linear node by its fan-in, for path kernels of deep networks."""
     memory: str | None = None
     """Memory budget, such as `8GiB`; half of what is free by default."""
-    data_dir: Path | None = None
-    """Folder with the data; then $NEURALPATH_DATA and the cache folder."""
-    seed: int = 0
-    """Seed of the random weights of built-in networks."""
 
     def run(self) -> int:
         """Search, draw, and print how many neighbors have their query's label."""
-        import torch
-
         from neuralpath._resources import memory_budget, parse_memory
-        from neuralpath.graph import ReplayMismatch, UnsupportedOperation, trace
+        from neuralpath.graph import trace
         from neuralpath.paths import nearest
 
-        check_seed(self.seed)
         if self.out.is_dir():
             raise UserError(f"--out {self.out} is a folder: name a picture file, such as {self.out / 'neighbors.png'}.")
         out = self.out if self.out.suffix else self.out.with_name(f"{self.out.name}.png")
-        try:
+        with user_errors(ValueError):
             memory = memory_budget(None if self.memory is None else parse_memory(self.memory))
-            train = load_examples(self.data, "train", self.count, self.data_dir)
-            test = load_examples(self.data, "test", None, self.data_dir)
-        except ValueError as error:
-            raise UserError(str(error)) from error
+        loaded = self.load_data()
+        train, test = first_examples(loaded.train, self.count), loaded.test
         if not self.queries or not all(0 <= query < len(test) for query in self.queries):
-            given = ", ".join(map(str, self.queries)) or "none"
-            raise UserError(f"--queries must be numbers of test examples, from 0 to {len(test) - 1}, got {given}.")
-        torch.manual_seed(self.seed)
-        model = load_model(self.model, train.images.shape[1:], self.set)
-        if self.weights is not None:
-            load_weights(model, self.weights)
+            queries = ", ".join(map(str, self.queries)) or "none"
+            raise UserError(f"--queries must be numbers of test examples, from 0 to {len(test) - 1}, got {queries}.")
+        model = self.load_model(train.images.shape[1:])
         chosen = list(self.queries)
-        try:
+        with user_errors(TypeError, ValueError, MemoryError, OverflowError):
             graph = trace(model, train.images[:1])
             rankings = [
                 nearest(
@@ -98,13 +73,11 @@ class NeighborsCommand:
                 )
                 for by in MEASURES
             ]  # fmt: skip
-        except (UnsupportedOperation, ReplayMismatch, TypeError, ValueError, MemoryError, OverflowError) as error:
-            raise UserError(str(error)) from error
         labels = test.labels[chosen]
         _draw(test.images[chosen], labels, train, rankings, out)
         for neighbors in rankings:
             same = (train.labels[neighbors.indices] == labels[:, None]).double().mean()
-            print(f"{MEASURES[neighbors.by]}: {float(same):.0%} of the neighbors have their query's label")
+            print(f"{MEASURES[neighbors.by][0]}: {float(same):.0%} of the neighbors have their query's label")
         print(out)
         return 0
 
@@ -126,20 +99,20 @@ def _draw(
     grid = figure.add_gridspec(len(rankings) * n_queries, k + 2, width_ratios=[1.6, 0.75, *[1] * k])
     for number in range(n_queries):
         top = len(rankings) * number
-        _image(
-            figure.add_subplot(grid[top : top + len(rankings), 0]), queries[number], f"query: {int(labels[number])}", 11
-        )
+        query = figure.add_subplot(grid[top : top + len(rankings), 0])
+        _image(query, queries[number], f"query: {int(labels[number])}", 11)
         for row, neighbors in enumerate(rankings):
+            measure, form = MEASURES[neighbors.by]
             name = figure.add_subplot(grid[top + row, 1])
             name.axis("off")
-            name.text(1.0, 0.5, MEASURES[neighbors.by].replace(" ", "\n"), ha="right", va="center", fontsize=8)
+            name.text(1.0, 0.5, measure.replace(" ", "\n"), ha="right", va="center", fontsize=8)
             for rank in range(k):
                 index = int(neighbors.indices[number, rank])
                 label, value = int(train.labels[index]), float(neighbors.values[number, rank])
                 axes = figure.add_subplot(grid[top + row, 2 + rank])
                 color = SAME if label == int(labels[number]) else OTHER
                 _image(axes, train.images[index], str(label), 9, color)
-                axes.set_xlabel(FORMS[neighbors.by].format(value), fontsize=6.5, labelpad=2)
+                axes.set_xlabel(form.format(value), fontsize=6.5, labelpad=2)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(out, dpi=140)

@@ -11,12 +11,11 @@ from rich.table import Table as RichTable
 from torch import Tensor, nn
 
 from neuralpath import data
-from neuralpath.gating import GatedNetwork, decouple
+from neuralpath.gating import decouple
 from neuralpath.graph import PathGraph, trace
 from neuralpath.kernels import centered_alignment, path_kernel
 from neuralpath.papers.experiments import (
     DataSpec,
-    HeatMaps,
     NetSpec,
     Sweep,
     Table,
@@ -26,7 +25,7 @@ from neuralpath.papers.experiments import (
     label_energy,
     regimes,
 )
-from neuralpath.papers.report import WITHIN_ONE_NETWORK, class_middles, cosine_maps, cosines, write_report
+from neuralpath.papers.report import WITHIN_ONE_NETWORK, cosine_maps, cosines, draw, write_report
 from neuralpath.papers.runs import Store
 from neuralpath.paths import log_active_paths, log_shared_paths
 from neuralpath.training import ENERGY_JITTER, gates_energy
@@ -80,19 +79,13 @@ def run(out: Path, seed: int) -> None:
     console.print(
         f"\nCentered alignment of the path kernel with the classes: {shares[0]:.3f} before, {shares[1]:.3f} after."
     )
-    picture, kernel = out / "path_kernel.png", cosine_maps({"before training": before, "after training": after}, labels)
-    _draw_kernels(kernel, picture)
+    kernel = cosine_maps({"before training": before, "after training": after}, labels)
+    *_, picture = draw(kernel, out, "path_kernel")
     console.print(f"The path kernel of {len(labels)} digits, sorted by class: {picture}\n")
     table = _regimes(model, accuracy, config, store, sorted_digits, seed)
     _print_table(console, table)
-    written = write_report(
-        store,
-        out / "report.html",
-        figures=out / "figures",
-        title="The digits, seen as paths",
-        kernel=kernel,
-        summary=(table,),
-    )
+    page, title = out / "report.html", "The digits, seen as paths"
+    written = write_report(store, page, figures=out / "figures", title=title, kernel=kernel, summary=(table,))
     console.print(f"\nThe same as a page, with a gate explorer: [bold]{written.page}[/bold]", soft_wrap=True)
 
 
@@ -135,24 +128,20 @@ def _regimes(
     for regime, gates in GATES.items():
         task = rows[regime][seed]
         assert isinstance(task, TrainGated)
-        energy = gates_energy(_trained_gated(store, task), split)
+        directory = store.directory(task)
+        network = task.make(directory)
+        network.load_state_dict(directory.weights_of(task, "last"))
+        energy = gates_energy(network, split)
         lines.append((regime, gates, f"{_accuracy(store, task):.1%}", energy))
-    return Table(
-        "The digits: test accuracy, and label energy of the gates' path kernel",
-        ("regime", "gates", "accuracy", "label energy*"),
-        tuple(lines),
-        _energy_note(split),
-    )
-
-
-def _energy_note(split: data.Split) -> str:
     n_classes = len(split.labels.unique())
-    return (
+    note = (
         "* Label energy: y' (H + jitter)^-1 y, where H is the path kernel of the gates, scaled to trace 1, on "
         f"{len(split.labels)} training digits, {len(split.labels) // n_classes} of each class. The jitter is "
         f"{ENERGY_JITTER:g} of its mean eigenvalue. y is 1 for the digits of a class and -1 for the others; the energy "
         f"is the mean over the {n_classes} classes. {WITHIN_ONE_NETWORK}"
     )
+    title = "The digits: test accuracy, and label energy of the gates' path kernel"
+    return Table(title, ("regime", "gates", "accuracy", "label energy*"), tuple(lines), note)
 
 
 def _print_table(console: Console, table: Table) -> None:
@@ -163,13 +152,6 @@ def _print_table(console: Console, table: Table) -> None:
         printed.add_row(*(f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row))
     console.print(printed)
     console.print(table.note, highlight=False)
-
-
-def _trained_gated(store: Store, task: TrainGated) -> GatedNetwork:
-    directory = store.directory(task)
-    network = task.make(directory)
-    network.load_state_dict(directory.weights_of(task, "last"))
-    return network
 
 
 def _show_paths(
@@ -185,26 +167,6 @@ def _show_paths(
         cells = (_percent(shared[row, column]) for column in range(len(y)))
         table.add_row(str(label), _percent(active[row]), *cells)
     console.print(table)
-
-
-def _draw_kernels(kernel: HeatMaps, path: Path) -> None:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10.5, 5.2), layout="constrained")
-    FigureCanvasAgg(figure)  # no window, no global state
-    axes = figure.subplots(1, len(kernel.maps))
-    middles = class_middles(kernel.classes or ())
-    for axis, (title, rows) in zip(axes, kernel.maps.items(), strict=True):
-        image = axis.imshow(rows, vmin=0, vmax=1, cmap="magma", interpolation="nearest")
-        axis.set_title(title)
-        axis.set_xticks(list(middles.values()), list(middles))
-        axis.set_yticks(list(middles.values()), list(middles))
-        axis.tick_params(length=0)
-        axis.set_xlabel("digit")
-    axes[0].set_ylabel("digit")
-    figure.colorbar(image, ax=axes, label="cosine of path features", shrink=0.9)
-    figure.savefig(path, dpi=150)
 
 
 def _percent(log_share: Float[Tensor, ""]) -> str:

@@ -3,7 +3,6 @@
 A resumed run can therefore repeat any epoch exactly. The method ``epoch`` of each class yields the batches of an epoch.
 """
 
-import hashlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -13,6 +12,7 @@ from jaxtyping import Float, Shaped
 from torch import Tensor
 
 from neuralpath._checks import describe
+from neuralpath._hashing import text_digest
 from neuralpath.graph import Gates
 from neuralpath.training.config import TrainingConfig
 from neuralpath.training.fixed_gates import PackedGates
@@ -46,7 +46,7 @@ def derive_seed(seed: int, *use: str | int) -> int:
     False
     """
     text = "/".join(str(part) for part in (seed, *use))
-    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little") >> 1
+    return int.from_bytes(bytes.fromhex(text_digest(text))[:8], "little") >> 1
 
 
 def _augmented(images: Tensor, augment: Augment | None, seed: int, epoch: int, number: int) -> Tensor:

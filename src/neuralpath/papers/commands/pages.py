@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tyro
 
-from neuralpath.commands import UserError, check_seed
+from neuralpath.commands import UserError, check_seed, user_errors
 from neuralpath.papers.commands.results import open_store, print_damage, read_folder
 
 
@@ -25,16 +25,13 @@ class ClaimsCommand:
         """Write the table and print the number of claims for each verdict."""
         from neuralpath._files import write_atomically
         from neuralpath.papers.claims import ANALYSES, check_claims, claims_markdown, read_records, verdict_counts
-        from neuralpath.papers.runs import RunError, with_dependencies
+        from neuralpath.papers.runs import with_dependencies
 
         store, sweeps = open_store(self.folder, self.records), read_folder(self.folder)
         page = self.out or self.folder / "CLAIMS.md"
         print_damage(with_dependencies(tuple(task for sweep in sweeps for task in sweep.tasks)), store)
-        try:
-            records = read_records(sweeps, store)
-            rows = check_claims(records, self.folder / ANALYSES)
-        except RunError as error:
-            raise UserError(str(error)) from error
+        records = read_records(sweeps, store)
+        rows = check_claims(records, self.folder / ANALYSES)
         try:
             write_atomically(page, claims_markdown(rows, records).encode())
         except OSError as error:
@@ -68,7 +65,6 @@ class ReportCommand:
         from neuralpath.papers.claims import ANALYSES, ClaimRow, check_claims, counted, read_records
         from neuralpath.papers.experiments import MisfitResults, read_sweeps
         from neuralpath.papers.report import MissingExtra, write_report
-        from neuralpath.papers.runs import RunError
 
         page = self.out or self.folder / "report.html"
         figures = None if self.no_figures else self.figures or page.parent / "figures"
@@ -85,9 +81,8 @@ class ReportCommand:
                     claims = check_claims(records, self.folder / ANALYSES)
             except MisfitResults as error:  # records of another version; the page says so and has no verdicts
                 problems = (str(error),)
-            written = write_report(store, page, figures=figures, claims=claims, problems=problems)
-        except (RunError, MissingExtra) as error:
-            raise UserError(str(error)) from error
+            with user_errors(MissingExtra):
+                written = write_report(store, page, figures=figures, claims=claims, problems=problems)
         except OSError as error:
             # The page is first written to a temporary file, whose name means nothing to the reader.
             path = page if str(error.filename).endswith(".part") else error.filename or page
@@ -114,19 +109,14 @@ class DemoCommand:
         check_seed(self.seed)
         from neuralpath.papers.report import MissingExtra, require
 
-        try:
+        with user_errors(MissingExtra):
             for package in ("matplotlib", "plotly"):  # before the folder is made and anything is trained
                 require(package)
+        try:
             self.out.mkdir(parents=True, exist_ok=True)
-        except MissingExtra as error:
-            raise UserError(str(error)) from error
         except OSError as error:
             raise UserError(f"--out {self.out} cannot be a folder for the figures: {error.strerror}.") from error
         from neuralpath.papers import demo
-        from neuralpath.papers.runs import RunError
 
-        try:
-            demo.run(self.out, self.seed)
-        except RunError as error:
-            raise UserError(str(error)) from error
+        demo.run(self.out, self.seed)
         return 0

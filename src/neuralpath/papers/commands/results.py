@@ -62,15 +62,12 @@ class ShowCommand:
     def run(self) -> int:
         """Print the tables."""
         from neuralpath.papers.commands.run import print_summary
-        from neuralpath.papers.runs import RunError, with_dependencies
+        from neuralpath.papers.runs import with_dependencies
 
         store = open_store(self.folder, self.records)
         for sweep in read_folder(self.folder):
             print_damage(with_dependencies(sweep.tasks), store)
-            try:
-                print_summary(sweep.summary(store))
-            except RunError as error:
-                raise UserError(str(error)) from error
+            print_summary(sweep.summary(store))
         return 0
 
 
@@ -94,21 +91,15 @@ class ExportCommand:
             raise UserError("nothing to export: give --csv FILE, --records FOLDER, or both.")
         store = open_store(self.folder, None)
         if self.records is not None:
-            self._write_records(self.records)
-            store = open_store(self.folder, self.records)
+            self._write_records(store, self.records)
         if self.csv is not None:
-            self._write_csv(self.csv, store)
+            self._write_csv(self.csv, store if self.records is None else open_store(self.folder, self.records))
         return 0
 
-    def _write_records(self, records: Path) -> None:
+    def _write_records(self, store: "Store", records: Path) -> None:
         from neuralpath.papers.experiments import collect
-        from neuralpath.papers.runs import RunError, Store
 
-        sweeps = read_folder(self.folder)
-        try:
-            done = collect(sweeps, Store(self.folder), records, self.weights)
-        except RunError as error:
-            raise UserError(str(error)) from error
+        done = collect(read_folder(self.folder), store, records, self.weights)
         print(f"{records}: {done.n_records} new records, {done.n_weights} new files of weights")
         for problem in done.replaced:
             print(f"  replaced: {problem}")
@@ -139,30 +130,19 @@ def open_store(folder: Path, records: Path | None, data_dir: Path | None = None)
     Raises:
         UserError: If the folder does not exist or cannot be read.
     """
-    from neuralpath.papers.runs import RunError, Store
+    from neuralpath.papers.runs import Store
 
     if not folder.is_dir():
         what = f"{folder} is no folder" if folder.exists() else f"there is no folder {folder}"
         raise UserError(f"{what}; name the output folder of `neuralpath papers run`.")
-    try:
-        return Store(folder, records, data_dir)
-    except RunError as error:
-        raise UserError(str(error)) from error
+    return Store(folder, records, data_dir)
 
 
 def read_folder(folder: Path) -> "list[Sweep]":
-    """Read the sweeps of a folder; problems go to standard error.
-
-    Raises:
-        UserError: If the folder holds no sweep.
-    """
+    """Read the sweeps of a folder, by `read_sweeps`; problems go to standard error."""
     from neuralpath.papers.experiments import read_sweeps
-    from neuralpath.papers.runs import RunError
 
-    try:
-        sweeps, problems = read_sweeps(folder)
-    except RunError as error:
-        raise UserError(str(error)) from error
+    sweeps, problems = read_sweeps(folder)
     for problem in problems:
         print(f"neuralpath: {problem}", file=sys.stderr)
     return sweeps

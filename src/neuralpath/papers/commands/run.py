@@ -3,22 +3,25 @@
 import os
 import shlex
 import sys
+from argparse import ArgumentParser
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import tyro
 from rich.console import Console
 from rich.table import Table as RichTable
 
-from neuralpath.commands import UserError
+from neuralpath.commands import UserError, user_errors
 
 if TYPE_CHECKING:
     from neuralpath.papers.experiments import Cell, SummaryItem, Table
 
 _FILE_WIDTH = 160
 """Columns of tables that go to a file instead of a terminal."""
+
+PresetName = Literal["smoke", "cpu", "paper"]
 
 
 @dataclass(frozen=True)
@@ -33,10 +36,8 @@ class ListCommand:
         from neuralpath.papers.experiments import NAMES, PRESETS, get
         from neuralpath.papers.runs import with_dependencies
 
-        try:
+        with user_errors(ValueError):
             experiments = [get(name) for name in self.names or NAMES]
-        except ValueError as error:
-            raise UserError(str(error)) from error
         table = RichTable(title="Experiments")
         for heading in ("name", "what", "from", *PRESETS):
             table.add_column(heading, no_wrap=heading == "name")
@@ -71,7 +72,7 @@ class RunOptions:
 
     out: Path = Path("runs")
     """Output folder; finished runs in it are not repeated, interrupted runs are resumed."""
-    preset: Literal["smoke", "cpu", "paper"] = "smoke"
+    preset: PresetName = "smoke"
     """Seconds on the digits; hours on two cores; the papers' scale."""
     jobs: int | None = None
     """Processes, each with one thread; one for each core by default."""
@@ -102,10 +103,8 @@ def run_experiment(args: Sequence[str]) -> int:
     from neuralpath.papers.experiments import get
 
     name, *flags = args
-    try:
+    with user_errors(ValueError):
         experiment = get(name)
-    except ValueError as error:
-        raise UserError(str(error)) from error
     preset = _preset(flags)
     config_type = experiment.config
 
@@ -116,7 +115,7 @@ def run_experiment(args: Sequence[str]) -> int:
         return options, config
 
     reduced = experiment.reduced.get(preset, "")
-    try:
+    with user_errors(ValueError):  # from a config that refuses a value
         options, config = tyro.cli(
             entry,
             prog=f"neuralpath papers run {name}",
@@ -124,55 +123,42 @@ def run_experiment(args: Sequence[str]) -> int:
             args=flags,
             config=(tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff),
         )
-    except ValueError as error:  # from a config that refuses a value
-        raise UserError(str(error)) from error
     command = shlex.join(["neuralpath", "papers", "run", *args])
     return _run_sweep(experiment, config, options, command)
 
 
-def _preset(args: Sequence[str]) -> Any:
-    """The preset that the arguments name, the last one as with every flag; tyro checks it again, with a message."""
-    preset = "smoke"
-    for index, argument in enumerate(args):
-        value = argument.partition("=")[2] if argument.startswith("--preset=") else None
-        if argument == "--preset" and index + 1 < len(args):
-            value = args[index + 1]
-        if value in ("smoke", "cpu", "paper"):
-            preset = value
-    return preset
+def _preset(flags: Sequence[str]) -> Any:
+    """The preset that the flags name, the last one as with every flag; tyro checks it again, with a message."""
+    parser = ArgumentParser(add_help=False, allow_abbrev=False)
+    parser.add_argument("--preset", nargs="?")
+    preset = parser.parse_known_args(flags)[0].preset
+    return preset if preset in get_args(PresetName) else "smoke"
 
 
 def _run_sweep(experiment: Any, config: Any, options: RunOptions, command: str) -> int:
     from neuralpath._cluster import silence_logs
     from neuralpath.data import DataError
     from neuralpath.papers.experiments import Sweep, check_tasks
-    from neuralpath.papers.runs import RunError, with_dependencies
+    from neuralpath.papers.runs import with_dependencies
 
     if options.cluster is not None:
         silence_logs()
     jobs = options.jobs if options.jobs is not None else os.cpu_count() or 1
     if jobs < 1:
         raise UserError(f"--jobs must be at least 1, got {jobs}.")
-    try:
+    with user_errors(ValueError):  # runs, networks or data that these settings do not allow; nothing has started
         sweep = Sweep(experiment, config, options.preset, command)
         tasks = sweep.tasks
         if options.dry_run:
             print(*(task.name for task in with_dependencies(tasks)), sep="\n")
             return 0
         check_tasks(with_dependencies(tasks), options.data_dir)
-    except ValueError as error:  # runs, networks or data that these settings do not allow; nothing has started
-        raise UserError(str(error)) from error
     try:
-        items = sweep.run(
-            options.out,
-            jobs=jobs,
-            records=options.records,
-            data_dir=options.data_dir,
-            cluster=options.cluster,
-            retry_failed=options.retry_failed,
-        )
-    except (RunError, DataError) as error:
-        raise UserError(str(error)) from error
+        with user_errors(DataError):
+            items = sweep.run(
+                options.out, jobs=jobs, records=options.records, data_dir=options.data_dir, cluster=options.cluster,
+                retry_failed=options.retry_failed,
+            )  # fmt: skip
     except KeyboardInterrupt:
         print(f"neuralpath: interrupted; to resume: {command}", file=sys.stderr)
         return 130
