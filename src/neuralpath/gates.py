@@ -14,24 +14,6 @@ import torch
 from jaxtyping import Bool, Float, Shaped
 from torch import Tensor
 
-__all__ = [
-    "GATE_OPERATIONS",
-    "GATING_MAXIMUM",
-    "MAXIMUM_POOLS",
-    "PARAMETRIC_GATES",
-    "UNGATED_ACTIVATIONS",
-    "ClippedGate",
-    "Gate",
-    "GeluGate",
-    "HardGate",
-    "HardswishGate",
-    "LeakyGate",
-    "LinearGate",
-    "MishGate",
-    "SoftGate",
-    "apply_gate",
-]
-
 
 @dataclass(frozen=True)
 class HardGate:

@@ -4,22 +4,16 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-import tyro
-
 from neuralpath.commands import UserError, check_seed, user_errors
-from neuralpath.papers.commands.results import open_store, print_damage, read_folder
+from neuralpath.papers.commands.results import FolderCommand, open_store, print_damage, read_folder
 
 
-@dataclass(frozen=True)
-class ClaimsCommand:
+@dataclass(frozen=True, kw_only=True)
+class ClaimsCommand(FolderCommand):
     """Check every claim of the papers against the runs of a folder, and write the table."""
 
-    folder: tyro.conf.Positional[Path]
-    """Output folder of `neuralpath papers run`, or a folder of records such as the repository's `results/`."""
     out: Path | None = None
     """Page to write; `CLAIMS.md` in the folder by default."""
-    records: Path | None = None
-    """Another folder of records; runs that are finished there count too."""
 
     def run(self) -> int:
         """Write the table and print the number of claims for each verdict."""
@@ -40,20 +34,16 @@ class ClaimsCommand:
         return 0
 
 
-@dataclass(frozen=True)
-class ReportCommand:
+@dataclass(frozen=True, kw_only=True)
+class ReportCommand(FolderCommand):
     """Write the results of a folder as one self-contained HTML page, with an interactive gate explorer."""
 
-    folder: tyro.conf.Positional[Path]
-    """Output folder of `neuralpath papers run`, or a folder of records."""
     out: Path | None = None
     """Page to write; `report.html` in the folder by default."""
     figures: Path | None = None
     """Folder for every figure as PDF and PNG; `figures` beside the page by default."""
     no_figures: bool = False
     """Write only the page, no figure files."""
-    records: Path | None = None
-    """Another folder of records; runs that are finished there count too."""
     data_dir: Path | None = None
     """Folder with the data of the gate explorer's network; then $NEURALPATH_DATA and the cache folder."""
 

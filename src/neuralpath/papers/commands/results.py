@@ -17,14 +17,19 @@ if TYPE_CHECKING:
     from neuralpath.papers.runs import Store, Task
 
 
-@dataclass(frozen=True)
-class StatusCommand:
-    """Print how many runs of a folder are finished, and which ones failed."""
+@dataclass(frozen=True, kw_only=True)
+class FolderCommand:
+    """The flags of commands that read the runs of a folder."""
 
     folder: tyro.conf.Positional[Path]
-    """Output folder of `neuralpath papers run`."""
+    """Output folder of `neuralpath papers run`, or a folder of records such as the repository's `results/`."""
     records: Path | None = None
     """Another folder of records; runs that are finished there count too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StatusCommand(FolderCommand):
+    """Print how many runs of a folder are finished, and which ones failed."""
 
     def run(self) -> int:
         """Print one line for each sweep and for each failed or unfinished run."""
@@ -50,14 +55,9 @@ class StatusCommand:
         return 0
 
 
-@dataclass(frozen=True)
-class ShowCommand:
+@dataclass(frozen=True, kw_only=True)
+class ShowCommand(FolderCommand):
     """Print the tables of a folder's experiments, with the papers' figures beside ours."""
-
-    folder: tyro.conf.Positional[Path]
-    """Output folder of `neuralpath papers run`, or a folder of records."""
-    records: Path | None = None
-    """Another folder of records; runs that are finished there count too."""
 
     def run(self) -> int:
         """Print the tables."""

@@ -2,7 +2,6 @@
 # Used by other folders of the package; not public.
 from .records import (
     ARCHIVE as ARCHIVE,
-    RECORD as RECORD,
     Archive as Archive,
     DamagedRecord as DamagedRecord,
     archives as archives,
