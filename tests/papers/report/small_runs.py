@@ -50,7 +50,7 @@ def write_made_up(folder, sweep, n_finished=None, versions=lambda number: VERSIO
     sweep.write(folder)
     for number, task in enumerate(with_dependencies(sweep.tasks)[:n_finished]):
         store.begin(task)
-        store.finish(task, made_up_result(number), about(versions(number)))
+        store.write(task, "finished", result=made_up_result(number), provenance=about(versions(number)))
     return Store(folder, folder)
 
 

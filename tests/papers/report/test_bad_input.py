@@ -89,7 +89,7 @@ def test_half_finished_runs_are_shown_as_such(tmp_path):
     begun, failed = (run.task for run in contents.sweeps[0].runs[3:5])
     store.begin(begun)
     store.directory(begun).add_metrics(1, {"train_loss": 1.0})
-    store.fail(failed, "ValueError: bad luck", "", {})
+    store.write(failed, "failed", error="ValueError: bad luck", trace="", provenance={})
     source = page_of(store)
     assert "is not finished: 3 of" in source
     assert f"3 of {total} runs · not finished" in source
@@ -132,7 +132,7 @@ def test_results_of_another_version_are_named(tmp_path, capsys):
     store = write_made_up(tmp_path, sweep, n_finished=0)
     task = sweep.tasks[0]
     store.begin(task)
-    store.finish(task, {"something": "else"}, {})
+    store.write(task, "finished", result={"something": "else"}, provenance={})
     contents = read_contents(store)
     assert "is not shown: results do not fit this version (KeyError" in contents.problems[0]
     assert "Nothing to show yet." in page_html(contents, "no run", "")
@@ -165,7 +165,7 @@ def test_claims_of_results_of_another_version_are_not_judged(tmp_path, capsys):
     task = sweep.tasks[0]
     shutil.rmtree(store.folder(task))
     store.begin(task)
-    store.finish(task, {"something": "else"}, {})
+    store.write(task, "finished", result={"something": "else"}, provenance={})
     assert main(["papers", "report", str(tmp_path), "--no-figures"]) == 0
     assert "the claims are not checked: results do not fit this version (KeyError" in capsys.readouterr().err
     assert "the claims are not checked" in page.read_text()

@@ -19,7 +19,7 @@ def test_odd_values_about_the_machine_are_shown_as_they_are(tmp_path):
     store = write_made_up(tmp_path, sweep)
     for number, task in enumerate(with_dependencies(sweep.tasks)):
         odd = {**about(), "seconds": "long", "python": number % 2, "started": None, "command": [1], "cpus": {}}
-        store.finish(task, made_up_result(number), odd)
+        store.write(task, "finished", result=made_up_result(number), provenance=odd)
     source = page_html(read_contents(Store(tmp_path)), "no run", "")
     assert "versions (set 2): python 1" in source
     assert "command: [1]" in source
@@ -56,7 +56,7 @@ def with_two_networks(tmp_path):
         directory = store.directory(task)
         for which in ("best", "last"):
             directory.save_weights(which, task.make().state_dict())
-        store.finish(task, {**result, "best": epochs[0], "last": epochs[1]}, about())
+        store.write(task, "finished", result={**result, "best": epochs[0], "last": epochs[1]}, provenance=about())
     return store, networks
 
 

@@ -46,8 +46,8 @@ class Store:
     data_dir: Path | None = None
     _finished: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Good records of finished runs."""
-    _good_weights: set[Path] = field(default_factory=set, init=False, repr=False, compare=False)
-    """Weights files with the right checksum."""
+    _good_weights: set[tuple[Any, ...]] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Weights files with the right checksum; a file that has changed since is read again."""
 
     def __post_init__(self) -> None:
         if self.records is not None and not self.records.is_dir():
@@ -126,8 +126,9 @@ class Store:
     def weights_path(self, task: Task, which: str) -> Path | None:
         """The weights file of a run; None if it is missing or damaged."""
         for path in self._weights_files(task, which):
-            if path in self._good_weights or tensors_problem(path) is None:
-                self._good_weights.add(path)
+            stamp = _stamp(path)
+            if stamp in self._good_weights or tensors_problem(path) is None:
+                self._good_weights.add(stamp)
                 return path
         return None
 
@@ -252,3 +253,11 @@ def check_format(folder: Path) -> None:
 
 def _problems(paths: Iterable[Path]) -> list[str]:
     return [problem for problem in map(tensors_problem, paths) if problem is not None]
+
+
+def _stamp(path: Path) -> tuple[Any, ...]:
+    try:
+        status = path.stat()
+    except OSError:  # another process has moved it away
+        return (path,)
+    return path, status.st_mtime_ns, status.st_size, status.st_ino
