@@ -66,11 +66,11 @@ class GatesCommand(ModelOnData):
     def _measure(self) -> "GatingInformation":
         from neuralpath.training import Adam, TrainingConfig, TrainingDiverged, gating_information
 
+        loaded = self.load_data()
         with user_errors(ValueError):
             config = TrainingConfig(
                 epochs=self.epochs, batch_size=self.batch_size, optimizer=Adam(self.lr), seed=self.seed
             )
-        loaded = self.load_data()
         n_classes = len(loaded.train.labels.unique())
         model = self.load_model(loaded.train.images.shape[1:], n_classes=n_classes)
         if self.weights is None and self.train is None:
