@@ -17,14 +17,11 @@ def describe(x: object) -> str:
 
 
 def check_batch(name: str, x: object, shape: tuple[int, ...], *, dtype: torch.dtype | None = None) -> None:
-    """Refuse what is not a batch of finite floating-point examples of the given shape, and dtype if one is given."""
+    """Refuse what is not a batch of finite floating-point examples of this shape, and of this dtype unless None."""
     expected = f"a floating-point tensor of shape (batch, {', '.join(map(str, shape))})"
-    if not isinstance(x, Tensor):
-        raise TypeError(f"`{name}` must be {expected}, got {describe(x)}.")
-    if not x.is_floating_point():
-        raise TypeError(
-            f"`{name}` must be {expected}, got {describe(x)}; convert it, for example with `{name}.float()`."
-        )
+    if not isinstance(x, Tensor) or not x.is_floating_point():
+        hint = f"; convert it, for example with `{name}.float()`" if isinstance(x, Tensor) else ""
+        raise TypeError(f"`{name}` must be {expected}, got {describe(x)}{hint}.")
     if dtype is not None and x.dtype != dtype:
         raise TypeError(
             f"`{name}` must have the dtype of the network's parameters, {dtype}, got {describe(x)}; convert it with "
@@ -46,8 +43,7 @@ def check_finite(name: str, x: Shaped[Tensor, "batch ..."]) -> None:
     if values.shape != x.shape:  # a batch of batches, inside `vmap`
         raise ValueError(f"`{name}` has NaN or infinity; remove or replace them.")
     finite = torch.isfinite(values).reshape(len(values), -1).all(1)
-    index = int(torch.nonzero(~finite)[0, 0])
-    count = int((~finite).sum())
+    index, count = int(torch.nonzero(~finite)[0, 0]), int((~finite).sum())
     raise ValueError(
         f"`{name}` has NaN or infinity in {count} of {x.shape[0]} examples, the first at index {index}; "
         "remove or replace them."
@@ -64,10 +60,7 @@ def is_finite(x: Shaped[Tensor, "..."]) -> bool:
 
 
 def check_number(name: str, value: object, hint: str = "", *, or_zero: bool = False) -> float:
-    """A positive finite number, or 0 where that is allowed; ``hint`` says what else may be given.
-
-    Raises: TypeError for what is no real number; ValueError for one that is not positive or not finite.
-    """
+    """A positive finite number, or 0 where that is allowed; ``hint`` says what else may be passed."""
     if not isinstance(value, Real) or isinstance(value, bool):
         raise TypeError(f"`{name}` must be a number{hint}, got {describe(value)}.")
     number = float(value)
@@ -76,12 +69,17 @@ def check_number(name: str, value: object, hint: str = "", *, or_zero: bool = Fa
     return number
 
 
+def as_integer(value: object) -> int | None:
+    """A plain integer, also from integers of numpy and torch; None for anything else."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:
+        return None
+
+
 def check_integer(name: str, value: object, least: int = 1) -> int:
     """`value` as a plain integer of at least `least`; integers of numpy and torch are accepted."""
-    try:
-        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
-    except TypeError:
-        number = None
+    number = as_integer(value)
     if number is None or number < least:
         raise ValueError(f"`{name}` must be an integer of at least {least}, got {value!r}.")
     return number
