@@ -9,9 +9,7 @@ import types
 from dataclasses import fields, is_dataclass
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-ADDED_LATER = {"added": True}
-"""Metadata of a field that did not exist when the first records were written."""
-
+ADDED_LATER = {"added": True}  # metadata of a field that did not exist when the first records were written
 T = TypeVar("T")
 
 
@@ -20,17 +18,12 @@ class UnreadableConfig(ValueError):
 
 
 def to_json(config: Any) -> Any:
-    """A config as plain JSON values.
+    """A config, or a container of configs, as plain JSON values.
 
-    A dataclass becomes a dictionary of its fields. The entry ``kind`` holds the name of its class, because two classes
-    may have equal fields.
-
-    Args:
-        config: A dataclass instance, or a container of them.
-
-    Returns:
-        Dictionaries, lists and plain values, ready for `json.dumps`.
+    A dataclass becomes a dictionary of its fields, and of its class as ``kind``: two classes may have equal fields.
     """
+    if type(config) in (str, int, float, bool):  # most values of a fingerprint; the other tests take time
+        return config
     if is_dataclass(config) and not isinstance(config, type):
         stored = [f.name for f in fields(config) if f.metadata != ADDED_LATER or getattr(config, f.name) != f.default]
         return {"kind": type(config).__name__, **{name: to_json(getattr(config, name)) for name in stored}}
@@ -42,20 +35,8 @@ def to_json(config: Any) -> Any:
 
 
 def from_json(cls: type[T], value: Any) -> T:
-    """The config that `to_json` has written.
-
-    Args:
-        cls: The class of the config. The annotations of its fields say how each entry is read.
-        value: The JSON value.
-
-    Returns:
-        An instance of ``cls``, equal to the config that was written.
-
-    Raises:
-        UnreadableConfig: If a field is missing, unknown, or has a value of another type; the message names it.
-    """
-    config: T = _read(cls, value, cls.__name__)
-    return config
+    """The config that `to_json` has written; the annotations of the class say how each entry is read."""
+    return _read(cls, value, cls.__name__)
 
 
 def _read(annotation: Any, value: Any, path: str) -> Any:
@@ -91,19 +72,16 @@ def _read_dataclass(cls: Any, value: Any, path: str) -> Any:
     stored = set(value) - {"kind"}
     if not required <= stored <= known:
         unknown, missing = ", ".join(sorted(stored - known)), ", ".join(sorted(required - stored))
-        raise UnreadableConfig(
-            f"{path} was written by another version: unknown fields [{unknown}], missing fields [{missing}]."
-        )
+        differences = f"unknown fields [{unknown}], missing fields [{missing}]"
+        raise UnreadableConfig(f"{path} was written by another version: {differences}.")
     return cls(**{name: _read(hints[name], value[name], f"{path}.{name}") for name in sorted(stored)})
 
 
 def _read_union(annotations: tuple[Any, ...], value: Any, path: str) -> Any:
     problem = f"{path} must be null, got {value!r}."
-    for annotation in annotations:
-        if annotation is type(None):
-            if value is None:
-                return None
-            continue
+    if value is None and type(None) in annotations:
+        return None
+    for annotation in (option for option in annotations if option is not type(None)):
         try:
             return _read(annotation, value, path)
         except UnreadableConfig as error:

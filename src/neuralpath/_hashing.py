@@ -6,13 +6,10 @@ Records on the disk depend on these digests: a change of one of these functions 
 import hashlib
 import json
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from jaxtyping import Shaped
-from torch import Tensor, nn
-
-_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+if TYPE_CHECKING:  # torch takes a second to import, which texts and JSON values do not need
+    from torch import Tensor, nn
 
 
 def sha256(data: bytes | memoryview) -> str:
@@ -44,36 +41,41 @@ def json_digest(value: Any) -> str:
     return sha256(canonical_json(value))
 
 
-def tensor_bytes(tensor: Shaped[Tensor, "..."]) -> memoryview:
+def _tensor_bytes(tensor: "Tensor") -> memoryview:
     """The bytes of a tensor's values, in row-major order."""
+    import torch
+
     values = tensor.detach().cpu().contiguous().reshape(-1)
     return values.view(torch.uint8).numpy().data  # as bytes: numpy has no bfloat16
 
 
-def tensor_digest(tensor: Shaped[Tensor, "..."]) -> str:
+def tensor_digest(tensor: "Tensor") -> str:
     """Shape and dtype of a tensor in words, and the first 16 digits of the SHA-256 of its bytes.
 
+    >>> import torch
     >>> tensor_digest(torch.zeros(2, 3))
     '2x3 float32 9d908ecfb6b256de'
     """
     shape = "x".join(map(str, tensor.shape)) or "scalar"
-    return f"{shape} {str(tensor.dtype).removeprefix('torch.')} {sha256(tensor_bytes(tensor))[:16]}"
+    return f"{shape} {str(tensor.dtype).removeprefix('torch.')} {sha256(_tensor_bytes(tensor))[:16]}"
 
 
-def tensors_digest(*tensors: Shaped[Tensor, "..."]) -> str:
+def tensors_digest(*tensors: "Tensor") -> str:
     """Hexadecimal SHA-256 of the dtypes, shapes and bytes of tensors; about a second for a gigabyte."""
     digest = hashlib.sha256()
     for tensor in tensors:
         digest.update(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-        digest.update(tensor_bytes(tensor))
+        digest.update(_tensor_bytes(tensor))
     return digest.hexdigest()
 
 
-def weights_digest(module: nn.Module) -> str:
+def weights_digest(module: "nn.Module") -> str:
     """Hexadecimal SHA-256 of all tensors of a module's state, with their names, shapes and dtypes."""
+    import torch
+
     lines = []
     for name, tensor in module.state_dict().items():
-        if isinstance(tensor, Tensor):
+        if isinstance(tensor, torch.Tensor):
             flat = tensor.detach().cpu().reshape(-1).view(torch.uint8)
             lines.append(f"{name} {tensor.dtype} {tuple(tensor.shape)} {tensors_digest(flat)}\n")
     return text_digest("".join(lines))
@@ -85,4 +87,4 @@ def repr_without_addresses(value: object) -> str:
     >>> repr_without_addresses([sha256])
     '[<function sha256>]'
     """
-    return _ADDRESS.sub("", repr(value))
+    return re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value))

@@ -2,7 +2,6 @@
 
 import sys
 from datetime import timedelta
-from types import TracebackType
 
 from rich.console import Console, Group
 from rich.live import Live
@@ -14,20 +13,14 @@ from neuralpath.papers.runs.run_directory import read_metrics
 from neuralpath.papers.runs.store import Store
 from neuralpath.papers.runs.task import Task
 
-_REFRESH_PER_SECOND = 2
-_DAY = 86_400.0
-"""Seconds from which rich takes the speed of a bar: one step of a run may take an hour."""
+_DAY = 86_400.0  # the seconds from which rich takes the speed of a bar: one step of a run may take an hour
 
 
 class Display:
     """Progress of a sweep on standard error, from the metrics that the runs of all processes write.
 
-    Args:
-        store: Where the runs are.
-        tasks: All runs of the sweep.
-        n_waiting: Number of runs that are to be done.
-        show: Whether to show live bars; None: on a terminal, else plain lines; False: nothing.
-        n_failed: Runs that have failed before.
+    Of the tasks ``n_waiting`` are to be done, and ``n_failed`` have failed before. ``show``: True for live bars, False
+    for nothing, None for live bars on a terminal and plain lines elsewhere.
     """
 
     def __init__(
@@ -45,7 +38,7 @@ class Display:
         self._bars = Progress(*columns, TimeRemainingColumn(), console=self._console, speed_estimate_period=_DAY)
         self._all = self._bars.add_task("all runs", total=len(tasks), completed=len(tasks) - n_waiting, scores="")
         is_live = sys.stderr.isatty() if show is None else show
-        self._live = Live(self, console=self._console, refresh_per_second=_REFRESH_PER_SECOND) if is_live else None
+        self._live = Live(self, console=self._console, refresh_per_second=2) if is_live else None
 
     def __enter__(self) -> "Display":
         if self._live is not None:
@@ -54,9 +47,7 @@ class Display:
             self._print(self._headline())
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -78,10 +69,8 @@ class Display:
         """A run has ended."""
         self._remove(task)
         self._bars.advance(self._all)
-        if outcome.kind == "finished":
-            self._n_finished += 1
-        else:
-            self._n_failed += 1
+        self._n_finished += outcome.kind == "finished"
+        self._n_failed += outcome.kind != "finished"
         took = f" in {timedelta(seconds=round(outcome.seconds))}" if outcome.seconds > 0 else ""
         message = f": {outcome.message}" if outcome.message else ""
         done = f"[{self._n_finished + self._n_failed}/{self._n_tasks}]"

@@ -16,26 +16,18 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from neuralpath._cluster import ClusterError, connect
 from neuralpath._files import AlreadyLocked
 from neuralpath.papers.runs.store import Store
 from neuralpath.papers.runs.task import RunError, Task
-from neuralpath.training import CheckpointError, Terminated
+from neuralpath.training import Terminated
 
-if TYPE_CHECKING:
-    from distributed import Future
-
-GRACE = 60.0
-"""Seconds that a process gets to save its run when it is asked to stop."""
-
-READY = "ready"
-"""Message of a process that has been imported and serves."""
-
+GRACE = 60.0  # seconds that a process gets to save its run when it is asked to stop
+READY = "ready"  # message of a process that has been imported and serves
+# Torch's number of threads belongs to the process, so a run that sets it would change another one beside it.
 _ONE_AT_A_TIME = threading.Lock()
-"""Torch's number of threads belongs to the process, so a run that sets it would change another one beside it."""
-
 _UNWRITABLE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 _PACKAGES = ("neuralpath", "torch", "numpy", "numba", "scipy", "scikit-learn")
 
@@ -50,14 +42,7 @@ class Outcome:
 
 
 def run_task(task: Task, store: Store, weights: tuple[str, ...] = (), command: str = "") -> Outcome:
-    """Do a run with one thread, unless it is finished. Errors of the task become an outcome.
-
-    Args:
-        task: The run.
-        store: Where it is stored.
-        weights: The weights that other runs will read.
-        command: What the user has typed, for the provenance.
-    """
+    """Do a run with one thread, unless it is finished and has the weights that others will read; how it ended."""
     start = time.perf_counter()
     try:
         with _ONE_AT_A_TIME, store.lock(task):
@@ -73,7 +58,7 @@ def run_task(task: Task, store: Store, weights: tuple[str, ...] = (), command: s
 
 
 def _run_locked(task: Task, store: Store, command: str, start: float) -> Outcome:
-    from neuralpath.training import torch_threads
+    from neuralpath.training import CheckpointError, torch_threads  # with torch, which listing runs does not need
 
     provenance = {
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -84,11 +69,8 @@ def _run_locked(task: Task, store: Store, command: str, start: float) -> Outcome
         "cpus": os.cpu_count(),
     }
     directory = store.directory(task)
-    notes = [
-        f"{problem}: the run is repeated, and `neuralpath papers export` replaces the record"
-        for problem in store.problems_in_records(task)
-    ]
-    notes += store.begin(task)
+    hint = "the run is repeated, and `neuralpath papers export` replaces the record"
+    notes = [f"{problem}: {hint}" for problem in store.problems_in_records(task)] + store.begin(task)
     try:
         with torch_threads(1):
             try:
@@ -178,21 +160,30 @@ class ProcessExecutor:
             task = worker.task
             assert task is not None
             try:
-                outcome = worker.take()
+                answer = worker.connection.recv()
             except (EOFError, OSError):  # the process is gone
                 self._workers.remove(worker)
-                outcome = Outcome("failed", worker.exit_reason())
-                self.store.write(task, "failed", error=outcome.message, trace="", provenance={})
-            if outcome is not None:
-                outcomes.append((task, outcome))
+                answer = Outcome("failed", worker.exit_reason())
+                self.store.write(task, "failed", error=answer.message, trace="", provenance={})
+            if answer == READY:
+                worker.is_ready = True
+            else:
+                worker.task = None
+                outcomes.append((task, answer))
         return outcomes
 
     def stop(self) -> None:
         for worker in self._workers:
-            worker.terminate()
+            if worker.task is None:
+                worker.connection.close()  # it ends by itself
+            else:
+                worker.process.terminate()
         deadline = time.monotonic() + GRACE
         for worker in self._workers:
-            worker.join(max(0.0, deadline - time.monotonic()))
+            worker.process.join(max(0.0, deadline - time.monotonic()))
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
         self._workers.clear()
 
 
@@ -203,51 +194,28 @@ class _Worker:
         context = multiprocessing.get_context("spawn")  # a fork would copy the threads of torch and numba half alive
         self.connection, theirs = context.Pipe()
         self.task: Task | None = None
-        self._is_ready = False
-        self._process = context.Process(target=_serve, args=(theirs, store, command), daemon=True)
-        self._process.start()
+        self.is_ready = False
+        self.process = context.Process(target=_serve, args=(theirs, store, command), daemon=True)
+        self.process.start()
         theirs.close()
 
     def give(self, task: Task, weights: tuple[str, ...]) -> None:
         self.task = task
         self.connection.send((task, weights))
 
-    def take(self) -> Outcome | None:
-        """How the run has ended; None if the process has only become ready. EOFError or OSError if it has died."""
-        message = self.connection.recv()
-        if message == READY:
-            self._is_ready = True
-            return None
-        self.task = None
-        outcome: Outcome = message
-        return outcome
-
     def exit_reason(self) -> str:
-        self._process.join(5.0)
-        code = self._process.exitcode
-        reason = f"the process of the run ended with status {code}"
+        self.process.join(5.0)
+        code = self.process.exitcode
+        reason = f"ended with status {code}"
         if code is not None and code < 0:
-            name = signal.Signals(-code).name
-            memory = " (too little memory?)" if name == "SIGKILL" else ""
-            reason = f"the process of the run was ended by {name}{memory}"
-        if not self._is_ready:
+            memory = " (too little memory?)" if -code == signal.SIGKILL else ""
+            reason = f"was ended by {signal.Signals(-code).name}{memory}"
+        if not self.is_ready:
             raise RunError(
-                f"{reason} before it could begin. A script with a sweep in several processes must call it under "
+                f"the process of the run {reason} before it could begin. A script must call a sweep in processes under "
                 '`if __name__ == "__main__":`, since each of them imports the script; `jobs=1` needs no other process.'
             )
-        return reason
-
-    def terminate(self) -> None:
-        if self.task is None:
-            self.connection.close()  # it ends by itself
-        else:
-            self._process.terminate()
-
-    def join(self, seconds: float) -> None:
-        self._process.join(seconds)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join()
+        return f"the process of the run {reason}"
 
 
 def _serve(connection: Connection, store: Store, command: str) -> None:
@@ -260,18 +228,15 @@ def _serve(connection: Connection, store: Store, command: str) -> None:
         except (EOFError, OSError, KeyboardInterrupt):
             return
         outcome = run_task(task, store, weights, command)
-        try:
+        with suppress(OSError):  # if the parent is gone, the next `recv` fails too
             connection.send(outcome)
-        except OSError:
-            return
         if outcome.kind == "interrupted":
             return
 
 
 def _end_with_parent() -> None:
     """End when the parent is gone, after saving the run: nobody else knows of this process."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
+    if (parent := multiprocessing.parent_process()) is not None:
         wait([parent.sentinel])
         os.kill(os.getpid(), signal.SIGTERM)
 
@@ -288,7 +253,7 @@ class DaskExecutor:
         out, records, data_dir = store.out.resolve(), store.records, store.data_dir
         self._store = Store(out, records and records.resolve(), data_dir and data_dir.resolve())
         self._command = command
-        self._running: dict[Future[Outcome], Task] = {}
+        self._running: dict[Any, Task] = {}  # by Dask's future
         try:
             self._client = connect(cluster)
         except ClusterError as error:
@@ -318,18 +283,16 @@ class DaskExecutor:
                 wait_for(list(self._running), timeout=seconds, return_when="FIRST_COMPLETED")
         else:
             time.sleep(seconds)
-        return [(self._running.pop(future), _outcome(future)) for future in list(self._running) if future.done()]
+        outcomes = []
+        for future in [future for future in self._running if future.done()]:
+            error = None if future.status == "finished" else future.exception()
+            outcome = future.result() if error is None else Outcome("failed", f"{type(error).__name__}: {error}")
+            outcomes.append((self._running.pop(future), outcome))
+        return outcomes
 
     def stop(self) -> None:
         self._client.cancel(list(self._running))  # those that have not started
         self._client.close()
-
-
-def _outcome(future: "Future[Outcome]") -> Outcome:
-    if future.status == "finished":
-        outcome: Outcome = future.result()
-        return outcome
-    return Outcome("failed", f"{type(future.exception()).__name__}: {future.exception()}")
 
 
 Executor = InlineExecutor | ProcessExecutor | DaskExecutor

@@ -19,23 +19,21 @@ import gzip
 import json
 import zlib
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from neuralpath._configs import to_json
 from neuralpath._files import write_atomically
+from neuralpath._hashing import canonical_json, json_digest
 from neuralpath.papers.runs.task import FORMAT, RunError, Task, fingerprint_of
 
 RECORD = "record.json"
 ARCHIVE = ".jsonl.gz"
 
-_ENTRIES: dict[str, dict[str, type]] = {
-    "started": {},
-    "finished": {"result": dict, "provenance": dict},
-    "failed": {"error": str},
-}
-"""The entries of a record in each state, besides those that all records have."""
+# The entries of a record in each state, besides those that all records have.
+_ENTRIES: Any = {"started": {}, "finished": {"result": dict, "provenance": dict}, "failed": {"error": str}}
 
 
 class DamagedRecord(RunError):
@@ -50,11 +48,7 @@ def write_record(path: Path, task: Task, state: str, entries: Mapping[str, Any])
 
 
 def read_record(path: Path, task: Task) -> dict[str, Any]:
-    """The record in the directory of a run, checked.
-
-    Raises:
-        DamagedRecord: If the file is not a whole record of this task.
-    """
+    """The record in the directory of a run; `DamagedRecord` if the file is not a whole record of this task."""
     try:
         record = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
@@ -63,11 +57,7 @@ def read_record(path: Path, task: Task) -> dict[str, Any]:
 
 
 def check_record(record: Any, where: str, task: Task) -> dict[str, Any]:
-    """Parsed JSON, if it is a whole record of this task; ``where`` names the file in messages.
-
-    Raises:
-        DamagedRecord: If it is not.
-    """
+    """Parsed JSON, if it is a whole record of this task, else `DamagedRecord`; ``where`` names the file in messages."""
     if not isinstance(record, dict):
         raise DamagedRecord(f"{where} is not a record of a run (it is not a JSON object).")
     if record.get("format") != FORMAT:
@@ -119,20 +109,21 @@ def read_archive(path: Path) -> Archive:
     return archive
 
 
+def archived(folder: Path) -> dict[str, tuple[Path, dict[str, Any]]]:
+    """The unchecked records in the archives of a folder, each with its archive, by the name of the run."""
+    contents = ((path, read_archive(path).records) for path in archives(folder))
+    return {name: (path, record) for path, records in contents for name, record in records.items()}
+
+
 def write_archive(path: Path, archive: Archive) -> None:
     """Write an archive; equal contents give equal bytes."""
-    from neuralpath._hashing import canonical_json
-
-    records = (canonical_json(record) for _, record in sorted(archive.records.items()))
-    lines = [*sorted(map(canonical_json, archive.sweeps)), *records]
+    records = (archive.records[name] for name in sorted(archive.records))
+    lines = [*sorted(map(canonical_json, archive.sweeps)), *map(canonical_json, records)]
     write_atomically(path, gzip.compress(b"".join(line + b"\n" for line in lines), compresslevel=9, mtime=0))
 
 
 def _checksum(record: Mapping[str, Any]) -> str | None:
     """SHA-256 of a record's entries; None of values that no record has, such as infinity."""
-    from neuralpath._hashing import json_digest
-
-    try:
+    with suppress(ValueError):
         return json_digest(record)
-    except ValueError:
-        return None
+    return None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from neuralpath._files import write_atomically
+from neuralpath._hashing import sha256
 from neuralpath.papers.runs.task import RunError, Task
 
 if TYPE_CHECKING:
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
 METRICS = "metrics.jsonl"
 WEIGHTS = "weights"
-CHECKPOINTS = "checkpoints"
-
-_CHECKSUM = re.compile(r"([0-9a-f]{64}) [ *][^\n]+\n?")
 
 
 class DamagedTensors(RunError):
@@ -31,14 +29,14 @@ class RunDirectory:
 
     folder: Path
     find_weights: Callable[[Task, str], Path]
-    """Finds the file with the weights of another run; the second argument says which weights."""
+    """Finds the file with weights of another run, such as its ``last``."""
     data_dir: Path | None = None
     """Folder with the data sets; None for the default places."""
 
     @property
     def checkpoints(self) -> Path:
         """Folder for the checkpoints of `neuralpath.training.train`; it is removed when the run is finished."""
-        return self.folder / CHECKPOINTS
+        return self.folder / "checkpoints"
 
     def add_metrics(self, step: int, values: Mapping[str, Any]) -> None:
         """Append plain JSON values of a step, such as an epoch; of a step that is written twice the later counts."""
@@ -66,12 +64,7 @@ class RunDirectory:
         write_tensors(folder / f"{which}.safetensors", save(whole))
 
     def weights_of(self, task: Task, which: str) -> "dict[str, Tensor]":
-        """The weights of another run, by their name.
-
-        Raises:
-            FileNotFoundError: If there are no weights of that name.
-            DamagedTensors: If the file is not what was written.
-        """
+        """The weights of another run; FileNotFoundError if there are none, `DamagedTensors` if they have changed."""
         from safetensors.torch import load
 
         # Copies, in memory that torch aligns: vector code may round differently on other alignments.
@@ -106,24 +99,16 @@ def write_tensors(path: Path, data: bytes) -> None:
     The two never disagree: the old file is removed first, and the new one is written last. A kill in between leaves no
     weights file; the run is not finished then and writes it again.
     """
-    from neuralpath._hashing import sha256
-
     path.unlink(missing_ok=True)
     write_atomically(checksum_path(path), f"{sha256(data)}  {path.name}\n".encode())
     write_atomically(path, data)
 
 
 def read_tensors(path: Path) -> bytes:
-    """The bytes of a safetensors file, checked against its checksum.
-
-    Raises:
-        DamagedTensors: If the file or its checksum is missing, unreadable or wrong.
-    """
-    from neuralpath._hashing import sha256
-
+    """The bytes of a safetensors file, checked against its checksum; `DamagedTensors` if either is missing or wrong."""
     try:
         data = path.read_bytes()
-        checksum = _CHECKSUM.fullmatch(checksum_path(path).read_text(errors="replace"))
+        checksum = re.fullmatch(r"([0-9a-f]{64}) [ *][^\n]+\n?", checksum_path(path).read_text(errors="replace"))
     except OSError as error:
         raise DamagedTensors(f"{error.filename or path} cannot be read: {error.strerror}.") from error
     if checksum is None:

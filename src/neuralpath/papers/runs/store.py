@@ -11,15 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from neuralpath._files import AlreadyLocked, exclusive_lock, write_atomically
-from neuralpath.papers.runs.records import (
-    RECORD,
-    DamagedRecord,
-    archives,
-    check_record,
-    read_archive,
-    read_record,
-    write_record,
-)
+from neuralpath.papers.runs.records import RECORD, DamagedRecord, archived, check_record, read_record, write_record
 from neuralpath.papers.runs.run_directory import METRICS, WEIGHTS, DamagedTensors, RunDirectory, tensors_problem
 from neuralpath.papers.runs.task import FORMAT, RunError, Task
 
@@ -29,21 +21,15 @@ QUARANTINE = "quarantine"
 
 @dataclass(frozen=True)
 class Store:
-    """Runs by task. A good record or weights file is read and checked once; a damaged one counts as missing.
-
-    Args:
-        out: The output folder: one directory for each run. A folder of records is read in the same way.
-        records: A folder that is only read, in which finished runs count too: a folder of records (one archive for each
-            experiment, and ``weights/``) or another output folder.
-        data_dir: Folder with the data sets; None for the default places.
-
-    Raises:
-        RunError: If the folder of records is missing, or a folder was written before this format.
-    """
+    """Runs by task. A good record or weights file is read and checked once; a damaged one counts as missing."""
 
     out: Path
+    """The output folder: one directory for each run. A folder of records is read in the same way."""
     records: Path | None = None
+    """A folder that is only read, in which finished runs count too: a folder of records (one archive for each
+    experiment, and ``weights/``) or another output folder."""
     data_dir: Path | None = None
+    """Folder with the data sets; None for the default places."""
     _finished: dict[str, dict[str, Any]] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Good records of finished runs."""
     _good_weights: set[tuple[Any, ...]] = field(default_factory=set, init=False, repr=False, compare=False)
@@ -60,11 +46,7 @@ class Store:
         return Store, (self.out, self.records, self.data_dir)
 
     def make(self) -> None:
-        """Make the output folder.
-
-        Raises:
-            RunError: If it cannot be written to.
-        """
+        """Make the output folder; `RunError` if it cannot be written to."""
         try:
             (self.out / LOCKS).mkdir(parents=True, exist_ok=True)
             write_atomically(self.out / LOCKS / ".probe", b"")
@@ -87,12 +69,10 @@ class Store:
         """Whether a process is doing the run."""
         if (self.out / LOCKS / task.name).exists():
             try:
-                with self.lock(task):
+                with suppress(OSError), self.lock(task):  # in a read-only folder of another user
                     return False
             except AlreadyLocked:
                 return True
-            except OSError:  # a read-only folder of another user
-                pass
         return False
 
     # Reading
@@ -109,8 +89,7 @@ class Store:
 
     def result(self, task: Task) -> dict[str, Any] | None:
         """The result of a finished run; None for any other run."""
-        record = self.record(task)
-        return None if record is None else record["result"]
+        return (self.record(task) or {}).get("result")
 
     def is_finished(self, task: Task, weights: Iterable[str] = ()) -> bool:
         """Whether a run has a good record, and good files of these weights."""
@@ -177,8 +156,6 @@ class Store:
         shutil.move(self.folder(task), target)
         return f"{self.folder(task)} is damaged ({problem}): it was moved to {target}, and the run is repeated"
 
-    # Private
-
     @cached_property
     def _folders(self) -> tuple[Path, ...]:
         """The output folder, then the folder of records, if it is another one."""
@@ -187,23 +164,16 @@ class Store:
         return self.out, self.records
 
     @cached_property
-    def _archived(self) -> dict[Path, dict[str, tuple[str, Any]]]:
-        """For each folder the records of its archives: the archive and the parsed line, by the name of the run."""
-        return {
-            folder: {
-                name: (str(path), line)
-                for path in archives(folder)
-                for name, line in read_archive(path).records.items()
-            }
-            for folder in self._folders
-        }
+    def _archived(self) -> dict[Path, dict[str, tuple[Path, Any]]]:
+        """The archived records of each folder."""
+        return {folder: archived(folder) for folder in self._folders}
 
     def _record_in(self, folder: Path, task: Task) -> dict[str, Any] | None:
         path = folder / task.name / RECORD
         if path.exists():
             return read_record(path, task)
-        where, line = self._archived[folder].get(task.name, ("", None))
-        return None if line is None else check_record(line, f"the record {task.name} in {where}", task)
+        archive, line = self._archived[folder].get(task.name, (None, None))
+        return None if line is None else check_record(line, f"the record {task.name} in {archive}", task)
 
     def _weights_files(self, task: Task, which: str = "*") -> list[Path]:
         """The existing weights files of a run, damaged ones included; those of the output folder first."""
@@ -234,8 +204,7 @@ class Store:
         return next(iter(_problems(sorted(weights.glob("*.safetensors")))), None)
 
     def _find_weights(self, task: Task, which: str) -> Path:
-        path = self.weights_path(task, which)
-        if path is not None:
+        if (path := self.weights_path(task, which)) is not None:
             return path
         if problems := self.damaged_weights(task, which):
             raise DamagedTensors(f"{'; '.join(problems)}; --retry-failed repeats the run that wrote them.")
@@ -245,10 +214,8 @@ class Store:
 def check_format(folder: Path) -> None:
     """Refuse a folder of runs or records that was written before this format, by a `RunError` that names it."""
     if next(chain(folder.glob("*/config.json"), folder.glob("runs/*.about.json")), None) is not None:
-        raise RunError(
-            f"{folder} has runs of format 1, which were written by an earlier version; this version reads format "
-            f"{FORMAT}: use another folder, or the version that wrote it."
-        )
+        hint = f"this version reads format {FORMAT}: use another folder, or the version that wrote it"
+        raise RunError(f"{folder} has runs of format 1, which were written by an earlier version; {hint}.")
 
 
 def _problems(paths: Iterable[Path]) -> list[str]:
@@ -256,8 +223,8 @@ def _problems(paths: Iterable[Path]) -> list[str]:
 
 
 def _stamp(path: Path) -> tuple[Any, ...]:
-    try:
+    """What changes with a file."""
+    with suppress(OSError):  # another process may have moved it away
         status = path.stat()
-    except OSError:  # another process has moved it away
-        return (path,)
-    return path, status.st_mtime_ns, status.st_size, status.st_ino
+        return path, status.st_mtime_ns, status.st_size, status.st_ino
+    return (path,)

@@ -10,8 +10,7 @@ from neuralpath.papers.runs.executors import DaskExecutor, Executor, InlineExecu
 from neuralpath.papers.runs.store import Store
 from neuralpath.papers.runs.task import RunError, Task, with_dependencies
 
-_POLL = 0.5
-"""Seconds between two looks at what other processes have done."""
+_POLL = 0.5  # seconds between two looks at what other processes have done
 
 
 def sweep_store(
@@ -24,21 +23,10 @@ def sweep_store(
     progress: bool | None = None,
     command: str = "",
 ) -> None:
-    """Do runs in a store.
+    """Do runs in a store, in ``jobs`` processes of one thread (1: in this one), or on a Dask cluster that sees it.
 
-    Args:
-        tasks: The runs.
-        store: Where they are stored.
-        jobs: Processes, each with one thread; 1 is this process.
-        cluster: Address or scheduler file of a Dask cluster that sees the same folder; ``jobs`` is not used then.
-        retry_failed: Repeat runs that have failed before.
-        progress: Whether to show a live table; by default on a terminal, else plain lines.
-        command: What the user has typed, for the provenance.
-
-    Raises:
-        RunError: If the folder cannot be written to or the disk is full, or if runs have failed, after all others are
-            done. Finished runs are kept.
-        KeyboardInterrupt: On Ctrl-C or SIGTERM, once the running tasks have saved their state.
+    ``progress`` is as `Display` takes it; ``command`` is what the user has typed, for the provenance. Finished runs are
+    kept, whatever ends the sweep: a `RunError` if the disk fails at once, or if runs fail after all others are done.
     """
     if jobs < 1:
         raise ValueError(f"`jobs` must be at least 1, got {jobs}.")
@@ -48,8 +36,7 @@ def sweep_store(
     state = _State()
     for task in tasks:
         if not store.is_finished(task, weights.get(task.name, ())):
-            error = None if retry_failed else store.failure(task)
-            if error is not None:
+            if not retry_failed and (error := store.failure(task)) is not None:
                 state.failed[task.name] = error
             else:
                 state.waiting[task.name] = task

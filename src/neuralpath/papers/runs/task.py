@@ -8,14 +8,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from neuralpath._configs import to_json
+from neuralpath._hashing import json_digest
 
 if TYPE_CHECKING:
     from neuralpath.papers.runs.run_directory import RunDirectory
 
-FORMAT = 2
-"""Version of tasks, records and run folders; part of every fingerprint."""
-
-_NAME_CHARACTERS = re.compile(r"[^A-Za-z0-9.+=_-]+")
+FORMAT = 2  # version of tasks, records and run folders; part of every fingerprint
 
 
 class RunError(ValueError):
@@ -38,7 +36,7 @@ class Task(ABC):
     @property
     def weights_read(self) -> tuple["Weights", ...]:
         """The weights of other runs that this run reads: all that are among its fields."""
-        return tuple(_weights_in(tuple(getattr(self, part.name) for part in fields(self))))
+        return tuple(_weights_in(tuple(getattr(self, entry.name) for entry in fields(self))))
 
     @property
     def dependencies(self) -> tuple["Task", ...]:
@@ -62,7 +60,8 @@ class Task(ABC):
     @cached_property
     def name(self) -> str:
         """Name of the run's directory: the label, and enough of the fingerprint to tell any two apart."""
-        return f"{_NAME_CHARACTERS.sub('-', self.label).strip('-')}-{self.fingerprint[:10]}"
+        label = re.sub(r"[^A-Za-z0-9.+=_-]+", "-", self.label).strip("-")
+        return f"{label}-{self.fingerprint[:10]}"
 
 
 @dataclass(frozen=True)
@@ -75,8 +74,6 @@ class Weights:
 
 def fingerprint_of(settings: Any) -> str:
     """The fingerprint of a task from its settings, as `neuralpath._configs.to_json` gives them."""
-    from neuralpath._hashing import json_digest
-
     return json_digest({"format": FORMAT, "task": settings})
 
 
