@@ -14,11 +14,9 @@ if TYPE_CHECKING:
 else:
     Client = Any  # an extra, imported where it is used
 
-TIMEOUT = 15.0
-"""Seconds in which a scheduler must answer, and then have a worker."""
-
+TIMEOUT = 15.0  # seconds in which a scheduler must answer, and then have a worker
+# What must have one version on the scheduler's workers and here: code and tensors are sent between them.
 MUST_AGREE = ("python", "distributed", "torch", "neuralpath")
-"""What must have one version on the scheduler's workers and here: code and tensors are sent between them."""
 
 
 class ClusterError(RuntimeError):
@@ -31,39 +29,29 @@ def connect(place: str | Path, *, timeout: float = TIMEOUT) -> Client:
     Use it as a context manager, so that it is closed. The workers' versions of Python, Dask, torch and this library
     are compared with those here. Whoever reaches a scheduler can run code on its workers: keep it in a trusted network,
     or protect it with Dask's TLS settings, which are followed for addresses that begin with ``tls://``.
-
-    Raises: ClusterError if the address or file is no such thing, nothing answers in time, there is no worker, or the
-    versions differ.
     """
     address = _address(place)
     try:
         from distributed import Client as DaskClient
     except ImportError as error:
-        raise ClusterError(
-            "a cluster needs the packages dask and distributed: pip install dask distributed (from a clone: "
-            'pip install -c constraints.txt ".[scale]").'
-        ) from error
+        command = 'pip install dask distributed (from a clone: pip install -c constraints.txt ".[scale]")'
+        raise ClusterError(f"a cluster needs the packages dask and distributed: {command}.") from error
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of versions that differ, which are refused below with more to say
         try:
             client = DaskClient(address, timeout=timeout, set_as_default=False, name="neuralpath")
         except (OSError, TimeoutError, ValueError) as error:
-            raise ClusterError(
-                f"no scheduler answers at {address} within {timeout:g} s: is `dask scheduler` running there, and can "
-                "this machine reach it?"
-            ) from error
+            hint = "is `dask scheduler` running there, and can this machine reach it?"
+            raise ClusterError(f"no scheduler answers at {address} within {timeout:g} s: {hint}") from error
     try:
         client.wait_for_workers(1, timeout=timeout)
         _refuse_other_versions(client)
-    except TimeoutError as error:
+    except BaseException as error:
         client.close()
-        raise ClusterError(
-            f"the scheduler at {address} has no workers after {timeout:g} s: start some with `dask worker {address}`, "
-            "in an environment that has neuralpath."
-        ) from error
-    except BaseException:
-        client.close()
-        raise
+        if not isinstance(error, TimeoutError):
+            raise
+        hint = f"start some with `dask worker {address}`, in an environment that has neuralpath"
+        raise ClusterError(f"the scheduler at {address} has no workers after {timeout:g} s: {hint}.") from error
     return client
 
 
@@ -78,14 +66,13 @@ def silence_logs() -> None:
 
 def _address(place: str | Path) -> str:
     """The address that is given, or that stands in a scheduler file."""
-    text = str(place)
-    if "://" in text:
-        return text
-    path = Path(text)
+    if "://" in str(place):
+        return str(place)
+    path = Path(place)
     if not path.is_file():
+        files = "a scheduler file, as `dask scheduler --scheduler-file` writes it"
         raise ClusterError(
-            f"{text!r} is neither the address of a scheduler, such as tcp://host:8786, nor a scheduler file, as "
-            "`dask scheduler --scheduler-file` writes it."
+            f"{str(place)!r} is neither the address of a scheduler, such as tcp://host:8786, nor {files}."
         )
     try:
         return str(json.loads(path.read_text())["address"])
@@ -96,14 +83,12 @@ def _address(place: str | Path) -> str:
 def _refuse_other_versions(client: Client) -> None:
     versions: Any = client.get_versions(check=False, packages=[name for name in MUST_AGREE if name != "python"])
     here = _versions(versions["client"])
-    problems = []
-    for address, record in versions["workers"].items():
-        there = _versions(record)
-        problems += [
-            f"{name} is {there[name] or 'missing'} on the worker {address} and {here[name]} here"
-            for name in MUST_AGREE
-            if there[name] != here[name]
-        ]
+    problems = [
+        f"{name} is {there or 'missing'} on the worker {address} and {here[name]} here"
+        for address, record in versions["workers"].items()
+        for name, there in _versions(record).items()
+        if there != here[name]
+    ]
     if problems:
         more = f"; and {len(problems) - 4} more" if len(problems) > 4 else ""
         raise ClusterError(
@@ -112,8 +97,7 @@ def _refuse_other_versions(client: Client) -> None:
 
 
 def _versions(record: Mapping[str, Any]) -> dict[str, str | None]:
-    packages = record["packages"]
-    versions = {name: packages.get(name) for name in MUST_AGREE}
+    versions = {name: record["packages"].get(name) for name in MUST_AGREE}
     # Pickled functions are read by the same minor version of Python.
-    versions["python"] = ".".join(str(packages.get("python", sys.version)).split(".")[:2])
+    versions["python"] = ".".join(str(versions["python"] or sys.version).split(".")[:2])
     return versions

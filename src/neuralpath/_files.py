@@ -45,31 +45,20 @@ class AlreadyLocked(RuntimeError):
 def exclusive_lock(path: Path) -> Iterator[None]:
     """Hold the only lock on a folder, or on a file, which is created if it is missing, without waiting for it.
 
-    The operating system releases the lock however the process ends. Another process, or another thread of this one,
-    gets `AlreadyLocked`.
+    The operating system releases it however the process ends. Other processes and threads get `AlreadyLocked`.
     """
-    handle = _open_locked(path)
-    try:
-        yield
-    finally:
-        os.close(handle)
-
-
-def _open_locked(path: Path) -> int:
     while True:
-        is_folder = path.is_dir()
-        handle = os.open(path, os.O_RDONLY if is_folder else os.O_RDWR | os.O_CREAT, 0o644)
+        handle = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR | os.O_CREAT, 0o644)
         try:
-            if fcntl is not None:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            try:
+                if fcntl is not None:
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise AlreadyLocked(f"another process uses {path}.") from error
             # The holder before us may have renamed or removed the file after we opened it: then this lock guards
             # nothing, and the path has to be opened again.
             if path.exists() and os.path.samestat(os.fstat(handle), path.stat()):
-                return handle
-        except BlockingIOError as error:
+                yield
+                return
+        finally:
             os.close(handle)
-            raise AlreadyLocked(f"another process uses {path}.") from error
-        except BaseException:
-            os.close(handle)
-            raise
-        os.close(handle)

@@ -9,11 +9,8 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-PATIENCE = 3.0
-"""Expected seconds above which a bar appears on a terminal."""
-
-Step = Callable[[int], None]
-"""Reports that this many more units are done."""
+PATIENCE = 3.0  # expected seconds above which a bar appears on a terminal
+Step = Callable[[int], None]  # reports that this many more units are done
 
 
 class LabeledStep(Protocol):
@@ -24,12 +21,9 @@ class LabeledStep(Protocol):
 
 @contextmanager
 def progress_bar(total: int, label: str, show: bool | None = None) -> Iterator[LabeledStep]:
-    """A function that reports finished units to a bar on the error stream.
+    """A function that reports finished units, ``total`` in all, to a bar on the error stream.
 
-    Args:
-        total: Number of units in all.
-        label: Text before the bar.
-        show: Whether to show the bar; None: only on a terminal, once the whole looks longer than a few seconds.
+    ``show`` may force or forbid the bar; None: only on a terminal, once the whole looks longer than a few seconds.
     """
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     bar = Progress(*columns, console=Console(stderr=True), transient=True)

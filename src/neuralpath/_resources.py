@@ -8,20 +8,13 @@ from numbers import Real
 import psutil
 import torch
 
-DEFAULT_SHARE = 0.5
-"""Share of the free memory that a computation uses by default."""
-
-MOST_THREADS = 1024
-"""More than any machine has; the system ends programs that start many more."""
-
+DEFAULT_SHARE = 0.5  # of the free memory, which a computation uses by default
+MOST_THREADS = 1024  # more than any machine has; the system ends programs that start many more
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "ki": 2**10, "mi": 2**20, "gi": 2**30}
 
 
 def available_memory() -> int:
-    """Bytes of memory that new allocations can use without swapping.
-
-    This is the machine's figure. Limits of a container or of `ulimit` are not part of it: pass `memory` there.
-    """
+    """Bytes that new allocations of the machine can use without swapping, whatever a container or `ulimit` allows."""
     return int(psutil.virtual_memory().available)
 
 
@@ -30,9 +23,8 @@ def memory_budget(memory: int | None = None) -> int:
     if memory is None:
         return int(DEFAULT_SHARE * available_memory())
     if not isinstance(memory, Real) or isinstance(memory, bool):
-        hint = "; text such as '8GiB' is for the command line" if isinstance(memory, str) else ""
         kind = type(memory).__name__
-        raise TypeError(f"`memory` must be a number of bytes, such as 8 * 2**30 for 8 GiB, got a {kind}{hint}.")
+        raise TypeError(f"`memory` must be a number of bytes, such as 8 * 2**30 for 8 GiB, got a {kind}.")
     if not 0 < memory < float("inf"):
         raise ValueError(f"`memory` must be a positive number of bytes, got {memory}.")
     return int(memory)

@@ -90,11 +90,7 @@ class LinearGate:
 
 @dataclass(frozen=True)
 class ClippedGate:
-    """ReLU6 and its variants, ``min(max(q, 0), upper) / q``: 1 between 0 and ``upper``, ``upper / q`` above it.
-
-    Args:
-        upper: The largest value of the activation.
-    """
+    """ReLU6 and its variants, ``min(max(q, 0), upper) / q``: 1 between 0 and ``upper``, ``upper / q`` above it."""
 
     upper: float = 6.0
 
@@ -106,11 +102,7 @@ class ClippedGate:
 
 @dataclass(frozen=True)
 class GeluGate:
-    """GELU: the normal distribution function of q.
-
-    Args:
-        approximate: ``"none"`` for the exact function, ``"tanh"`` for torch's approximation.
-    """
+    """GELU: the normal distribution function of q, exact (``"none"``) or by torch's approximation (``"tanh"``)."""
 
     approximate: str = "none"
 
@@ -145,12 +137,7 @@ Gate = HardGate | SoftGate | LeakyGate | LinearGate | ClippedGate | GeluGate | H
 def apply_gate(
     q: Float[Tensor, "*shape"], gate: Shaped[Tensor, "*shape"], *, in_place: bool = False
 ) -> Float[Tensor, "*shape"]:
-    """The activation ``q * gate``; a closed hard gate gives 0 even where ``q`` is infinite, as ReLU does.
-
-    Args:
-        q: The pre-activations.
-        gate: The gate values, boolean for hard gates.
-        in_place: Write the result into ``q``, as ``torch.relu_`` does.
+    """The activation ``q * gate``; a closed (boolean) hard gate gives 0 even where ``q`` is infinite, as ReLU does.
 
     >>> apply_gate(torch.tensor([-2.0, 3.0]), HardGate()(torch.tensor([-2.0, 3.0])))
     tensor([0., 3.])
@@ -168,14 +155,6 @@ def _clamp(min: Any = None, max: Any = None) -> Gate | None:  # torch's own argu
     return ClippedGate(float(max)) if max > 0 else None
 
 
-def _threshold(threshold: Any, value: Any) -> Gate | None:
-    return HardGate() if threshold == 0 and value == 0 else None
-
-
-def _hardtanh(min_val: Any = -1, max_val: Any = 1) -> Gate | None:
-    return _clamp(min_val, max_val)
-
-
 def _rrelu(lower: float = 1 / 8, upper: float = 1 / 3, training: bool = False, generator: Any = None) -> Gate | None:
     return None if training else LeakyGate((lower + upper) / 2)
 
@@ -188,8 +167,8 @@ GATE_OPERATIONS: dict[Any, Callable[..., Gate | None]] = {
     aten.clamp.default: _clamp,
     aten.clamp_min.default: _clamp,
     aten.clip.default: _clamp,
-    aten.threshold.default: _threshold,
-    aten.hardtanh.default: _hardtanh,
+    aten.threshold.default: lambda threshold, value: HardGate() if threshold == 0 == value else None,
+    aten.hardtanh.default: lambda min_val=-1, max_val=1: _clamp(min_val, max_val),
     aten.leaky_relu.default: lambda negative_slope=0.01: LeakyGate(float(negative_slope)),
     aten.rrelu.default: _rrelu,
     aten.silu.default: lambda: SoftGate(1.0),
@@ -213,10 +192,8 @@ PARAMETRIC_GATES = frozenset({aten.prelu.default})
 """Operations that are a leaky gate whose slope is a tensor of the model."""
 
 _POOLS = ("max_pool{}d", "max_pool{}d_with_indices", "adaptive_max_pool{}d")
-MAXIMUM_POOLS = frozenset(getattr(aten, pool.format(n)).default for pool in _POOLS for n in (1, 2, 3)) | {
-    aten.amax.default,
-    aten.max.dim,
-}
+_WINDOWS = (getattr(aten, pool.format(n)).default for pool in _POOLS for n in (1, 2, 3))
+MAXIMUM_POOLS = frozenset({aten.amax.default, aten.max.dim, *_WINDOWS})
 """Operations that pick one position of a window, or of all space: a gate with one mask for each output position."""
 
 _UNGATED = (
