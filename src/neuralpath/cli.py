@@ -8,29 +8,21 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import reduce
 from operator import or_
+from types import ModuleType
 from typing import Annotated, Any
 
 import tyro
 
-from neuralpath import __version__
-from neuralpath.commands import DataCommand, GatesCommand, InspectCommand, KernelCommand, NeighborsCommand, UserError
-from neuralpath.papers.commands import (
-    ClaimsCommand,
-    DemoCommand,
-    ExportCommand,
-    ListCommand,
-    ReportCommand,
-    RunCommand,
-    ShowCommand,
-    StatusCommand,
-    run_experiment,
-)
+from neuralpath import __version__, commands
+from neuralpath.commands import UserError
+from neuralpath.papers import commands as papers
 from neuralpath.papers.runs import RunError
 from neuralpath.training import Terminated
 
 
-def _by_name(*commands: type) -> dict[str, type]:
-    return {command.__name__.removesuffix("Command").lower(): command for command in commands}
+def _commands(module: ModuleType, names: str) -> dict[str, type]:
+    """The commands of a module by their names: ``list`` is its ``ListCommand``."""
+    return {name: getattr(module, f"{name.capitalize()}Command") for name in names.split()}
 
 
 def _union(commands: dict[str, type]) -> Any:
@@ -38,7 +30,7 @@ def _union(commands: dict[str, type]) -> Any:
     return reduce(or_, (Annotated[command, tyro.conf.subcommand(name)] for name, command in commands.items()))
 
 
-PAPERS = _by_name(ListCommand, RunCommand, StatusCommand, ShowCommand, ExportCommand, ClaimsCommand, ReportCommand)
+PAPERS = _commands(papers, "list run status show export claims report")
 
 
 @dataclass(frozen=True)
@@ -53,19 +45,15 @@ class PapersCommand:
         return int(self.action.run())
 
 
-COMMANDS = _by_name(
-    InspectCommand, KernelCommand, NeighborsCommand, GatesCommand, DataCommand, DemoCommand, PapersCommand
+COMMANDS = (
+    _commands(commands, "inspect kernel neighbors gates data") | _commands(papers, "demo") | {"papers": PapersCommand}
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command.
+    """Run one command; ``argv`` is without the program's name, None means the arguments of the process.
 
-    Args:
-        argv: Arguments without the program's name; None means those of the process.
-
-    Returns:
-        The exit status: 0 for success, 1 for a failed run, 2 for bad usage, 130 after Ctrl-C, 143 after SIGTERM.
+    The exit status is 0 for success, 1 for a failed run, 2 for bad usage, 130 after Ctrl-C, 143 after SIGTERM.
     """
     args = list(sys.argv[1:] if argv is None else argv)
     if args == ["--version"]:
@@ -74,7 +62,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         # The flags of an experiment depend on its name, so they are parsed in a second step.
         if args[:2] == ["papers", "run"] and len(args) > 2 and not args[2].startswith("-"):
-            return run_experiment(args[2:])
+            return papers.run_experiment(args[2:])
         return _run(_parse(args))
     except SystemExit as stop:  # --help, bad usage that tyro has explained, or SIGTERM
         return stop.code if isinstance(stop.code, int) else 0
@@ -105,24 +93,15 @@ def _run(command: Any) -> int:
     return status
 
 
-def _suggestion(args: Sequence[str]) -> str | None:
-    """The command that was probably meant, if the arguments name none."""
-    names, prefix = COMMANDS, ""
-    if args[:1] == ["papers"]:
-        names, prefix, args = PAPERS, "papers ", args[1:]
-    if not args or args[0].startswith("-") or args[0] in names:
-        return None
-    if args[0] in PAPERS:
-        return f"papers {args[0]}"
-    near = get_close_matches(args[0], names, n=1)
-    return prefix + near[0] if near else None
-
-
 def _parse(args: list[str]) -> Any:
-    if (suggestion := _suggestion(args)) is not None:
-        wrong = args[1] if args[0] == "papers" else args[0]
-        print(f"neuralpath: there is no command {wrong!r}: did you mean {suggestion}?", file=sys.stderr)
-        raise SystemExit(2)
+    names, name = (PAPERS, args[1:2]) if args[:1] == ["papers"] else (COMMANDS, args[:1])
+    if name and not name[0].startswith("-") and name[0] not in names:
+        # Probably a command of the papers without `papers`, or a misspelling.
+        near = [name[0]] if name[0] in PAPERS else get_close_matches(name[0], names, n=1)
+        if near:
+            meant = f"papers {near[0]}" if near[0] in PAPERS else near[0]
+            print(f"neuralpath: there is no command {name[0]!r}: did you mean {meant}?", file=sys.stderr)
+            raise SystemExit(2)
     return tyro.cli(
         _union(COMMANDS),
         prog="neuralpath",

@@ -45,7 +45,7 @@ class ModelOnData:
     def load_model(
         self, input_shape: tuple[int, ...], *, n_classes: int | None = None, dtype: "torch.dtype | None" = None
     ) -> "nn.Module":
-        """Build the model, with the weights of --weights; the arguments are those of `models.load_model`."""
+        """Build the model, with the weights of --weights, for the arguments of `models.load_model`."""
         import torch
 
         torch.manual_seed(self.seed)

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-import tyro
+from tyro.conf import Positional, subcommand
 
 from neuralpath.commands.errors import user_errors
 
@@ -14,7 +14,7 @@ from neuralpath.commands.errors import user_errors
 class FetchCommand:
     """Download a data set from its public home and verify it."""
 
-    name: tyro.conf.Positional[str]
+    name: Positional[str]
     """mnist, fashion-mnist, cifar10 or cifar100."""
     data_dir: Path | None = None
     """Folder for the data sets; by default $NEURALPATH_DATA or the cache folder."""
@@ -43,12 +43,11 @@ class CheckCommand:
 
         with user_errors(data.DataError):
             results = data.check(self.data_dir)
+        rows = [{f: str(getattr(r, f) or "") for f in ("name", "status", "path", "detail")} for r in results]
         if self.json:
-            fields = ("name", "status", "path", "detail")
-            print(json.dumps([{f: str(getattr(r, f) or "") for f in fields} for r in results], indent=2))
+            print(json.dumps(rows, indent=2))
         else:
-            for r in results:
-                print(f"{r.name:14} {r.status:8} {r.path or ''} {r.detail}".rstrip())
+            print(*("{name:14} {status:8} {path} {detail}".format(**row).rstrip() for row in rows), sep="\n")
         return int(any(result.status == "damaged" for result in results))
 
 
@@ -56,9 +55,7 @@ class CheckCommand:
 class DataCommand:
     """Download and check the image data sets."""
 
-    action: (
-        Annotated[FetchCommand, tyro.conf.subcommand("fetch")] | Annotated[CheckCommand, tyro.conf.subcommand("check")]
-    )
+    action: Annotated[FetchCommand, subcommand("fetch")] | Annotated[CheckCommand, subcommand("check")]
 
     def run(self) -> int:
         """Run the chosen action."""

@@ -3,8 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-LARGEST_SEED = 2**63 - 1
-"""The largest seed that torch accepts."""
+LARGEST_SEED = 2**63 - 1  # that torch accepts
 
 
 class UserError(Exception):

@@ -12,10 +12,7 @@ from neuralpath.commands.errors import UserError, user_errors
 from neuralpath.commands.models import is_file_name
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
-
-    from neuralpath.data import Dataset
-    from neuralpath.training import GatingInformation, TrainingConfig
+    from neuralpath.training import GatingInformation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +61,13 @@ class GatesCommand(ModelOnData):
         return 0
 
     def _measure(self) -> "GatingInformation":
-        from neuralpath.training import Adam, TrainingConfig, TrainingDiverged, gating_information
+        from neuralpath._hashing import weights_digest
+        from neuralpath.gating import draw_hyperplanes
+        from neuralpath.training import Adam, TrainingConfig, TrainingDiverged, gating_information, train
 
         loaded = self.load_data()
         with user_errors(ValueError):
-            config = TrainingConfig(
-                epochs=self.epochs, batch_size=self.batch_size, optimizer=Adam(self.lr), seed=self.seed
-            )
+            config = TrainingConfig(self.epochs, self.batch_size, Adam(self.lr), seed=self.seed)
         n_classes = len(loaded.train.labels.unique())
         model = self.load_model(loaded.train.images.shape[1:], n_classes=n_classes)
         if self.weights is None and self.train is None:
@@ -79,32 +76,20 @@ class GatesCommand(ModelOnData):
             print(f"{self.model} {has}; {hint}", file=sys.stderr)
         with user_errors(TypeError, ValueError, TrainingDiverged):
             if self.train is not None:
-                self._train(model, loaded, replace(config, epochs=self.train))
+                folder = None if self.folder is None else self.folder / "model"
+                identity = None if self.weights is None else {"weights": weights_digest(model)}
+                own = replace(config, epochs=self.train)
+                train(model, loaded.train, loaded.test, own, folder=folder, identity=identity)
             if self.hyperplanes is not None:
-                self._draw(model, loaded.train.images[:2], self.hyperplanes)
+                try:
+                    draw_hyperplanes(model, loaded.train.images[:2], self.hyperplanes)
+                except OSError as error:
+                    problem = f"{self.hyperplanes} cannot be written: {error.strerror or error}"
+                    raise UserError(f"{problem}; give --hyperplanes another file.") from error
             return gating_information(
                 model, loaded.train, loaded.test, config, layers=not self.no_layers,
                 label_energy=not self.no_label_energy, folder=self.folder,
             )  # fmt: skip
-
-    def _draw(self, model: "nn.Module", example: "Tensor", path: Path) -> None:
-        """Write the picture of the hyperplanes."""
-        from neuralpath.gating import draw_hyperplanes
-
-        try:
-            draw_hyperplanes(model, example, path)
-        except OSError as error:
-            reason = error.strerror or error
-            raise UserError(f"{path} cannot be written: {reason}; give --hyperplanes another file.") from error
-
-    def _train(self, model: "nn.Module", loaded: "Dataset", config: "TrainingConfig") -> None:
-        """Train the model itself, in the same way as the new weights."""
-        from neuralpath._hashing import weights_digest
-        from neuralpath.training import train
-
-        folder = None if self.folder is None else self.folder / "model"
-        identity = None if self.weights is None else {"weights": weights_digest(model)}
-        train(model, loaded.train, loaded.test, config, folder=folder, identity=identity)
 
 
 _ENERGY_NOTE = (
@@ -120,18 +105,15 @@ def _print(report: "GatingInformation") -> None:
 
     console = Console(highlight=False)
     table = Table("network", "test accuracy", "label energy", title="Accuracy in the gates", title_justify="left")
-    for name, accuracy, energy in (
-        ("the model", report.model, None),
-        ("new weights with its gates", report.gates, report.label_energy),
-        ("new weights with random gates", report.random_gates, report.random_label_energy),
-    ):
-        table.add_row(name, f"{accuracy:.2%}", "" if energy is None else f"{energy:.4g}")
+    energies = ["" if e is None else f"{e:.4g}" for e in (report.label_energy, report.random_label_energy)]
+    table.add_row("the model", f"{report.model:.2%}")
+    table.add_row("new weights with its gates", f"{report.gates:.2%}", energies[0])
+    table.add_row("new weights with random gates", f"{report.random_gates:.2%}", energies[1])
     console.print(table)
-    share = report.share_recovered
-    console.print(
-        "The model is no better than random gates." if share is None
-        else f"Of what the model gains over random gates, its gates recover {share:.0%}."
-    )  # fmt: skip
+    sentence = "The model is no better than random gates."
+    if report.share_recovered is not None:
+        sentence = f"Of what the model gains over random gates, its gates recover {report.share_recovered:.0%}."
+    console.print(sentence)
     if report.no_label_energy is not None:
         console.print(f"No label energy: {report.no_label_energy.removesuffix('.')}.", markup=False)
     else:
@@ -139,10 +121,11 @@ def _print(report: "GatingInformation") -> None:
     if not report.layers:
         return
     losses = Table(title="Points of accuracy lost when one layer's gates are changed", title_justify="left")
-    for heading in ("layer", "random", "permuted", "open"):
-        losses.add_column(heading, justify="left" if heading == "layer" else "right")
+    changes = ("random", "permuted", "open")
+    losses.add_column("layer")
+    for change in changes:
+        losses.add_column(change, justify="right")
     for gate in dict.fromkeys(layer.gate for layer in report.layers):
-        by_change = {layer.change: layer.accuracy for layer in report.layers if layer.gate == gate}
-        lost = (f"{100 * (report.gates - by_change[change]):.2f}" for change in ("random", "permuted", "open"))
-        losses.add_row(gate, *lost)
+        by_change: dict[str, float] = {r.change: r.accuracy for r in report.layers if r.gate == gate}
+        losses.add_row(gate, *(f"{100 * (report.gates - by_change[change]):.2f}" for change in changes))
     console.print(losses)

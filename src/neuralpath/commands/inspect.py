@@ -11,8 +11,6 @@ from neuralpath.commands.errors import UserError
 from neuralpath.commands.models import load_model
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from neuralpath.graph import PathGraph, SupportReport
 
 
@@ -32,6 +30,8 @@ class InspectCommand:
 
     def run(self) -> int:
         """Print the graph, or the report of unsupported operations."""
+        import torch
+
         import neuralpath as npath
         from neuralpath.graph import report_on
 
@@ -39,7 +39,11 @@ class InspectCommand:
             sizes = " ".join(map(str, self.input_shape))
             raise UserError(f"--input-shape takes sizes from 1 up, such as `3 32 32`, got `{sizes}`.")
         model = load_model(self.model, self.input_shape, self.set)
-        example = _example(self.input_shape)
+        try:
+            example = torch.rand(1, *self.input_shape, generator=torch.Generator().manual_seed(0))
+        except (RuntimeError, OverflowError) as error:
+            size = f"{math.prod(self.input_shape):,}"
+            raise UserError(f"--input-shape: one example of {size} numbers is too large to make.") from error
         try:
             graph = npath.trace(model, example)
         except npath.UnsupportedOperation as error:
@@ -52,15 +56,6 @@ class InspectCommand:
         report = report_on(graph)
         print(json.dumps(_graph_record(graph, report), indent=2) if self.json else _graph_text(graph, report))
         return 0
-
-
-def _example(shape: tuple[int, ...]) -> "Tensor":
-    import torch
-
-    try:
-        return torch.rand(1, *shape, generator=torch.Generator().manual_seed(0))
-    except (RuntimeError, OverflowError) as error:
-        raise UserError(f"--input-shape: one example of {math.prod(shape):,} numbers is too large to make.") from error
 
 
 def _paths(graph: "PathGraph") -> int | None:
@@ -84,14 +79,11 @@ def _report_record(report: "SupportReport") -> dict[str, Any]:
 
 
 def _graph_record(graph: "PathGraph", report: "SupportReport") -> dict[str, Any]:
-    nodes = [
-        {"name": node.name, "kind": node.kind, "shape": list(node.shape), "inputs": list(node.inputs)}
-        for node in graph.nodes
-    ]
+    entries = ("name", "kind", "shape", "inputs")  # tuples become lists in JSON
     return {
         **_report_record(report),
         "n_paths": _paths(graph),
         "n_parameters": sum(p.numel() for p in graph.params.values()),
         "gates": {node.name: node.n_units for node in graph.gate_nodes},
-        "nodes": nodes,
+        "nodes": [{entry: getattr(node, entry) for entry in entries} for node in graph.nodes],
     }

@@ -85,17 +85,22 @@ class KernelCommand(ModelOnData):
         flags = [flag for flag, path in targets.items() if path is not None]
         if len(flags) != 1:
             raise UserError(f"give one of --store, --out and --verify, got {' and '.join(flags) or 'none of them'}.")
-        store = self.out if self.out is not None and self.out.suffix == ".zarr" else self.store
-        if self.out is not None and self.out.suffix not in (".npy", ".zarr"):
-            raise UserError(f"--out must end in .npy or .zarr, got {self.out}.")
-        if self.out is not None and store is None:
-            _check_out(self.out)
+        out, store = self.out, self.store
+        if out is not None and out.suffix == ".zarr":
+            store = out
+        elif out is not None:
+            if out.suffix != ".npy":
+                raise UserError(f"--out must end in .npy or .zarr, got {out}.")
+            if out.is_dir():
+                raise UserError(f"{out} cannot be written: it is a folder; give --out the name of a file.")
+            above = next((folder for folder in out.parents if folder.exists()), None)
+            if above is not None and not above.is_dir():
+                raise UserError(f"{out} cannot be written: {above} is not a folder.")
         if store is None and (self.cluster is not None or self.threads is not None):
             raise UserError("--cluster and --threads are for --store.")
-        if self.threads is not None and self.threads < 1:
-            raise UserError(f"--threads must be 1 or more, got {self.threads}.")
-        if self.tiles < 0:
-            raise UserError(f"--tiles must be 0 or more, got {self.tiles}.")
+        for flag, number, least in (("--threads", self.threads, 1), ("--tiles", self.tiles, 0)):
+            if number is not None and number < least:
+                raise UserError(f"{flag} must be {least} or more, got {number}.")
         return store
 
     def _to_store(self, store: Path, kernel: "Kernel", x: "Tensor", memory: int | None) -> None:
@@ -104,28 +109,28 @@ class KernelCommand(ModelOnData):
         if self.cluster is not None:
             silence_logs()
         try:
-            kernel.store(
-                store, x, memory=memory, threads=self.threads, cluster=self.cluster,
-                progress=None if sys.stderr.isatty() else False, on_message=_print_note,
-            )  # fmt: skip
+            kernel.store(store, x, memory=memory, threads=self.threads, cluster=self.cluster, on_message=_print_note)
         except KeyboardInterrupt:
-            _print_note(_interrupted(store))
+            from neuralpath.kernels import find_kernel
+
+            begun = find_kernel(store, read_only=True)
+            done = "" if begun is None else f"{begun.n_finished:,} of {begun.n_tiles:,} tiles are finished in {store}"
+            _print_note(f"{done}; the same command resumes there" if done else f"{store} has not been begun")
             raise
 
 
-def make_kernel(name: KernelName, network: "nn.Module", *, normalize: bool) -> "Kernel":
-    """The kernel object for a name on the command line.
+def _print_note(message: str) -> None:
+    print(message, file=sys.stderr)
 
-    Raises:
-        UserError: `normalize` with another kernel than the path kernel.
-    """
+
+def make_kernel(name: KernelName, network: "nn.Module", *, normalize: bool) -> "Kernel":
+    """The kernel object for a name on the command line."""
     from neuralpath import kernels
 
     if normalize and name != "path":
         raise UserError(f"--normalize is for --kernel path, got {name!r}, which has a scale of its own.")
-    if name == "path":
-        return kernels.PathKernel(network, normalize=normalize)
     makers: dict[str, Callable[[nn.Module], Kernel]] = {
+        "path": partial(kernels.PathKernel, normalize=normalize),
         "expected-tangent": kernels.ExpectedTangentKernel,
         "tangent": kernels.TangentKernel,
         "limit-tangent": partial(kernels.LimitKernel, kind="ntk"),
@@ -134,29 +139,6 @@ def make_kernel(name: KernelName, network: "nn.Module", *, normalize: bool) -> "
         "linear": lambda _: kernels.LinearKernel(),
     }
     return makers[name](network)
-
-
-def _check_out(out: Path) -> None:
-    """Refuse a path that cannot become a file, before any computation."""
-    if out.is_dir():
-        raise UserError(f"{out} cannot be written: it is a folder; give --out the name of a file.")
-    above = next((folder for folder in out.parents if folder.exists()), None)
-    if above is not None and not above.is_dir():
-        raise UserError(f"{out} cannot be written: {above} is not a folder.")
-
-
-def _interrupted(store: Path) -> str:
-    """What an interrupted command leaves."""
-    from neuralpath.kernels import find_kernel
-
-    kernel = find_kernel(store, read_only=True)
-    if kernel is None:
-        return f"{store} has not been begun"
-    return f"{kernel.n_finished:,} of {kernel.n_tiles:,} tiles are finished in {store}; the same command resumes there"
-
-
-def _print_note(message: str) -> None:
-    print(message, file=sys.stderr)
 
 
 def _to_npy(out: Path, tiles: "TiledKernel") -> None:
@@ -176,14 +158,13 @@ def _write_npy(tiles: "TiledKernel", part: Path, label: str) -> None:
     from neuralpath._progress import progress_bar
     from neuralpath.kernels import refuse_overflow
 
-    plan = tiles.plan
-    dtype = str(tiles.dtype).removeprefix("torch.")
+    plan, dtype = tiles.plan, str(tiles.dtype).removeprefix("torch.")
     array = np.lib.format.open_memmap(part, mode="w+", dtype=dtype, shape=(plan.n1, plan.n2))
     if hasattr(os, "posix_fallocate"):  # a mapped file has holes, and a full disk would kill the process in one of them
         with part.open("r+b") as file:
             os.posix_fallocate(file.fileno(), 0, part.stat().st_size)
     _print_note(str(plan))
-    with progress_bar(plan.n_pairs, label, None if sys.stderr.isatty() else False) as step:
+    with progress_bar(plan.n_pairs, label) as step:
         for tile, values in tiles:
             refuse_overflow(values, tiles.name, tiles.overflow_hint or "use --double")
             array[tile.rows, tile.columns] = values.numpy()

@@ -1,13 +1,12 @@
 """Models named on the command line: a callable or a module in a user's file, or a built-in network."""
 
 import ast
-import collections.abc
 import importlib.util
 import inspect
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from difflib import get_close_matches
 from pathlib import Path
@@ -19,20 +18,15 @@ from neuralpath.commands.errors import UserError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+Settings = dict[str, Any]  # arguments of a callable by name
+
 
 def load_model(
     name: str, input_shape: Sequence[int], settings: Sequence[str], *, n_classes: int | None = None
 ) -> "nn.Module":
-    """Build the model that a command line names, in evaluation mode.
+    """Build the model that a command line names, ``file.py:NAME`` or a built-in network, in evaluation mode.
 
-    Args:
-        name: ``file.py:NAME``, or the name of a built-in network.
-        input_shape: Shape of one example, for built-in networks.
-        settings: Arguments of the callable, such as ``width=128``.
-        n_classes: Number of outputs of a built-in network, unless the settings give it.
-
-    Raises:
-        UserError: With the file, the line and the reason.
+    Built-in networks get the shape of one example, and ``n_classes`` outputs, unless the settings give their number.
     """
     from torch import nn
 
@@ -55,14 +49,14 @@ def is_file_name(name: str) -> bool:
     return ":" in name or name.endswith(".py")
 
 
-def _by_name(name: str, input_shape: Sequence[int], arguments: dict[str, Any]) -> Any:
+def _by_name(name: str, input_shape: Sequence[int], arguments: Settings) -> Any:
     from neuralpath import nets
 
     constructor, own = nets.BY_NAME.get(name.lower().replace("_", "-")), ("input_shape", "generator")
     hint = "Give your own model as file.py:NAME."
     if constructor is not None:
         hint = f"--set takes: {listed_arguments(constructor, own)}."
-        check_arguments(name, constructor, arguments, given=own)
+        _check_arguments(name, constructor, arguments, preset=own)
     try:
         return nets.build(name, input_shape=tuple(input_shape), **arguments)
     except (TypeError, ValueError, RuntimeError, MemoryError, OverflowError) as error:
@@ -73,7 +67,7 @@ def _by_name(name: str, input_shape: Sequence[int], arguments: dict[str, Any]) -
         raise UserError(f"{name} cannot be built with {settings}; is it too large? {reason}") from error
 
 
-def _from_file(name: str, arguments: dict[str, Any]) -> Any:
+def _from_file(name: str, arguments: Settings) -> Any:
     """Run a user's file, and build its model."""
     file, _, attribute = name.rpartition(":") if ":" in name else (name, "", "")
     path = Path(file)
@@ -94,29 +88,23 @@ def _from_file(name: str, arguments: dict[str, Any]) -> Any:
         return _from_module(module, path, attribute, arguments)
 
 
-def _from_module(module: ModuleType, path: Path, attribute: str, arguments: dict[str, Any]) -> Any:
+def _from_module(module: ModuleType, path: Path, attribute: str, arguments: Settings) -> Any:
     from torch import nn
 
     if not hasattr(module, attribute):
-        callables = ", ".join(
-            sorted(
-                name
-                for name, value in vars(module).items()
-                if callable(value) and not name.startswith("_") and getattr(value, "__module__", "") == module.__name__
-            )
-        )
+        own = [name for name, v in vars(module).items() if getattr(v, "__module__", "") == module.__name__]
+        callables = sorted(name for name in own if callable(getattr(module, name)) and not name.startswith("_"))
         problem = f"{path} has no {attribute!r}" if attribute else f"name the model in {path}, as {path}:NAME"
-        raise UserError(f"{problem}. Callables in it: {callables or 'none'}.")
+        raise UserError(f"{problem}. Callables in it: {', '.join(callables) or 'none'}.")
     target = getattr(module, attribute)
     if isinstance(target, nn.Module):
         if arguments:
             raise UserError(f"{attribute} in {path} is a module, which takes no arguments; leave out --set.")
         return target
     if not callable(target):
-        raise UserError(
-            f"{attribute!r} in {path} is a {type(target).__name__}; expected a module or a callable that returns one."
-        )
-    check_arguments(f"{attribute} in {path}", target, arguments)
+        kind = type(target).__name__
+        raise UserError(f"{attribute!r} in {path} is a {kind}; expected a module or a callable that returns one.")
+    _check_arguments(f"{attribute} in {path}", target, arguments)
     try:
         return target(**arguments)
     except (Exception, SystemExit) as error:
@@ -127,7 +115,7 @@ def _from_module(module: ModuleType, path: Path, attribute: str, arguments: dict
 def _importable(module: ModuleType, folder: Path) -> Iterator[None]:
     """Make a module and its neighbors importable while its code builds a model; dataclasses need this.
 
-    Only so long: Python pickles importable code by name, and the workers of a cluster do not have the file.
+    Not longer: Python pickles importable code by name, and the workers of a cluster do not have the file.
     """
     sys.modules[module.__name__] = module
     sys.path.insert(0, str(folder))
@@ -147,7 +135,7 @@ def _describe(what: str, path: Path, error: BaseException) -> str:
     return f"{what}{line}: {type(error).__name__}: {error}"
 
 
-def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
+def _parse_settings(settings: Sequence[str]) -> Settings:
     parsed = {}
     for setting in settings:
         key, equals, text = setting.partition("=")
@@ -160,25 +148,16 @@ def _parse_settings(settings: Sequence[str]) -> dict[str, Any]:
     return parsed
 
 
-def check_arguments(
-    what: str, target: Callable[..., Any], arguments: Mapping[str, Any], *, given: Sequence[str] = ()
-) -> None:
+def _check_arguments(what: str, target: Callable[..., Any], arguments: Settings, preset: Sequence[str] = ()) -> None:
     """Refuse arguments that a callable does not take, that are missing, or that are words instead of numbers.
 
-    Args:
-        what: The callable, for messages.
-        target: The callable.
-        arguments: Its arguments by name.
-        given: Names of arguments that the command sets itself.
-
-    Raises:
-        UserError: With the nearest name or the expected type, and all arguments.
+    ``what`` is the callable in messages, and ``preset`` names the arguments that the command sets itself.
     """
     try:
         kinds = {parameter.kind for parameter in inspect.signature(target).parameters.values()}
     except (TypeError, ValueError):  # Python does not know the parameters of some callables written in C
         return
-    named, all_of_them = _named_parameters(target, given), f"--set takes: {listed_arguments(target, given)}."
+    named, all_of_them = _named_parameters(target, preset), f"--set takes: {listed_arguments(target, preset)}."
     for name, value in arguments.items():
         if name not in named and inspect.Parameter.VAR_KEYWORD not in kinds:
             near = get_close_matches(name, named, n=1)
@@ -186,37 +165,30 @@ def check_arguments(
             raise UserError(f"{what} has no argument {name!r}.{hint} {all_of_them}")
         if name in named and isinstance(value, str) and (expected := _expected(named[name].annotation)):
             raise UserError(f"{what}: `{name}` must be {expected}, got {value!r}.")
-    missing = [name for name, p in named.items() if p.default is p.empty and name not in arguments]
-    if missing:
+    if missing := [name for name, p in named.items() if p.default is p.empty and name not in arguments]:
         raise UserError(f"{what} needs {' and '.join(missing)}. {all_of_them}")
 
 
-def listed_arguments(target: Callable[..., Any], given: Sequence[str] = ()) -> str:
+def listed_arguments(target: Callable[..., Any], preset: Sequence[str] = ()) -> str:
     """The arguments of a callable with their defaults.
 
     >>> def make(width: int, depth: int = 3): ...
     >>> listed_arguments(make)
     'width, depth=3'
     """
-    named = _named_parameters(target, given).items()
+    named = _named_parameters(target, preset).items()
     return ", ".join(name if p.default is p.empty else f"{name}={p.default!r}" for name, p in named) or "nothing"
 
 
-def _named_parameters(target: Callable[..., Any], given: Sequence[str]) -> dict[str, inspect.Parameter]:
+def _named_parameters(target: Callable[..., Any], preset: Sequence[str]) -> dict[str, inspect.Parameter]:
     """Parameters by name, without those that the command sets, ``*args`` and ``**kwargs``."""
     parameters = inspect.signature(target).parameters
     any_number = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
-    return {name: p for name, p in parameters.items() if name not in given and p.kind not in any_number}
+    return {name: p for name, p in parameters.items() if name not in preset and p.kind not in any_number}
 
 
-_WORDS: dict[Any, str] = {
-    int: "an integer",
-    float: "a number",
-    bool: "True or False",
-    collections.abc.Sequence: "a sequence such as (8, 16)",
-    tuple: "a sequence such as (8, 16)",
-    list: "a sequence such as [8, 16]",
-}
+_WORDS: dict[Any, str] = {int: "an integer", float: "a number", bool: "True or False"}
+_WORDS |= {Sequence: "a sequence such as (8, 16)", tuple: "a sequence such as (8, 16)", list: "a list such as [8, 16]"}
 
 
 def _expected(annotation: Any) -> str:
@@ -229,15 +201,7 @@ def _expected(annotation: Any) -> str:
 
 
 def load_weights(model: "nn.Module", path: Path) -> None:
-    """Load a safetensors file or a state dict of torch into a model, without running code from the file.
-
-    Args:
-        model: The model.
-        path: The file.
-
-    Raises:
-        UserError: That names the file, or the keys that do not fit.
-    """
+    """Load a safetensors file or a state dict of torch into a model, without running code from the file."""
     from torch.nn.parameter import is_lazy
 
     from neuralpath.gating import drawn_late

@@ -1,6 +1,7 @@
 """`neuralpath neighbors`: the training examples that a model treats as most similar to test examples, as a picture."""
 
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,18 +11,17 @@ from neuralpath.commands.errors import UserError, user_errors
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from neuralpath import data, paths
+    from neuralpath.data import Split
+    from neuralpath.paths import Neighbors
 
+# The measures of `nearest`, with their names and the forms of their values in the picture.
 MEASURES = {
     "kernel": ("path kernel", "cosine {:.3f}"),
     "gates": ("shared paths, normalized", "share {:.3f}"),
     "paths": ("number of shared paths", "e^{:.1f} paths"),
     "input": ("pixels", "distance {:.2f}"),
 }
-"""The measures of `nearest`, with their names and the forms of their values in the picture."""
-
-SAME, OTHER = "#1a7f37", "#b42318"
-"""Colors of neighbors of the query's class, and of other classes."""
+SAME, OTHER = "#1a7f37", "#b42318"  # colors of neighbors of the query's class, and of other classes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,18 +63,12 @@ class NeighborsCommand(ModelOnData):
             queries = ", ".join(map(str, self.queries)) or "none"
             raise UserError(f"--queries must be numbers of test examples, from 0 to {len(test) - 1}, got {queries}.")
         model = self.load_model(train.images.shape[1:])
-        chosen = list(self.queries)
+        images, labels = test.images[list(self.queries)], test.labels[list(self.queries)]
         with user_errors(TypeError, ValueError, MemoryError, OverflowError):
             graph = trace(model, train.images[:1])
-            rankings = [
-                nearest(
-                    graph, test.images[chosen], train.images, self.k, by=by, memory=memory,
-                    normalize=self.normalize and by == "kernel",
-                )
-                for by in MEASURES
-            ]  # fmt: skip
-        labels = test.labels[chosen]
-        _draw(test.images[chosen], labels, train, rankings, out)
+            search = partial(nearest, graph, images, train.images, self.k, memory=memory)
+            rankings = [search(by=by, normalize=self.normalize and by == "kernel") for by in MEASURES]
+        _draw(images, labels, train, rankings, out)
         for neighbors in rankings:
             same = (train.labels[neighbors.indices] == labels[:, None]).double().mean()
             print(f"{MEASURES[neighbors.by][0]}: {float(same):.0%} of the neighbors have their query's label")
@@ -82,17 +76,13 @@ class NeighborsCommand(ModelOnData):
         return 0
 
 
-def _draw(
-    queries: "Tensor", labels: "Tensor", train: "data.Split", rankings: "list[paths.Neighbors]", out: Path
-) -> None:
+def _draw(queries: "Tensor", labels: "Tensor", train: "Split", rankings: "list[Neighbors]", out: Path) -> None:
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError as error:
-        raise UserError(
-            "a picture needs the package matplotlib: pip install matplotlib (from a clone: pip install -c "
-            'constraints.txt ".[report]").'
-        ) from error
+        command = 'pip install matplotlib (from a clone: pip install -c constraints.txt ".[report]")'
+        raise UserError(f"a picture needs the package matplotlib: {command}.") from error
     k, n_queries = rankings[0].indices.shape[1], len(queries)
     figure = Figure(figsize=(1.15 * (k + 2), 1.45 * len(rankings) * n_queries + 0.3), layout="constrained")
     FigureCanvasAgg(figure)
@@ -125,8 +115,7 @@ def _image(axes: Any, image: "Tensor", title: str, size: float, color: str = "bl
     pixels = image.movedim(0, -1).clamp(0, 1).numpy()
     axes.imshow(pixels[..., 0] if pixels.shape[-1] == 1 else pixels, cmap="gray_r", vmin=0, vmax=1)
     axes.set_title(title, fontsize=size, color=color, pad=2)
-    axes.set_xticks([])
-    axes.set_yticks([])
+    axes.set(xticks=[], yticks=[])
     for side in axes.spines.values():
         side.set_color(color)
         side.set_linewidth(1.2 if color != "black" else 0.8)

@@ -1,11 +1,10 @@
 """`neuralpath papers claims` and `report`, and `neuralpath demo`: the commands that write a page."""
 
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
 from neuralpath.commands import UserError, check_seed, user_errors
-from neuralpath.papers.commands.results import FolderCommand, open_store, print_damage, read_folder
+from neuralpath.papers.commands.results import FolderCommand, open_store, print_damage, print_problems, read_folder
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,10 +21,10 @@ class ClaimsCommand(FolderCommand):
         from neuralpath.papers.runs import with_dependencies
 
         store, sweeps = open_store(self.folder, self.records), read_folder(self.folder)
-        page = self.out or self.folder / "CLAIMS.md"
         print_damage(with_dependencies(tuple(task for sweep in sweeps for task in sweep.tasks)), store)
         records = read_records(sweeps, store)
         rows = check_claims(records, self.folder / ANALYSES)
+        page = self.out or self.folder / "CLAIMS.md"
         try:
             write_atomically(page, claims_markdown(rows, records).encode())
         except OSError as error:
@@ -77,8 +76,7 @@ class ReportCommand(FolderCommand):
             # The page is first written to a temporary file, whose name means nothing to the reader.
             path = page if str(error.filename).endswith(".part") else error.filename or page
             raise UserError(f"{path} cannot be read or written: {error.strerror}.") from error
-        for problem in written.problems:
-            print(f"neuralpath: {problem}", file=sys.stderr)
+        print_problems(written.problems)
         print(f"{page}: {written.n_bytes / 1e6:.1f} MB")
         if figures is not None:
             print(f"{figures}: {counted(written.n_figures, 'figure')} as PDF and PNG")

@@ -3,7 +3,7 @@
 import csv
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -42,14 +42,12 @@ class StatusCommand(FolderCommand):
             preset = f" ({sweep.preset})" if sweep.preset else ""
             print(f"{sweep.experiment.name}{preset}: {len(tasks) - len(unfinished)} of {len(tasks)} runs finished")
             for task in unfinished:
-                failure = store.failure(task)
-                n_done = len(read_metrics(store.folder(task)))
-                if failure is not None:
+                n_done, is_running = len(read_metrics(store.folder(task))), store.is_running(task)
+                if (failure := store.failure(task)) is not None:
                     print(f"  failed   {task.name}: {failure}")
-                elif store.is_running(task):
-                    print(f"  running  {task.name}: step {n_done} of {task.n_steps}")
-                elif n_done:
-                    print(f"  stopped  {task.name}: step {n_done} of {task.n_steps}")
+                elif n_done or is_running:
+                    state = "running" if is_running else "stopped"
+                    print(f"  {state}  {task.name}: step {n_done} of {task.n_steps}")
             for problem in problems_of(tasks, store):
                 print(f"  damaged  {problem}")
         return 0
@@ -87,31 +85,40 @@ class ExportCommand:
 
     def run(self) -> int:
         """Write the records and the table, and print what was written."""
+        from neuralpath.papers.experiments import collect
+
         if self.csv is None and self.records is None:
             raise UserError("nothing to export: give --csv FILE, --records FOLDER, or both.")
         store = open_store(self.folder, None)
         if self.records is not None:
-            self._write_records(store, self.records)
+            done = collect(read_folder(self.folder), store, self.records, self.weights)
+            print(f"{self.records}: {done.n_records} new records, {done.n_weights} new files of weights")
+            for problem in done.replaced:
+                print(f"  replaced: {problem}")
+            print_problems(done.damaged)
         if self.csv is not None:
             self._write_csv(self.csv, store if self.records is None else open_store(self.folder, self.records))
         return 0
 
-    def _write_records(self, store: "Store", records: Path) -> None:
-        from neuralpath.papers.experiments import collect
-
-        done = collect(read_folder(self.folder), store, records, self.weights)
-        print(f"{records}: {done.n_records} new records, {done.n_weights} new files of weights")
-        for problem in done.replaced:
-            print(f"  replaced: {problem}")
-        for problem in done.damaged:
-            print(f"neuralpath: {problem}", file=sys.stderr)
-
     def _write_csv(self, path: Path, store: "Store") -> None:
-        rows = [dict(_row(names, task, result)) for names, task, result in _finished(self.folder, store)]
-        columns = list(dict.fromkeys(name for row in rows for name in row))
+        from neuralpath._configs import to_json
+        from neuralpath.papers.runs import results_of, with_dependencies
+
+        names: dict[Task, dict[str, None]] = {}  # of the experiments of each run: sweeps may overlap
+        for sweep in read_folder(self.folder):
+            for task in with_dependencies(sweep.tasks):
+                names.setdefault(task, {})[sweep.experiment.name] = None
+        print_damage(tuple(names), store)
+        rows = []
+        for task, result in results_of(tuple(names), store).items():
+            # A setting and a figure may share a name: a kernel, and the accuracy of this kernel.
+            figures = {name: value for name, value in result.items() if not isinstance(value, list)}
+            columns = {**_flat("", to_json(task)), **_flat("result.", figures)}
+            rows.append({"experiment": ", ".join(names[task]), "run": task.name, **columns})
+        headings = list(dict.fromkeys(name for row in rows for name in row))
         try:
             with path.open("w", newline="") as file:
-                writer = csv.DictWriter(file, columns)
+                writer = csv.DictWriter(file, headings)
                 writer.writeheader()
                 writer.writerows(rows)
         except OSError as error:
@@ -120,16 +127,7 @@ class ExportCommand:
 
 
 def open_store(folder: Path, records: Path | None, data_dir: Path | None = None) -> "Store":
-    """Open the runs of a folder.
-
-    Args:
-        folder: Output folder of `neuralpath papers run`, or a folder of records.
-        records: Another folder of records, whose finished runs count too.
-        data_dir: Folder with the data.
-
-    Raises:
-        UserError: If the folder does not exist or cannot be read.
-    """
+    """Open the runs of a folder; a `UserError` if there is none."""
     from neuralpath.papers.runs import Store
 
     if not folder.is_dir():
@@ -143,8 +141,7 @@ def read_folder(folder: Path) -> "list[Sweep]":
     from neuralpath.papers.experiments import read_sweeps
 
     sweeps, problems = read_sweeps(folder)
-    for problem in problems:
-        print(f"neuralpath: {problem}", file=sys.stderr)
+    print_problems(problems)
     return sweeps
 
 
@@ -152,37 +149,21 @@ def print_damage(tasks: "tuple[Task, ...]", store: "Store") -> None:
     """Print to standard error which runs are damaged, and therefore count as unfinished."""
     from neuralpath.papers.runs import problems_of
 
-    for problem in problems_of(tasks, store):
+    print_problems(problems_of(tasks, store))
+
+
+def print_problems(problems: Iterable[str]) -> None:
+    """Print problems to standard error."""
+    for problem in problems:
         print(f"neuralpath: {problem}", file=sys.stderr)
 
 
-def _finished(folder: Path, store: "Store") -> "Iterator[tuple[str, Task, dict[str, Any]]]":
-    """Finished runs, each once even if sweeps overlap, with the names of their experiments."""
-    from neuralpath.papers.runs import results_of, with_dependencies
-
-    names: dict[Task, dict[str, None]] = {}
-    for sweep in read_folder(folder):
-        for task in with_dependencies(sweep.tasks):
-            names.setdefault(task, {})[sweep.experiment.name] = None
-    print_damage(tuple(names), store)
-    for task, result in results_of(tuple(names), store).items():
-        yield ", ".join(names[task]), task, result
-
-
-def _row(experiments: str, task: "Task", result: dict[str, Any]) -> Iterator[tuple[str, Any]]:
-    from neuralpath._configs import to_json
-
-    yield "experiment", experiments
-    yield "run", task.name
-    yield from _flat("", to_json(task))
-    # A setting and a figure may share a name: a kernel, and the accuracy of this kernel.
-    yield from _flat("result.", {name: value for name, value in result.items() if not isinstance(value, list)})
-
-
-def _flat(prefix: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Nested records as columns with dotted names; lists as JSON."""
-    for name, entry in value.items():
+def _flat(prefix: str, record: dict[str, Any]) -> dict[str, Any]:
+    """A nested record as columns with dotted names; lists as JSON."""
+    columns: dict[str, Any] = {}
+    for name, entry in record.items():
         if isinstance(entry, dict):
-            yield from _flat(f"{prefix}{name}.", entry)
+            columns |= _flat(f"{prefix}{name}.", entry)
         else:
-            yield f"{prefix}{name}", json.dumps(entry) if isinstance(entry, list) else entry
+            columns[f"{prefix}{name}"] = json.dumps(entry) if isinstance(entry, list) else entry
+    return columns

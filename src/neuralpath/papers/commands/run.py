@@ -4,7 +4,7 @@ import os
 import shlex
 import sys
 from argparse import ArgumentParser
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
@@ -16,11 +16,9 @@ from rich.table import Table as RichTable
 from neuralpath.commands import UserError, user_errors
 
 if TYPE_CHECKING:
-    from neuralpath.papers.experiments import Cell, SummaryItem, Table
+    from neuralpath.papers.experiments import SummaryItem
 
-_FILE_WIDTH = 160
-"""Columns of tables that go to a file instead of a terminal."""
-
+_FILE_WIDTH = 160  # columns of tables that go to a file instead of a terminal
 PresetName = Literal["smoke", "cpu", "paper"]
 
 
@@ -42,15 +40,12 @@ class ListCommand:
         for heading in ("name", "what", "from", *PRESETS):
             table.add_column(heading, no_wrap=heading == "name")
         for experiment in experiments:
-            counts = [len(with_dependencies(experiment.tasks(experiment.presets[preset]))) for preset in PRESETS]
-            runs = (f"{count} runs" for count in counts)
+            sweeps = [with_dependencies(experiment.tasks(experiment.presets[preset])) for preset in PRESETS]
+            runs = (f"{len(tasks)} runs" for tasks in sweeps)
             table.add_row(experiment.name, experiment.description, experiment.source, *runs)
         console = _console()
         console.print(table)
-        console.print(
-            "`neuralpath papers run NAME --preset P --out DIR` runs one; `neuralpath papers run NAME --help` lists "
-            "its flags."
-        )
+        console.print("`neuralpath papers run NAME --preset P --out DIR` runs one; with --help it lists its flags.")
         return 0
 
 
@@ -89,17 +84,7 @@ class RunOptions:
 
 
 def run_experiment(args: Sequence[str]) -> int:
-    """Parse the arguments after `neuralpath papers run` and run the experiment.
-
-    Args:
-        args: The experiment's name and its flags.
-
-    Returns:
-        The exit status.
-
-    Raises:
-        UserError: If the name or a value is wrong, or a run failed.
-    """
+    """Parse the arguments after `neuralpath papers run`, a name and its flags, and run the experiment."""
     from neuralpath.papers.experiments import get
 
     name, *flags = args
@@ -114,17 +99,16 @@ def run_experiment(args: Sequence[str]) -> int:
     ) -> tuple[RunOptions, Any]:
         return options, config
 
-    reduced = experiment.reduced.get(preset, "")
+    defaults = f"Defaults of --preset {preset}. {experiment.reduced.get(preset, '')}"
     with user_errors(ValueError):  # from a config that refuses a value
         options, config = tyro.cli(
             entry,
             prog=f"neuralpath papers run {name}",
-            description=f"{experiment.description} ({experiment.source}). Defaults of --preset {preset}. {reduced}",
+            description=f"{experiment.description} ({experiment.source}). {defaults}",
             args=flags,
             config=(tyro.conf.AvoidSubcommands, tyro.conf.FlagCreatePairsOff),
         )
-    command = shlex.join(["neuralpath", "papers", "run", *args])
-    return _run_sweep(experiment, config, options, command)
+    return _run_sweep(experiment, config, options, shlex.join(["neuralpath", "papers", "run", *args]))
 
 
 def _preset(flags: Sequence[str]) -> Any:
@@ -148,17 +132,15 @@ def _run_sweep(experiment: Any, config: Any, options: RunOptions, command: str) 
         raise UserError(f"--jobs must be at least 1, got {jobs}.")
     with user_errors(ValueError):  # runs, networks or data that these settings do not allow; nothing has started
         sweep = Sweep(experiment, config, options.preset, command)
-        tasks = sweep.tasks
+        tasks = with_dependencies(sweep.tasks)
         if options.dry_run:
-            print(*(task.name for task in with_dependencies(tasks)), sep="\n")
+            print(*(task.name for task in tasks), sep="\n")
             return 0
-        check_tasks(with_dependencies(tasks), options.data_dir)
+        check_tasks(tasks, options.data_dir)
     try:
         with user_errors(DataError):
-            items = sweep.run(
-                options.out, jobs=jobs, records=options.records, data_dir=options.data_dir, cluster=options.cluster,
-                retry_failed=options.retry_failed,
-            )  # fmt: skip
+            others = {name: getattr(options, name) for name in ("records", "data_dir", "cluster", "retry_failed")}
+            items = sweep.run(options.out, jobs=jobs, **others)
     except KeyboardInterrupt:
         print(f"neuralpath: interrupted; to resume: {command}", file=sys.stderr)
         return 130
@@ -167,22 +149,26 @@ def _run_sweep(experiment: Any, config: Any, options: RunOptions, command: str) 
     return 0
 
 
-def print_summary(items: "Iterable[SummaryItem]") -> None:
+def print_summary(items: "Sequence[SummaryItem]") -> None:
     """Print the tables of an experiment; figures are only named, since the report draws them."""
     from neuralpath.papers.experiments import Table
 
     console = _console()
-    figures, n_counts = [], 0
-    for item in items:
-        if isinstance(item, Table):
-            console.print(_rich(item))
-            if item.note:
-                console.print(item.note, style="dim")
-                n_counts += "runs are finished" in item.note
-            console.print()
-        else:
-            figures.append(item.title)
-    if n_counts > 1:
+    tables = [item for item in items if isinstance(item, Table)]
+    figures = [item.title for item in items if not isinstance(item, Table)]
+    for table in tables:
+        rich = RichTable(title=table.title, title_justify="left")
+        for index, column in enumerate(table.columns):
+            is_text = all(isinstance(row[index], str) for row in table.rows)
+            rich.add_column(column, justify="left" if is_text else "right")
+        for row in table.rows:
+            cells = ("-" if cell is None else cell for cell in row)
+            rich.add_row(*(f"{cell:.5g}" if isinstance(cell, float) else str(cell) for cell in cells))
+        console.print(rich)
+        if table.note:
+            console.print(table.note, style="dim")
+        console.print()
+    if sum("runs are finished" in table.note for table in tables) > 1:
         console.print("Each table counts the runs that it reads; one run may be in several tables.", style="dim")
     if figures:
         console.print(f"Figures, drawn by `neuralpath papers report`: {'; '.join(figures)}.", style="dim")
@@ -192,20 +178,3 @@ def _console() -> Console:
     """A console as wide as the terminal; a file has no edge, so no word is cut there."""
     console = Console(highlight=False)
     return console if console.is_terminal else Console(highlight=False, width=_FILE_WIDTH)
-
-
-def _rich(table: "Table") -> RichTable:
-    rich = RichTable(title=table.title, title_justify="left")
-    for index, column in enumerate(table.columns):
-        is_text = all(isinstance(row[index], str) for row in table.rows)
-        rich.add_column(column, justify="left" if is_text else "right")
-    for row in table.rows:
-        rich.add_row(*map(format_cell, row))
-    return rich
-
-
-def format_cell(cell: "Cell") -> str:
-    """A cell as text: a dash if there is no value, otherwise five significant digits, means with their spread."""
-    if cell is None:
-        return "-"
-    return f"{cell:.5g}" if isinstance(cell, float) else str(cell)
