@@ -224,7 +224,7 @@ def test_every_unreadable_operation_is_named_at_once_with_its_place():
         (lambda m, x: m.layers[0](x) @ torch.ones(2, 2), (nn.Linear(3, 2),), "a fixed tensor as its weight"),
         (lambda m, x: torch.maximum(m.layers[0](x), torch.ones(())), (nn.Linear(3, 2),), "a constant other than 0"),
         (lambda m, x: torch.maximum(m.layers[0](x), x[:, :2]), (nn.Linear(3, 2),), "a maximum of two values"),
-        (lambda m, x: m.layers[0](x[:, :, None]).flatten(1), (nn.Linear(1, 2),), "a linear layer on values of shape (3, 1)"),
+        (lambda m, x: m.layers[0](x[:, :, None]).flatten(1), (nn.Linear(1, 2),), "on values of shape (3, 1)"),
         (lambda m, x: m.layers[0](x).cumsum(1), (nn.Linear(3, 2),), "this operation is not supported"),
     ],
 )  # fmt: skip
