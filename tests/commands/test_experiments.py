@@ -54,13 +54,13 @@ def test_settings_and_results_never_share_a_column():
     sweep = Sweep(get("kernels"), get("kernels").presets["smoke"])
     fit = next(task for task in sweep.tasks if isinstance(task, FitKernel))
     widened = next(task for task in sweep.tasks if isinstance(task, WidenValue))
-    rows = [dict(_row("kernels", fit, {"test_accuracy": 0.5})), dict(_row("kernels", widened, {"kernel": 0.7}))]
+    rows = [_row("kernels", fit, {"test_accuracy": 0.5}), _row("kernels", widened, {"kernel": 0.7})]
     assert rows[0]["kernel"] == fit.kernel
     assert "kernel" not in rows[1]
     assert rows[1]["result.kernel"] == 0.7
     for name in NAMES:
         tasks = get(name).tasks(get(name).presets["smoke"])
-        assert not [column for task in tasks for column, _ in _row(name, task, {}) if column.startswith("result")]
+        assert not [column for task in tasks for column in _row(name, task, {}) if column.startswith("result")]
 
 
 def test_a_run_of_several_sweeps_is_exported_once(out, tmp_path):

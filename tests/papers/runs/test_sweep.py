@@ -107,7 +107,7 @@ def test_a_process_that_dies_while_it_has_nothing_to_do_is_replaced(tmp_path):
             executor.start(Counting(name), ())
             while len(done) < (1 if name == "a" else 2):
                 done += executor.wait(1.0)
-            process = executor._workers[0]._process
+            process = executor._workers[0].process
             process.kill()
             process.join()
         assert [outcome.kind for _, outcome in done] == ["finished", "finished"]

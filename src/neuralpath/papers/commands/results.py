@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import tyro
 
+from neuralpath._configs import to_json
 from neuralpath.commands import UserError
 
 if TYPE_CHECKING:
@@ -101,7 +102,6 @@ class ExportCommand:
         return 0
 
     def _write_csv(self, path: Path, store: "Store") -> None:
-        from neuralpath._configs import to_json
         from neuralpath.papers.runs import results_of, with_dependencies
 
         names: dict[Task, dict[str, None]] = {}  # of the experiments of each run: sweeps may overlap
@@ -109,12 +109,8 @@ class ExportCommand:
             for task in with_dependencies(sweep.tasks):
                 names.setdefault(task, {})[sweep.experiment.name] = None
         print_damage(tuple(names), store)
-        rows = []
-        for task, result in results_of(tuple(names), store).items():
-            # A setting and a figure may share a name: a kernel, and the accuracy of this kernel.
-            figures = {name: value for name, value in result.items() if not isinstance(value, list)}
-            columns = {**_flat("", to_json(task)), **_flat("result.", figures)}
-            rows.append({"experiment": ", ".join(names[task]), "run": task.name, **columns})
+        finished = results_of(tuple(names), store)
+        rows = [_row(", ".join(names[task]), task, result) for task, result in finished.items()]
         headings = list(dict.fromkeys(name for row in rows for name in row))
         try:
             with path.open("w", newline="") as file:
@@ -156,6 +152,13 @@ def print_problems(problems: Iterable[str]) -> None:
     """Print problems to standard error."""
     for problem in problems:
         print(f"neuralpath: {problem}", file=sys.stderr)
+
+
+def _row(experiments: str, task: "Task", result: dict[str, Any]) -> dict[str, Any]:
+    # A setting and a figure may share a name: a kernel, and the accuracy of this kernel.
+    figures = {name: value for name, value in result.items() if not isinstance(value, list)}
+    columns = {**_flat("", to_json(task)), **_flat("result.", figures)}
+    return {"experiment": experiments, "run": task.name, **columns}
 
 
 def _flat(prefix: str, record: dict[str, Any]) -> dict[str, Any]:

@@ -212,7 +212,7 @@ class _Worker:
             reason = f"was ended by {signal.Signals(-code).name}{memory}"
         if not self.is_ready:
             raise RunError(
-                f"the process of the run {reason} before it could begin. A script must call a sweep in processes under "
+                f"the process of the run {reason} before it could begin. A script with such a sweep must call it under "
                 '`if __name__ == "__main__":`, since each of them imports the script; `jobs=1` needs no other process.'
             )
         return f"the process of the run {reason}"
