@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float, Float64
 from torch import Tensor
 
-from neuralpath.graph import PathGraph, chosen_output
+from neuralpath.graph import PathGraph, checked_graph, chosen_output
 from neuralpath.kernels import spectrum
 from neuralpath.paths.enumeration import PATH_LIMIT, path_features, path_values
-from neuralpath.paths.inputs import Batch, Network, checked_graph
+from neuralpath.paths.inputs import Batch, Network
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,7 +65,7 @@ def eigenvalue_bound(
     >>> bool((sides.tangent <= sides.bound).all())
     True
     """
-    graph = checked_graph(network, x)
+    graph = checked_graph(network, x=x)
     unit = chosen_output(graph, outputs)
     features = path_features(graph, x, bundled=True, outputs=unit, limit=limit).detach().double()
     derivatives = _value_derivatives(graph, unit, limit)

@@ -20,12 +20,13 @@ from neuralpath.graph import (
     Operand,
     PathGraph,
     check_graph,
+    checked_graph,
     chosen_output,
     no_paths_through,
     nodes as n,
     walk,
 )
-from neuralpath.paths.inputs import Batch, Batch1, Batch2, Network, checked_graph
+from neuralpath.paths.inputs import Batch, Batch1, Batch2, Network
 
 NOTHING = -(2**60)
 """Exponent of an example whose values are all 0: below every other, so that it never sets the scale of a sum."""
@@ -221,7 +222,7 @@ def log_active_paths(
     >>> bool(torch.allclose(npath.paths.log_active_paths(graph, x).exp(), 3.0 * open_gates))
     True
     """
-    graph = checked_graph(network, x)
+    graph = checked_graph(network, x=x)
     unit = chosen_output(graph, outputs)
     gates = graph.gates(x, memory=memory)
     chunk = _chunk_size(graph, gates, memory)
@@ -260,7 +261,7 @@ def log_shared_paths(
     >>> bool(torch.allclose(shared.diagonal(), npath.paths.log_active_paths(graph, x)))
     True
     """
-    graph = checked_graph(network, x1, "x1", x2)
+    graph = checked_graph(network, x1=x1, x2=x2)
     unit = chosen_output(graph, outputs)
 
     logs = _over_pairs(graph, x1, x2, lambda g1, g2, pairs: _count(graph, (g1, g2), pairs, unit), memory)
@@ -305,7 +306,7 @@ def path_overlap(
     >>> bool(torch.equal(npath.paths.path_overlap(graph, x), gates @ gates.T))
     True
     """
-    graph = checked_graph(network, x1, "x1", x2)
+    graph = checked_graph(network, x1=x1, x2=x2)
     unit = chosen_output(graph, outputs)
 
     def count(gates1: Gates, gates2: Gates, pairs: int) -> Tensor:

@@ -6,8 +6,17 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from neuralpath.graph import Gates, PathGraph, chosen_output, no_paths_through, nodes as n, refuse_repeated, walk
-from neuralpath.paths.inputs import Batch, Network, checked_gates, checked_graph
+from neuralpath.graph import (
+    Gates,
+    PathGraph,
+    checked_graph,
+    chosen_output,
+    no_paths_through,
+    nodes as n,
+    refuse_repeated,
+    walk,
+)
+from neuralpath.paths.inputs import Batch, Network, checked_gates
 
 PATH_LIMIT = 100_000  # paths times outputs that are listed by default: about a second and 100 MB
 
@@ -218,7 +227,7 @@ def path_features(
     >>> features.shape, bool(torch.allclose(features @ features.T, npath.path_kernel(graph, x)))
     (torch.Size([5, 48]), True)
     """
-    graph = checked_graph(network, x)
+    graph = checked_graph(network, x=x)
     refuse_repeated(graph, "the path feature")
     unit = chosen_output(graph, outputs)
     paths = _listed(graph, x, checked_gates(graph, x, gates), limit)

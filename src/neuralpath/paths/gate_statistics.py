@@ -14,8 +14,8 @@ from torch import Tensor
 from neuralpath._checks import describe
 from neuralpath._loops import overlaps
 from neuralpath._resources import without_autocast
-from neuralpath.graph import GATES_CHUNK, Gates, PathGraph, nodes as n
-from neuralpath.paths.inputs import Batch, Batch1, Batch2, Network, checked_graph
+from neuralpath.graph import GATES_CHUNK, Gates, PathGraph, checked_graph, nodes as n
+from neuralpath.paths.inputs import Batch, Batch1, Batch2, Network
 
 COMPARED_BYTES = 2**24
 """Positions of max pools that are compared at once, a byte each; of the gates summed at once, eight bytes each."""
@@ -159,7 +159,7 @@ def open_counts(network: Network, x: Batch, *, threshold: float = 0.0) -> dict[s
     >>> open_counts(model, torch.tensor([[1.0], [2.0], [-1.0]]))
     {'1': tensor([2, 1])}
     """
-    graph = checked_graph(network, x)
+    graph = checked_graph(network, x=x)
     if not 0 <= threshold < float("inf"):
         raise ValueError(f"`threshold` must be 0 or a positive finite number, got {threshold}.")
     counts: dict[str, Tensor] = {}
@@ -262,7 +262,7 @@ def gate_distance(gates1: Gates, gates2: Gates) -> dict[str, Float[Tensor, " bat
 
 def _gates_of_both(network: Network, x1: Tensor, x2: Tensor | None) -> tuple[PathGraph, Gates, Gates]:
     """The graph, and the gates of two batches, once for one."""
-    graph = checked_graph(network, x1, "x1", x2)
+    graph = checked_graph(network, x1=x1, x2=x2)
     gates1 = graph.gates(x1)
     return graph, gates1, gates1 if x2 is None else graph.gates(x2)
 

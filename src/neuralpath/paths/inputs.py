@@ -3,21 +3,12 @@
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from neuralpath.graph import Gates, PathGraph, as_graph, check_gates, check_input
+from neuralpath.graph import Gates, PathGraph, check_gates
 
 Network = nn.Module | PathGraph
 Batch = Float[Tensor, "batch *shape"]
 Batch1 = Float[Tensor, "batch1 *shape"]
 Batch2 = Float[Tensor, "batch2 *shape"]
-
-
-def checked_graph(network: object, x: object, name: str = "x", x2: object = None) -> PathGraph:
-    """The path graph of a network, which the examples must fit; ``x2`` is an optional second batch."""
-    graph = as_graph(network, x, name)
-    check_input(name, x, graph)
-    if x2 is not None:
-        check_input("x2", x2, graph)
-    return graph
 
 
 def checked_gates(graph: PathGraph, x: Tensor, gates: Gates | None, name: str = "gates") -> Gates:

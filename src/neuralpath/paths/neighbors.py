@@ -13,10 +13,10 @@ from torch import Tensor
 
 from neuralpath._loops import overlaps
 from neuralpath._resources import memory_budget
-from neuralpath.graph import PathGraph, check_input, chosen_output
+from neuralpath.graph import PathGraph, checked_graph, chosen_output
 from neuralpath.kernels import Cost, PathKernel, Plan, Tile, dense_chain, make_plan, refuse_overflow
 from neuralpath.paths.counts import log_active_paths, log_shared_paths
-from neuralpath.paths.inputs import Batch, Batch1, Batch2, Network, checked_graph
+from neuralpath.paths.inputs import Batch, Batch1, Batch2, Network
 
 By = Literal["kernel", "gates", "paths", "input"]
 
@@ -92,8 +92,7 @@ def nearest(
     >>> nearest(npath.nets.FC(2, width=8, depth=2), x[:1], x, 2, by="input").indices
     tensor([[0, 1]])
     """
-    graph = checked_graph(network, x_query, "x_query")
-    check_input("x_train", x_train, graph)
+    graph = checked_graph(network, x_query=x_query, x_train=x_train)
     if not isinstance(k, Integral) or isinstance(k, bool) or not 1 <= k <= len(x_train):
         raise ValueError(f"`k` must be from 1 to the {len(x_train):,} examples of `x_train`, got {k}.")
     budget = memory_budget(memory)

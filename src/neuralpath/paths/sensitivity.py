@@ -18,9 +18,19 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from neuralpath.gates import LinearGate
-from neuralpath.graph import CHUNK_BYTES, Forward, PathGraph, Values, chosen_output, no_paths_through, nodes as n, walk
+from neuralpath.graph import (
+    CHUNK_BYTES,
+    Forward,
+    PathGraph,
+    Values,
+    checked_graph,
+    chosen_output,
+    no_paths_through,
+    nodes as n,
+    walk,
+)
 from neuralpath.paths.counts import PathSums, ScaledCounts
-from neuralpath.paths.inputs import Batch, Network, checked_graph
+from neuralpath.paths.inputs import Batch, Network
 
 Margin = float | Mapping[str, float]  # how close to 0 a pre-activation is sensitive; also for each gate node by name
 
@@ -181,7 +191,7 @@ def sensitive_gates(
     >>> sensitive_gates(model, torch.ones(1, 1), 0.2)
     {'1': tensor([[False,  True]])}
     """
-    graph = checked_graph(network, x)
+    graph = checked_graph(network, x=x)
     margins = _margins(graph, margin)
     parts: dict[str, list[Tensor]] = {name: [] for name in graph.gate_names}
     for chunk in x.split(_chunk_size(graph, memory)):
@@ -232,7 +242,7 @@ def log_sensitive_paths(
     >>> bool(torch.allclose(log_sensitive_paths(model, x, 0.3).exp(), 4.0 * close))
     True
     """
-    graph = checked_graph(network, x)
+    graph = checked_graph(network, x=x)
     margins, unit = _margins(graph, margin), chosen_output(graph, outputs)
     logs = []
     for chunk in x.split(_chunk_size(graph, memory)):

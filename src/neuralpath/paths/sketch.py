@@ -14,6 +14,7 @@ from neuralpath.graph import (
     Forward,
     Gates,
     PathGraph,
+    checked_graph,
     no_paths_through,
     nodes as n,
     outputs_share_paths,
@@ -21,7 +22,7 @@ from neuralpath.graph import (
     walk,
 )
 from neuralpath.kernels import FanVariance, weight_variances
-from neuralpath.paths.inputs import Batch, Network, checked_gates, checked_graph
+from neuralpath.paths.inputs import Batch, Network, checked_gates
 
 CHUNK_BYTES = 2**27  # hidden values that are held at once, over draws and examples: a few times a second-level cache
 DRAWS = 16  # that are computed together, where memory allows: the same for every number of examples
@@ -92,7 +93,7 @@ def path_sketch(
     >>> bool(((sketched.kernel - exact).abs() <= 5 * sketched.standard_error).all())
     True
     """
-    graph = checked_graph(network, x)
+    graph = checked_graph(network, x=x)
     refuse_tied(graph, "the path sketch")
     if not isinstance(n_features, Integral) or isinstance(n_features, bool):
         raise TypeError(f"`n_features` must be a number of features, an integer, got {describe(n_features)}.")

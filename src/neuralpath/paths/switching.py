@@ -18,8 +18,8 @@ from torch import Tensor
 
 from neuralpath._checks import describe
 from neuralpath._loops import Words, pack, use_bits
-from neuralpath.graph import Gates, PathGraph, compute_gates
-from neuralpath.paths.inputs import Batch, Network, checked_graph
+from neuralpath.graph import Gates, PathGraph, checked_graph, compute_gates
+from neuralpath.paths.inputs import Batch, Network
 
 PackedLayer: TypeAlias = Words | Shaped[Tensor, "batch unit"]
 
@@ -213,7 +213,7 @@ def gate_switches(
     >>> switches.fraction["layers.relu1"]  # every gate of the first layer has flipped
     tensor([1.], dtype=torch.float64)
     """
-    graph = checked_graph(network, x)
+    graph = checked_graph(network, x=x)
     recorder = SwitchRecorder(threshold=threshold)
     for index, checkpoint in enumerate(checkpoints):
         recorder.update(compute_gates(graph, x, _tensors_of(graph, checkpoint, index)), epoch=index)
