@@ -8,9 +8,9 @@ from hypothesis import given, settings, strategies as st
 
 from kernels.limit.reference_chains import dense_steps
 from neuralpath import nets, trace
-from neuralpath.kernels.limit import fused_kernels
 from neuralpath.kernels.limit.fused_chains import DenseStep
 from neuralpath.kernels.limit.fused_kernels import (
+    NEAR,
     OUTPUT,
     TANGENT,
     TILE,
@@ -144,13 +144,12 @@ def test_combinations_are_sums_of_both_kernels():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, F64])
-def test_stripes_equal_the_whole_and_count_all_pairs(dtype, monkeypatch):
+def test_stripes_equal_the_whole_and_count_all_pairs(dtype):
     x = inputs(2 * TILE + 40, dtype)
     whole, cross = dense_kernel(STEPS, TANGENT, x), dense_kernel(STEPS, TANGENT, x, x[:50])
-    monkeypatch.setattr(fused_kernels, "STRIPE_PAIRS", 1)  # a row of tiles at a time
     for expected, x2, n_pairs in ((whole, None, len(x) * (len(x) + 1) // 2), (cross, x[:50], 50 * len(x))):
         out, done = torch.full_like(expected, math.nan), []
-        write_dense_kernel(out, STEPS, TANGENT, x, x2, done.append)
+        write_dense_kernel(out, STEPS, TANGENT, x, x2, done.append, stripe_pairs=1)  # a row of tiles at a time
         torch.testing.assert_close(out, expected, rtol=64 * torch.finfo(dtype).eps, atol=0)
         assert len(done) == 3
         assert sum(done) == n_pairs
@@ -176,7 +175,13 @@ def test_near_copies_in_single_precision():
     x = torch.rand(40, 784, generator=generator)
     near = x + torch.logspace(-6, -1, 40)[:, None] * torch.rand(40, 784, generator=generator)
     single, double = (dense_kernel(STEPS, TANGENT, x.to(t), near.to(t)) for t in (torch.float32, F64))
-    torch.testing.assert_close(single.double(), double, rtol=1e-6, atol=0)
+    # Beyond NEAR, inner products are sums in double precision. Below, a cosine is off by a few roundings, and an angle
+    # by that divided by its sine: how many depends on the order in which the matrix product sums.
+    eps, cosine = torch.finfo(torch.float32).eps, torch.cosine_similarity(x.double()[:, None], near.double()[None], -1)
+    bound = torch.where(cosine > NEAR, 8 * eps, 4 * eps / (1 - cosine.square()).sqrt())
+    assert bool((cosine.diagonal() > NEAR).any())
+    assert bool((cosine.diagonal() < NEAR).any())
+    assert bool(((single.double() - double).abs() <= bound * double).all())
 
 
 @pytest.mark.parametrize("variance", ["equal", "half", 3.0])

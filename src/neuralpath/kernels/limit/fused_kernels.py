@@ -169,7 +169,13 @@ def dense_kernel(steps: Steps, combination: Combination, x1: Vectors, x2: Vector
 
 
 def write_dense_kernel(
-    out: Matrix, steps: Steps, combination: Combination, x1: Vectors, x2: Vectors | None, progress: Step | None = None
+    out: Matrix,
+    steps: Steps,
+    combination: Combination,
+    x1: Vectors,
+    x2: Vectors | None,
+    progress: Step | None = None,
+    stripe_pairs: int = STRIPE_PAIRS,
 ) -> None:
     """Write a combination of both kernels of two batches, or of one with itself, into a contiguous ``out``.
 
@@ -185,7 +191,7 @@ def write_dense_kernel(
     inputs = rows.contiguous().numpy(), columns.contiguous().numpy()
     factors = tuple(combination)
     n1, n2 = out.shape
-    height = max(1, STRIPE_PAIRS // max(n2 * TILE, 1)) * TILE
+    height = max(1, stripe_pairs // max(n2 * TILE, 1)) * TILE
     for top in range(0, n1, height):
         bottom = min(top + height, n1)
         for start in range(top, bottom, GRAM_ROWS):
