@@ -23,8 +23,9 @@ def memory_budget(memory: int | None = None) -> int:
     if memory is None:
         return int(DEFAULT_SHARE * available_memory())
     if not isinstance(memory, Real) or isinstance(memory, bool):
+        hint = "; text such as '8GiB' is for the command line" if isinstance(memory, str) else ""
         kind = type(memory).__name__
-        raise TypeError(f"`memory` must be a number of bytes, such as 8 * 2**30 for 8 GiB, got a {kind}.")
+        raise TypeError(f"`memory` must be a number of bytes, such as 8 * 2**30 for 8 GiB, got a {kind}{hint}.")
     if not 0 < memory < float("inf"):
         raise ValueError(f"`memory` must be a positive number of bytes, got {memory}.")
     return int(memory)

@@ -18,8 +18,9 @@ def files_passed(call):
     files = set()
 
     def note(frame, event, _):
-        if event == "call" and frame.f_code.co_filename.startswith(str(ROOT)):
-            files.add(str(Path(frame.f_code.co_filename).relative_to(ROOT)))
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(ROOT) and not path.is_relative_to(ROOT / "nets"):
+            files.add(str(path.relative_to(ROOT)))
 
     sys.setprofile(note)
     try:

@@ -8,7 +8,7 @@ from torch import nn
 from neuralpath import gates as g
 from neuralpath.gating.spellings import SPELLINGS
 from neuralpath.gating.swapping import recorded_gates, run_with_gates
-from neuralpath.graph.operations import OPERATIONS
+from neuralpath.graph.operations.table import OPERATIONS
 
 SLOPES = torch.tensor([0.1, 0.2, 0.3, 0.4])
 

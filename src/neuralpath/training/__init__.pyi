@@ -13,8 +13,8 @@ from .config import (
     StepDecay as StepDecay,
     TrainingConfig as TrainingConfig,
 )
-from .context import Terminated as Terminated
 from .information import GatingInformation as GatingInformation, gating_information as gating_information
+from .interrupts import Terminated as Terminated
 from .loop import train as train
 from .metrics import (
     EpochMetrics as EpochMetrics,

@@ -1,13 +1,10 @@
-"""Context managers of a training run: restored modes, threads, generators and memory; SIGTERM as an exception."""
+"""Context managers of a training run: restored modes, threads, generators and memory."""
 
 import ctypes
 import os
-import signal
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
-from types import FrameType
 
 import torch
 from torch import nn
@@ -66,37 +63,3 @@ def reused_memory() -> Iterator[None]:
         libc.mallopt(_MMAP_THRESHOLD, _ADAPTED)
         libc.mallopt(_TRIM_THRESHOLD, 2 * _ADAPTED)
         libc.malloc_trim(0)
-
-
-class Terminated(SystemExit):
-    """SIGTERM stopped the run. Unless it is caught, the process ends with status 143, as shells expect.
-
-    Args:
-        message: Where the run stopped.
-    """
-
-    def __init__(self, message: str = "terminated by SIGTERM") -> None:
-        super().__init__(128 + signal.SIGTERM)
-        self._message = message
-
-    def __str__(self) -> str:
-        return self._message
-
-
-@contextmanager
-def sigterm_raises() -> Iterator[None]:
-    """Raise `Terminated` on SIGTERM, as Python raises KeyboardInterrupt on Ctrl-C."""
-    # Python delivers signals to the main thread only. A handler of the program, or a signal that it ignores, stays.
-    is_main = threading.current_thread() is threading.main_thread()
-    if not is_main or signal.getsignal(signal.SIGTERM) != signal.SIG_DFL:
-        yield
-        return
-
-    def terminate(number: int, frame: FrameType | None) -> None:
-        raise Terminated
-
-    signal.signal(signal.SIGTERM, terminate)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL)

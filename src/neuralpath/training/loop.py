@@ -15,7 +15,7 @@ from torch import nn
 from neuralpath._checks import describe
 from neuralpath._configs import to_json
 from neuralpath._progress import Step, progress_bar
-from neuralpath.training import context, metrics as m
+from neuralpath.training import context, interrupts, metrics as m
 from neuralpath.training.batches import Augment, derive_seed
 from neuralpath.training.checkpoints import CheckpointFolder, TrainingState, describe_run
 from neuralpath.training.config import SGD, Adam, OptimizerConfig, TrainingConfig
@@ -147,11 +147,11 @@ class _Run:
     def _interrupts_reported(self) -> Iterator[None]:
         """Let Ctrl-C and SIGTERM end the run with a message about the last checkpoint."""
         try:
-            with context.sigterm_raises():
+            with interrupts.sigterm_raises():
                 yield
-        except (KeyboardInterrupt, context.Terminated) as error:
+        except (KeyboardInterrupt, interrupts.Terminated) as error:
             message = f"training was interrupted after step {self._state.step}; {self._checkpoints}."
-            if isinstance(error, context.Terminated):
+            if isinstance(error, interrupts.Terminated):
                 print(message, file=sys.stderr)
             raise type(error)(message) from None
 

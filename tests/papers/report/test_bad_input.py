@@ -48,7 +48,7 @@ def test_a_file_in_place_of_the_figures(runs, tmp_path, capsys):
 
 def test_a_directory_without_runs(tmp_path, capsys):
     error = complaint([tmp_path], capsys)
-    assert "no runs of an experiment" in error
+    assert "has no runs" in error
     assert "neuralpath papers run NAME --out" in error
     assert not (tmp_path / "report.html").exists()
 

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from neuralpath._checks import check_number
 from neuralpath._resources import memory_budget, without_autocast
-from neuralpath.graph import Gates, PathGraph, check_gates, check_graph, checked_graph, nodes as n, refuse_tied
+from neuralpath.graph import Gates, PathGraph, check_gates, check_graph, check_input, nodes as n, refuse_tied
 from neuralpath.kernels.kernel import GraphKernel, check_same_kind
 from neuralpath.kernels.path.pair_tiles import Batches, GatedBatch, pair_tiles
 from neuralpath.kernels.path.reading import WeightMoments
@@ -91,8 +91,10 @@ class GatedPairKernel(GraphKernel):
             gates2: Gates that replace those of `x2`.
             memory: Budget in bytes for the computation; None: half of the free memory.
         """
-        graph, budget = checked_graph(self.graph(x1), x1=x1, x2=x2), memory_budget(memory)
+        graph, budget = self.graph(x1), memory_budget(memory)
+        check_input("x1", x1, graph)
         if x2 is not None:
+            check_input("x2", x2, graph)
             check_same_kind(x1, x2)
             if (gates1 is None) != (gates2 is None):
                 raise ValueError("`gates1` and `gates2` replace the gates of `x1` and `x2`: give both or neither.")

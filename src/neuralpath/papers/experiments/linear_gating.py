@@ -10,7 +10,7 @@ from neuralpath.papers.experiments.seed_tables import Seeds
 from neuralpath.papers.experiments.settings import check_integers, check_positive, chosen_parts
 from neuralpath.papers.experiments.specs import DataSpec, NetSpec, TrainingRecipe, data_of_seed
 from neuralpath.papers.experiments.summary_items import Pictures, SummaryItem
-from neuralpath.papers.experiments.trained import TrainingTask, TrainNetwork, run_training, seeded
+from neuralpath.papers.experiments.trained import TrainingRun, TrainNetwork, run_training, seeded
 from neuralpath.papers.runs import Task
 from neuralpath.training import TrainingConfig
 
@@ -30,7 +30,7 @@ _HYPERPLANES = "hyperplanes"
 
 
 @dataclass(frozen=True)
-class TrainLinearGated(TrainingTask):
+class TrainLinearGated(TrainingRun):
     """Train a deep linearly gated network; the result also has the hyperplanes of its gates, as pictures."""
 
     data: DataSpec

@@ -23,7 +23,7 @@ GATE_MEMORY = 4 << 30
 """Of fixed gates, the same on every machine: gates that are computed anew may be rounded to the other side."""
 
 
-class TrainingTask(Task):
+class TrainingRun(Task):
     """A run that trains a network on data. Subclasses are dataclasses and declare these fields in their own order."""
 
     data: DataSpec
@@ -41,7 +41,7 @@ class TrainingTask(Task):
 
 
 @dataclass(frozen=True)
-class TrainNetwork(TrainingTask):
+class TrainNetwork(TrainingRun):
     """Train one network; keep its weights after the last epoch, those of the best, and of the epochs in ``keep``."""
 
     data: DataSpec
@@ -86,7 +86,7 @@ class TrainNetwork(TrainingTask):
 
 
 @dataclass(frozen=True)
-class TrainGated(TrainingTask):
+class TrainGated(TrainingRun):
     """Train a gated network in one of the regimes of `neuralpath.decouple`."""
 
     data: DataSpec
