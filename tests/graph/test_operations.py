@@ -123,7 +123,7 @@ def test_a_product_with_a_vector_is_a_dense_layer_with_one_output():
 
 REFUSED = {
     "division by 0": (lambda m, x: m.l(x) / 0.0, "divides by 0"),
-    "cast": (lambda m, x: m.l(x.double().float()), "casts from torch.float32 to torch.float64"),
+    "cast": (lambda m, x: m.l(x.double().float()), "casts from torch.float32 to torch.float64: a path graph has one"),
     "integers": (lambda m, x: m.l(x.int().float()), "casts from torch.float32 to torch.int32"),
     "weight of three axes": (lambda m, x: (m.l(x) @ m.w)[0], "a weight of 3 axes"),
     "largest channel": (lambda m, x: m.l(x).amax(1), "a maximum over the channels, which picks one of them"),
