@@ -11,6 +11,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
 
+from neuralpath._hashing import digest_of
+
 EMBEDDED = "digits"  # comes with scikit-learn, so there is no file to find or to download
 
 
@@ -40,8 +42,6 @@ class Checksum:
 
     def matches(self, contents: bytes) -> bool:
         """Whether these are the bytes of the file."""
-        from neuralpath._hashing import digest_of  # it imports torch, which listing the data sets does not need
-
         return digest_of(contents, self.algorithm) == self.digest
 
 
