@@ -153,7 +153,8 @@ class Recording(GateMode):
     def max_pool(self, call: MaxPoolCall, func: Any, args: Any, kwargs: Any) -> Any:
         """Record the positions of the largest entries and run the pool."""
         if self._linear:
-            raise ValueError(f"`feature` has {call.operation}, which is not linear, but `linear_feature` is set.")
+            problem = f"`feature` has {call.operation}, which is not linear, but `linear_feature` is set"
+            raise ValueError(f"{problem}; use average pooling, or strides.")
         values, positions = call.pick()
         _refuse_nan(call.operation, values)
         self._record("pool", positions, tuple(call.values.shape[2:]))

@@ -168,7 +168,7 @@ class GatedNetwork(nn.Module):
             run_under(recording, self.feature, x.to(first.dtype, copy=True) if is_rounded else x.clone())
             if len(recording.layers) != matching.n_feature_gates:
                 counts = f"{len(recording.layers)} gate operations on this batch, but {matching.n_feature_gates} when"
-                causes = "values of the batch, or torch.compile (hides torch.relu_, F.leaky_relu_, F.hardswish)"
+                causes = "values of the batch, or torch.compile hides torch.relu_, F.leaky_relu_ and F.hardswish"
                 raise RuntimeError(f"the feature network ran {counts} its gates were matched; causes: {causes}.")
             return matching.arrange(recording.layers)
 

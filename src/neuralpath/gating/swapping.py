@@ -157,4 +157,5 @@ def check_module(name: str, module: object) -> None:
     if not isinstance(module, nn.Module):
         raise TypeError(f"`{name}` must be a torch.nn.Module, got {describe(module)}.")
     if any(isinstance(part, torch.jit.ScriptModule) for part in module.modules()):
-        raise TypeError(f"`{name}` has parts that are compiled by torch.jit, whose operations are not visible.")
+        problem = "has parts that are compiled by torch.jit, whose operations are not visible"
+        raise TypeError(f"`{name}` {problem}; use the original module.")
