@@ -173,7 +173,10 @@ def _export(model: nn.Module, batch: Tensor) -> Program:
     try:
         with _quiet():
             program = torch.export.export(model, (batch,), strict=False)
-            # In-place operations become functional ones. With gradients torch would decompose some activations.
+            if all(_has_rule(node) for node in program.graph.nodes):
+                return program
+            # In-place operations become functional ones, rare views common ones; on a small model this takes most of
+            # the time. With gradients torch would decompose some activations.
             with torch.inference_mode():
                 return program.run_decompositions({})
     except Exception as error:
@@ -181,6 +184,12 @@ def _export(model: nn.Module, batch: Tensor) -> Program:
             "torch.export does not support `model`: an `if` or a loop that depends on the values of the input, a batch "
             f"size that is written into the model, or Python code outside torch? It said: {first_line(error)}"
         ) from error
+
+
+def _has_rule(fx_node: torch.fx.Node) -> bool:
+    if fx_node.op != "call_function" or fx_node.target is operator.getitem:
+        return fx_node.op != "call_module"
+    return fx_node.target in table.OPERATIONS
 
 
 def _translate(model: nn.Module, program: Program, dtype: torch.dtype) -> tuple[PathGraph, list[UnsupportedPart]]:

@@ -8,7 +8,15 @@ import torch.nn.functional as F
 from neuralpath.graph import nodes as n
 from neuralpath.graph.builder import Builder, NoPaths, Refused, Signal, is_operand
 from neuralpath.graph.nodes import ComputedOperand, Literal, Operand, Window, parameters_of
-from neuralpath.graph.operations.table import BOTH_DEPEND, check_batched, for_each, label_of, reads, with_defaults
+from neuralpath.graph.operations.table import (
+    BATCH_STATISTICS,
+    BOTH_DEPEND,
+    check_batched,
+    for_each,
+    label_of,
+    reads,
+    with_defaults,
+)
 
 aten = torch.ops.aten
 
@@ -199,15 +207,23 @@ def _is_one_plus_size(build: Builder, value: Any, x: Signal) -> bool:
 
 
 @reads(aten._native_batch_norm_legit_no_training.default)
+def _batch_norm_of_running_statistics(build: Builder, *arguments: Any) -> tuple[Signal, None, None]:
+    *tensors, momentum, eps = arguments
+    return _batch_norm(build, *tensors, False, momentum, eps), None, None
+
+
+@reads(aten.batch_norm.default)
 def _batch_norm(
-    build: Builder, x: Signal, weight: Any, bias: Any, mean: Any, variance: Any, momentum: float, eps: float
-) -> tuple[Signal, None, None]:
-    n_space = len(x.shape) - 1
+    build: Builder, x: Signal, weight: Any, bias: Any, mean: Any, variance: Any, training: bool, *arguments: Any
+) -> Signal:
+    if training or mean is None or variance is None:
+        raise Refused(BATCH_STATISTICS)
+    eps, n_space = arguments[1], len(x.shape) - 1
     factor = ComputedOperand(n.batch_norm_scale, (weight, variance, eps, n_space))
     normed = build.append(n.ScaleNode, x.shape, x, label="scale", factor=factor)
     shift = ComputedOperand(n.batch_norm_shift, (weight, bias, mean, variance, eps, n_space))
     parameters = () if bias is None else parameters_of(bias)
     if not parameters:
-        return build.shifted(normed, shift), None, None
+        return build.shifted(normed, shift)
     fields = {"value": shift, "value_shape": (x.shape[0], *(1,) * n_space), "parameters": parameters}
-    return build.append(n.BiasNode, x.shape, normed, label="bias", **fields), None, None
+    return build.append(n.BiasNode, x.shape, normed, label="bias", **fields)

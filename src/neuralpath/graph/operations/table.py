@@ -52,6 +52,7 @@ def without(x: Signal, axes: Sequence[int]) -> n.Shape:
 
 
 BOTH_DEPEND = "multiplies two values that both depend on the input"
+BATCH_STATISTICS = "batch norm with the batch's own statistics; keep running ones and call `model.eval()`"
 INNER_SOFTMAX = "softmax couples the units, and later layers read them"
 _SOFTMAX = "softmax couples the units; return the logits and apply it outside the model"
 _OWN_STATISTICS = "it divides by statistics of the example itself, so it is not linear for fixed gates"
@@ -67,7 +68,7 @@ REASONS: dict[str, str] = {
     **dict.fromkeys(("group_norm", "native_group_norm", "instance_norm"), _OWN_STATISTICS),
     **dict.fromkeys(("dropout", "native_dropout", "bernoulli", "rand", "rand_like", "randn_like"), _DROPOUT),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _TRANSPOSED),
-    "_native_batch_norm_legit": "batch norm with the batch's own statistics; keep running ones and call `model.eval()`",
+    "_native_batch_norm_legit": BATCH_STATISTICS,
     "scaled_dot_product_attention": "attention multiplies values that both depend on the input",
     "embedding": "it looks up rows by an integer input; only real-valued signals have paths",
 }

@@ -26,7 +26,9 @@ def _assertion(build: Builder, *args: Any, **kwargs: Any) -> None:
 
 
 @reads(aten._to_copy.default, aten.to.dtype, aten.type_as.default)
-def _cast(build: Builder, x: Signal, like: Any = None, *, dtype: torch.dtype | None = None, **kwargs: Any) -> Signal:
+def _cast(
+    build: Builder, x: Signal, like: Any = None, *args: Any, dtype: torch.dtype | None = None, **kwargs: Any
+) -> Signal:
     if isinstance(like, Signal):
         return x
     target = like.evaluate(build.state).dtype if isinstance(like, Operand) else like or dtype

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from markdown_blocks import read_blocks, run_page
 
-README = Path(__file__).parents[1] / "README.md"
-# Run by the set-up itself, or by installing: `make test` is what runs this.
+README = Path(__file__).parents[2] / "README.md"
+# Run by the set-up itself, or by installing.
 NOT_RUN_HERE = ("make ", "pip ")
 
 MY_MODEL = """
