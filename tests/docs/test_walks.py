@@ -48,7 +48,7 @@ ROWS, IMAGES = torch.randn(4, 6), torch.randn(4, 1, 6, 6)
     ("kernel", "model", "x", "most"),
     [
         (npath.path_kernel, DENSE, ROWS, 14),
-        (npath.path_kernel, CONVOLUTIONS, IMAGES, 18),
+        (npath.path_kernel, CONVOLUTIONS, IMAGES, 14),
         (npath.tangent_kernel, DENSE, ROWS, 14),
         (npath.tangent_kernel, CONVOLUTIONS, IMAGES, 14),
         (npath.limit_tangent_kernel, DENSE, ROWS, 14),

@@ -66,7 +66,7 @@ def run(folder: Path | None, limit: int | None = None) -> bytes:
     )
     model = make_model()
     data = make_split(40, 2), make_split(20, 3)
-    result = train(model, *data, config, folder=folder, augment=Augment(limit))
+    result = train(model, *data, config, folder=folder, checkpoint_seconds=0, augment=Augment(limit))
     history = [dataclasses.asdict(metrics) | {"seconds": None} for metrics in result.history]
     return save(dict(model.state_dict())) + json.dumps([history, result.n_steps]).encode()
 

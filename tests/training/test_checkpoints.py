@@ -1,12 +1,14 @@
 """Checkpoints on disk: whole or not there, verified, and of one run only."""
 
 import dataclasses
+import functools
 import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -15,10 +17,12 @@ from safetensors.torch import load_file
 from torch import nn
 
 import neuralpath as npath
-from neuralpath import nets
+from neuralpath import nets, training
 from neuralpath._hashing import json_digest, weights_digest
-from neuralpath.training import CheckpointError, CheckpointWarning, load_weights, train
+from neuralpath.training import CheckpointError, CheckpointWarning, load_weights
 from neuralpath.training.checkpoints import CheckpointFolder, TrainingState, differences
+
+train = functools.partial(training.train, checkpoint_seconds=0)  # a checkpoint at the end of each epoch
 
 
 @pytest.fixture
@@ -61,15 +65,21 @@ def test_the_newest_checkpoint_is_there(stopped, net, data, config, interrupt_at
     assert names(folder) == pair(3)
 
 
-def test_every_few_epochs_and_after_the_last(net, data, config, tmp_path):
-    seen = []
-    hooks = [lambda moment: seen.append(names(tmp_path))]
+def test_after_some_seconds_and_after_the_last_epoch(net, data, config, tmp_path, monkeypatch):
+    now, seen = 0.0, []
+    monkeypatch.setattr("neuralpath.training.loop.time", SimpleNamespace(perf_counter=lambda: now))
+
+    def hook(moment):
+        nonlocal now
+        now += 20
+        seen.append(names(tmp_path))
+
     config = dataclasses.replace(config, epochs=5)
-    train(net("fc"), *data, config, folder=tmp_path, checkpoint_every=2, hooks=hooks)
-    assert seen == [[], [], [], pair(2), pair(2), pair(4)]
+    train(net("fc"), *data, config, folder=tmp_path, checkpoint_seconds=50, hooks=[hook])
+    assert seen == [[], [], [], pair(2), pair(2), pair(2)]
     assert names(tmp_path) == pair(5)
-    with pytest.raises(ValueError, match=r"`checkpoint_every`.* got 0"):
-        train(net("fc"), *data, config, checkpoint_every=0)
+    with pytest.raises(ValueError, match=r"`checkpoint_seconds`.* got -1"):
+        train(net("fc"), *data, config, checkpoint_seconds=-1)
 
 
 def truncate(path):

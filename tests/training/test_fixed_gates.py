@@ -2,6 +2,7 @@
 
 import copy
 import dataclasses
+import functools
 import warnings
 
 import numpy as np
@@ -10,13 +11,14 @@ import torch
 from hypothesis import given, settings, strategies as st
 from torch import nn
 
-from neuralpath import nets
+from neuralpath import nets, training
 from neuralpath.gates import LeakyGate
 from neuralpath.gating.network import GatedNetwork
 from neuralpath.gating.regimes import decouple
 from neuralpath.graph import Gates
-from neuralpath.training import train
 from neuralpath.training.fixed_gates import PackedGates, pack_gates, unpack_bits
+
+train = functools.partial(training.train, checkpoint_seconds=0)  # a checkpoint at the end of each epoch
 
 LOOKED_AT = 1 + 8 + 1
 """Examples that are run before training: one for the shape of the outputs, and one among others and by itself."""

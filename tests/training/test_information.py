@@ -305,7 +305,7 @@ def test_the_result_has_the_number_of_examples():
 @pytest.mark.usefixtures("without_type_checks")
 def test_a_graph_is_not_a_model(trained, task):
     graph = npath.trace(trained, task[0].images[:1])
-    with pytest.raises(TypeError, match=r"`model` must be a torch.nn.Module, got a PathGraph"):
+    with pytest.raises(TypeError, match=r"of a graph, `graph.model`.* got a PathGraph"):
         gating_information(graph, *task, TrainingConfig(epochs=1))
 
 

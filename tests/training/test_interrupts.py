@@ -1,10 +1,14 @@
 """Ctrl-C and SIGTERM: an exception with a message, and the program's own handlers stay."""
 
+import functools
 import signal
 
 import pytest
 
-from neuralpath.training import Terminated, train
+from neuralpath import training
+from neuralpath.training import Terminated
+
+train = functools.partial(training.train, checkpoint_seconds=0)  # a checkpoint at the end of each epoch
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM)
 

@@ -1,6 +1,7 @@
 """The loop against one written by hand, its metrics, its hooks and its refusals."""
 
 import dataclasses
+import functools
 import io
 import math
 import pathlib
@@ -13,10 +14,13 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+from neuralpath import training
 from neuralpath.data import Split, binary_task
-from neuralpath.training import SGD, Adam, Cosine, Measurement, PiecewiseLinear, RMSprop, TrainingDiverged, train
+from neuralpath.training import SGD, Adam, Cosine, Measurement, PiecewiseLinear, RMSprop, TrainingDiverged
 from neuralpath.training.batches import derive_seed
 from neuralpath.training.metrics import COUNTED_AT_ONCE
+
+train = functools.partial(training.train, checkpoint_seconds=0)  # a checkpoint at the end of each epoch
 
 
 def by_hand(model, split, config, optimizer, loss):

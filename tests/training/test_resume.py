@@ -1,6 +1,7 @@
 """A run that is stopped and goes on ends as if it had never been stopped, bit for bit."""
 
 import dataclasses
+import functools
 import random
 import signal
 import warnings
@@ -10,7 +11,10 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, RandomSampler, TensorDataset
 
-from neuralpath.training import SGD, Adam, Constant, Cosine, PiecewiseLinear, RMSprop, StepDecay, Terminated, train
+from neuralpath import training
+from neuralpath.training import SGD, Adam, Constant, Cosine, PiecewiseLinear, RMSprop, StepDecay, Terminated
+
+train = functools.partial(training.train, checkpoint_seconds=0)  # a checkpoint at the end of each epoch
 
 OPTIMIZERS = {
     "adam": Adam(),

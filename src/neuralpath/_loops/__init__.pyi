@@ -1,6 +1,7 @@
 # isort: split
 # Used by other folders of the package; not public.
 from .compiled import (
+    has_loops as has_loops,
     in_threads as in_threads,
     n_threads as n_threads,
     one_thread as one_thread,
@@ -10,7 +11,6 @@ from .compiled import (
 from .dense import PackedLayers as PackedLayers, multiply_by_overlaps as multiply_by_overlaps, overlaps as overlaps
 from .image_loops import (
     WindowSteps as WindowSteps,
-    block_step as block_step,
     image_chains as image_chains,
     total_sums as total_sums,
     window_sums as window_sums,

@@ -27,6 +27,11 @@ def use_bits(*tensors: Tensor | None) -> bool:
     return all(t is not None and t.dtype == torch.bool and t.device.type == "cpu" for t in tensors)
 
 
+def has_loops(dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether the compiled loops compute with this dtype on this device."""
+    return device.type == "cpu" and dtype in (torch.float32, torch.float64) and use_bits()
+
+
 def compiled(*, parallel: bool = False, **options: Any) -> Callable[[Callable[..., Any]], Any]:
     """Compile a function with numba, without the interpreter's lock and with C's rules for arithmetic.
 

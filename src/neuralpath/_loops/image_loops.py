@@ -40,7 +40,8 @@ changes of the caller's file only.
 
 import inspect
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import get_thread_id, prange, types  # type: ignore[attr-defined]
@@ -70,6 +71,16 @@ class WindowSteps(NamedTuple):
     columns: int
     side: int  # of a block: all x, x' of two rows, with the margin
     block: int  # entries from one block to the next: `block_step`
+
+    @classmethod
+    def of(cls, windows: Sequence[Any], in_space: Sequence[int], itemsize: int) -> "WindowSteps":
+        """The numbers for the windows of a `LinearNode`, one for each axis of space."""
+        (y, x), (height, width) = windows, in_space
+        rows, columns = y.n_out(height), x.n_out(width)
+        # A block has the padding in front, and reaches to the last position that the last window reads.
+        side = max(x.before + width, (columns - 1) * x.stride + (x.size - 1) * x.dilation + 1)
+        rule_y, rule_x = ((w.size, w.stride, w.dilation, w.before) for w in windows)
+        return cls(height, *rule_y, width, *rule_x, rows, columns, side, block_step(side, itemsize))
 
     @property
     def n_blocks(self) -> int:

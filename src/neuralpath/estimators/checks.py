@@ -60,7 +60,8 @@ def checked_kernel(estimator: BaseEstimator, kernel: Any, n_training: int | None
     shape = (kernel.plan.n1, kernel.plan.n2) if is_tiled else np.asarray(as_numpy(kernel)).shape
     if n_training is not None and len(shape) == 2 and shape[1] != n_training:
         expected = f"must have a column for each of the {n_training} training examples"
-        raise ValueError(f"a precomputed kernel for `predict` {expected}, got {shape[0]} x {shape[1]}.")
+        got = f"{shape[0]} x {shape[1]}: is it transposed?"
+        raise ValueError(f"a precomputed kernel for `predict` {expected}, got {got}")
     if not is_tiled:
         # The code that reads the kernel checks for NaN, with a message about kernels.
         settings: Any = {"dtype": (np.float64, np.float32), "ensure_all_finite": False}

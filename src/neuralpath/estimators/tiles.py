@@ -161,7 +161,8 @@ def check_asymmetry(gap: float, largest: float, itemsize: int) -> None:
     tolerance = ROUNDING[torch.float32 if itemsize <= 4 else torch.float64]
     if gap > tolerance * largest:
         difference = f"{gap / largest:.1e} of its largest entry, more than {tolerance:.0e}"
-        raise ValueError(f"the kernel is not symmetric: it differs from its transpose by up to {difference}.")
+        needed = "Training needs the kernel of one batch with itself"
+        raise ValueError(f"the kernel is not symmetric, its transpose differs by up to {difference}. {needed}.")
 
 
 def make_symmetric(matrix: Float64[np.ndarray, "n n"]) -> None:

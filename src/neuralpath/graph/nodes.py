@@ -245,6 +245,11 @@ def gather_positions(
     return z.flatten(2).gather(2, index.flatten(2)).reshape(index.shape)
 
 
+def is_global_pool(axes: Axes) -> bool:
+    """Whether a map of positions is one average, or sum, over all of them."""
+    return bool(axes) and all(matrix.shape[0] == 1 and bool((matrix == matrix[0, 0]).all()) for matrix in axes)
+
+
 def average(z: Float[Tensor, "batch *shape"], matrices: Axes) -> Float[Tensor, "batch *out"]:
     """Apply one matrix along each spatial axis, the cheapest (strongest reduction) first."""
     for axis in sorted(range(len(matrices)), key=lambda a: matrices[a].shape[0] / matrices[a].shape[1]):

@@ -71,24 +71,24 @@ def in_evaluation(model: nn.Module) -> Iterator[list[UnsupportedPart]]:
             module.training = True
 
 
-def output_problems(model: nn.Module, example: Float[Tensor, "batch ..."]) -> list[UnsupportedPart]:
+def output_problems(model: nn.Module, example: Float[Tensor, "batch ..."], name: str) -> list[UnsupportedPart]:
     """What is wrong with the model's output; a model that does not run on the example is refused."""
-    problem = _problem_of(model, example)
+    problem = _problem_of(model, example, name)
     # A model that squeezes drops the batch axis of a single example, or fails for it.
-    if not problem or (len(example) == 1 and not _problem_of(model, repeated(example))):
+    if not problem or (len(example) == 1 and not _problem_of(model, repeated(example), name)):
         return []
     if isinstance(problem, ValueError):
         raise problem
     return [UnsupportedPart("output", problem)]
 
 
-def _problem_of(model: nn.Module, example: Tensor) -> str | ValueError:
+def _problem_of(model: nn.Module, example: Tensor, name: str) -> str | ValueError:
     try:
         y = run(model, example)
     except Exception as error:
         problem = ValueError(
-            f"`model` could not run on `example`, {describe(example)}; give an example of the shape and dtype that "
-            f"it takes. It said: {first_line(error)}"
+            f"`model` could not run on `{name}`, {describe(example)}; give examples of the shape and dtype that it "
+            f"takes. It said: {first_line(error)}"
         )
         problem.__cause__ = error
         return problem

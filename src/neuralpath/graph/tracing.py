@@ -29,7 +29,6 @@ Program = torch.export.ExportedProgram
 FxValues = dict[torch.fx.Node, Any]  # a signal, an operand, or a tuple of them
 
 
-@without_autocast()
 def trace(model: nn.Module, example: Float[Tensor, "batch ..."]) -> PathGraph:
     """The path graph of a module.
 
@@ -51,7 +50,12 @@ def trace(model: nn.Module, example: Float[Tensor, "batch ..."]) -> PathGraph:
     >>> trace(model, torch.randn(1, 3)).n_paths
     12
     """
-    graph, unsupported = _read(model, example)
+    return _traced(model, example, "example")
+
+
+@without_autocast()
+def _traced(model: nn.Module, example: Any, name: str) -> PathGraph:
+    graph, unsupported = _read(model, example, name)
     if unsupported:
         raise UnsupportedOperation(report_on(graph, unsupported))
     check_replay(graph, model, example)
@@ -74,7 +78,7 @@ def supported(model: nn.Module, example: Float[Tensor, "batch ..."]) -> SupportR
     """
     name = type(model).__name__
     try:
-        graph, unsupported = _read(model, example)
+        graph, unsupported = _read(model, example, "example")
         if not unsupported:
             check_replay(graph, model, example)
     except Exception as error:  # a report says what went wrong instead of raising it
@@ -103,7 +107,7 @@ def as_graph(network: object, x: object, name: str = "x") -> PathGraph:
         return network
     if not isinstance(network, nn.Module):
         raise TypeError(f"`network` must be a torch.nn.Module or its PathGraph, got {describe(network)}.")
-    return trace(network, preconditions.check_example(name, x)[:1])
+    return _traced(network, preconditions.check_example(name, x)[:1], name)
 
 
 def checked_graph(network: object, **batches: object) -> PathGraph:
@@ -132,12 +136,12 @@ def report_on(graph: PathGraph, unsupported: Iterable[UnsupportedPart] = ()) -> 
     return SupportReport(type(graph.model).__name__, len(graph.nodes), graph.gate_names, unsupported, tuple(notes))
 
 
-def _read(model: nn.Module, example: Any) -> tuple[PathGraph, list[UnsupportedPart]]:
+def _read(model: nn.Module, example: Any, name: str) -> tuple[PathGraph, list[UnsupportedPart]]:
     """The graph, and the unsupported parts; where there are any, the graph is only good for the report."""
     preconditions.check_model(model)
-    preconditions.check_example("example", example)
+    preconditions.check_example(name, example)
     with preconditions.in_evaluation(model) as problems:
-        problems = [*problems, *preconditions.output_problems(model, example)]
+        problems = [*problems, *preconditions.output_problems(model, example, name)]
         try:
             program = _export(model, preconditions.repeated(example))
         except ValueError as error:

@@ -162,7 +162,7 @@ def gating_information(
 
 def _check_arguments(model: object, train_data: object, test_data: object) -> None:
     if not isinstance(model, nn.Module):
-        raise TypeError(f"`model` must be a torch.nn.Module, got {describe(model)}.")
+        raise TypeError(f"`model` must be a torch.nn.Module (of a graph, `graph.model`), got {describe(model)}.")
     for name, data in (("train_data", train_data), ("test_data", test_data)):
         if not isinstance(data, Split):
             raise TypeError(f"`{name}` must be a neuralpath.data.Split, in memory, got {describe(data)}.")

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from neuralpath._checks import describe
+from neuralpath._checks import check_number, describe
 from neuralpath._configs import to_json
 from neuralpath._progress import Step, progress_bar
 from neuralpath.training import context, interrupts, metrics as m
@@ -30,7 +30,7 @@ def train(
     *,
     augment: Augment | None = None,
     folder: Path | str | None = None,
-    checkpoint_every: int = 1,
+    checkpoint_seconds: float = 30.0,
     identity: Mapping[str, Any] | None = None,
     hooks: Sequence[m.Hook] = (),
     progress: bool | None = None,
@@ -41,8 +41,8 @@ def train(
     at the end. On one machine and with one number of threads, equal arguments give equal weights, bit for bit. (On CUDA
     as far as torch's operations are deterministic.)
 
-    With a ``folder``, a checkpoint is written at the end of each epoch. A run that was interrupted or killed resumes
-    from it when it is called again, and ends with the same weights, bit for bit. Its settings, its data, and its
+    With a ``folder``, checkpoints are written at the end of epochs. A run that was interrupted or killed resumes from
+    the last one when it is called again, and ends with the same weights, bit for bit. Its settings, its data, and its
     model as it prints must be those of the first call. The weights come from the checkpoint, so the model may be made
     again with other ones. Runs that differ only in their first weights, or in the settings of their augmentation, need
     different folders, or an ``identity``. Ctrl-C raises KeyboardInterrupt and SIGTERM raises ``Terminated``, both with
@@ -57,7 +57,8 @@ def train(
         config: All settings that the result depends on; None for the defaults.
         augment: Changes each training batch at random, with the generator that it is given.
         folder: Folder for checkpoints; None for no checkpoints.
-        checkpoint_every: Number of epochs between two checkpoints; the last epoch always has one.
+        checkpoint_seconds: Time after a checkpoint in which the end of an epoch writes no other; 0: each epoch ends
+            with one. The last epoch always has one.
         identity: More JSON values that must be equal when a run is resumed, such as how the model was made.
         hooks: Functions that are called before training and after each epoch, with the model in evaluation mode. Their
             draws from torch's generators do not change the run. A resumed run may call them again for the same epoch.
@@ -80,7 +81,8 @@ def train(
     (2, True)
     """
     config = config or TrainingConfig()
-    _check_arguments(model, config, checkpoint_every, identity, hooks)
+    check_number("checkpoint_seconds", checkpoint_seconds, or_zero=True)
+    _check_arguments(model, config, identity, hooks)
     with ExitStack() as stack:
         for manager in (context.restored_modes(model), context.restored_generators(model), context.reused_memory()):
             stack.enter_context(manager)
@@ -93,16 +95,14 @@ def train(
         checkpoints.restore(state)
         stack.enter_context(context.torch_threads(config.threads or state.threads))
         if state.epoch == 0 or not state.is_finished(config):
-            _Run(task, checkpoints, state).complete(hooks, checkpoint_every, progress)
+            _Run(task, checkpoints, state).complete(hooks, checkpoint_seconds, progress)
         return m.TrainingResult(tuple(state.history), state.step, state.stopped_early)
 
 
-def _check_arguments(model: object, config: object, checkpoint_every: object, identity: Any, hooks: object) -> None:
+def _check_arguments(model: object, config: object, identity: Any, hooks: object) -> None:
     for name, value, expected in (("model", model, nn.Module), ("config", config, TrainingConfig)):
         if not isinstance(value, expected):
             raise TypeError(f"`{name}` must be a {expected.__name__}, got {describe(value)}.")
-    if not isinstance(checkpoint_every, int) or checkpoint_every < 1:
-        raise ValueError(f"`checkpoint_every` must be a number of epochs of at least 1, got {checkpoint_every!r}.")
     if not isinstance(hooks, Sequence) or not all(map(callable, hooks)):
         raise TypeError(f"`hooks` must be a sequence of functions, such as [hook], got {hooks!r}.")
     try:
@@ -125,9 +125,9 @@ class _Run:
         self._examples = {part: task.batches(part, gates) for part, gates in packed.items()}  # for measurements
         self._n_batches = len(self._batches)
 
-    def complete(self, hooks: Sequence[m.Hook], checkpoint_every: int, progress: bool | None) -> None:
+    def complete(self, hooks: Sequence[m.Hook], checkpoint_seconds: float, progress: bool | None) -> None:
         """Train to the end."""
-        state, n_epochs = self._state, self._config.epochs
+        state, n_epochs, saved = self._state, self._config.epochs, time.perf_counter()
         with (
             self._interrupts_reported(),
             progress_bar((n_epochs - state.epoch) * self._n_batches, "training", progress) as report,
@@ -140,8 +140,9 @@ class _Run:
                 test = "" if metrics.test is None else f", test {metrics.test.accuracy:.2%}"
                 report(0, f"epoch {metrics.epoch}/{n_epochs}, accuracy: train {metrics.train.accuracy:.2%}{test}")
                 self._call(hooks, metrics)
-                if state.epoch % checkpoint_every == 0 or state.is_finished(self._config):
+                if time.perf_counter() - saved >= checkpoint_seconds or state.is_finished(self._config):
                     self._checkpoints.save(state)
+                    saved = time.perf_counter()
 
     @contextmanager
     def _interrupts_reported(self) -> Iterator[None]:

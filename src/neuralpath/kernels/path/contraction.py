@@ -28,7 +28,7 @@ of hard gates and for images with few channels on the CPU, one call for each *te
 import math
 import weakref
 from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import cast
 
 import numpy as np
@@ -93,15 +93,10 @@ class Frame:
         return values.expand(self.orders, self.batch1, self.batch2, *values.shape[3:])
 
 
-def has_loops(dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether the compiled loops compute with this dtype on this device."""
-    return device.type == "cpu" and dtype in (torch.float32, torch.float64) and loops.use_bits()
-
-
 def convolved(entries: Sequence[Entry], windows: tuple[Window, ...], frame: Frame) -> Scaled:
     """Contract the channels and sum over the window."""
     space = entries[0].out_space
-    if has_loops(frame.dtype, frame.device) and len(space) <= 2:
+    if loops.has_loops(frame.dtype, frame.device) and len(space) <= 2:
         return _convolved_by_loop(_terms(entries, frame), windows, space, frame)
     summed = contracted(_pieces(entries), frame)
     values = summed.at(summed.top)
@@ -125,16 +120,11 @@ def pooled(entries: Sequence[Entry], frame: Frame) -> Scaled:
     """Contract the channels of entries that have one position left; global pools of hard gates by bits."""
     parts = []
     for piece in _pieces(entries):
-        is_global = piece.axes is not None and is_global_pool(piece.axes) and len(piece.space) <= 2
-        by_loop = is_global and has_loops(frame.dtype, frame.device) and _has_counted_gates(piece)
+        is_global = piece.axes is not None and n.is_global_pool(piece.axes) and len(piece.space) <= 2
+        by_loop = is_global and loops.has_loops(frame.dtype, frame.device) and _has_counted_gates(piece)
         part = _pooled_by_loop(piece, frame) if by_loop else contracted([piece], frame)
         parts.append(replace(part, values=part.values.reshape(part.values.shape[:3])))
     return total(parts)
-
-
-def is_global_pool(axes: n.Axes) -> bool:
-    """Whether a map of positions is one average, or sum, over all of them."""
-    return bool(axes) and all(matrix.shape[0] == 1 and bool((matrix == matrix[0, 0]).all()) for matrix in axes)
 
 
 def contracted_units(entries: Sequence[Entry], frame: Frame) -> Scaled:
@@ -338,22 +328,11 @@ def _image_term(piece: Entry, frame: Frame) -> _Term:
     return _Term(None, (left, right), piece.constant, bound)
 
 
-def window_steps(windows: Sequence[Window], in_space: Sequence[int], itemsize: int) -> loops.WindowSteps:
-    """The parameters of a convolution for the compiled loops: sizes, strides and buffer sizes."""
-    (y, x), (height, width) = windows, in_space
-    rows, columns = y.n_out(height), x.n_out(width)
-    # A block has the padding in front, and reaches to the last position that the last window reads.
-    side = max(x.before + width, (columns - 1) * x.stride + (x.size - 1) * x.dilation + 1)
-    rule_y, rule_x = astuple(y)[:4], astuple(x)[:4]  # size, stride, dilation, padding in front
-    block = loops.block_step(side, itemsize)
-    return loops.WindowSteps._make((height, *rule_y, width, *rule_x, rows, columns, side, block))
-
-
 def _convolved_by_loop(terms: list[_Term], windows: tuple[Window, ...], space: n.Shape, frame: Frame) -> Scaled:
     exponent = torch.stack([term.top for term in terms]).amax(0)
     if is_sequence := len(space) == 1:  # the loops have two axes of space: a sequence is an image of one row
         windows, space = (Window(1), *windows), (1, *space)
-    steps = window_steps(windows, space, frame.dtype.itemsize)
+    steps = loops.WindowSteps.of(windows, space, frame.dtype.itemsize)
     positions = (steps.rows, steps.rows, steps.columns, steps.columns)
     out = frame.workspace.empty((frame.orders, frame.batch1, frame.batch2, *positions), frame.dtype)
     largest = torch.zeros(frame.orders, frame.batch1, frame.batch2, dtype=frame.dtype)  # after the last call

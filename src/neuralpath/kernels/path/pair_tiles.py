@@ -17,6 +17,7 @@ a time, so that the pair values of a pair stay in the cache. The layers use the 
 *Any other network* is walked with a `PairReading` for each tile.
 """
 
+import functools
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -31,8 +32,8 @@ from torch import Tensor
 from neuralpath import _loops as loops
 from neuralpath.gates import HardGate
 from neuralpath.graph import CHUNK_BYTES, Gates, PathGraph, nodes as n, walk
-from neuralpath.kernels.path.contraction import FEW_CHANNELS, Frame, Workspace, has_loops, is_global_pool, window_steps
-from neuralpath.kernels.path.entries import Scaled, measured
+from neuralpath.kernels.path.contraction import FEW_CHANNELS, Frame, Workspace
+from neuralpath.kernels.path.entries import measured
 from neuralpath.kernels.path.reading import Inputs, PairReading, WeightMoments
 from neuralpath.kernels.tiling import Cost, Plan, Tile, TiledKernel, make_plan
 
@@ -85,7 +86,7 @@ def pair_tiles(
         return tiled(plan, packed.tile, CHAIN_DIAGONAL)
 
     cost, kept = pair_cost(graph, x1.dtype, orders), 0
-    images = image_chain(graph) if orders == 1 and has_loops(x1.dtype, x1.device) else None
+    images = image_chain(graph) if orders == 1 and loops.has_loops(x1.dtype, x1.device) else None
     if images is not None and images.buffer_bytes(x1.dtype) + images.cost(x1.dtype).smallest > budget:
         images = None
     if images is not None:
@@ -98,20 +99,29 @@ def pair_tiles(
         batch2 = None if batch2 is None else batch2.with_gates(graph, gates_memory)
         kept += gates_bytes
     plan = make_plan(n1, n2, cost, budget, symmetric=symmetric, kept_bytes=kept)
-    workspace = Workspace()
+    workspace = functools.cache(Workspace)  # one for all tiles
 
     @torch.no_grad()
     def walked(tile: Tile) -> Float[Tensor, "rows columns"]:
         on_diagonal = batch2 is None and tile.rows == tile.columns
         skip = 0 if on_diagonal else tile.shape[0]
-        frame = Frame(*tile.shape, orders, x1.dtype, x1.device, skip, workspace)
         left = batch1.part(tile.rows, graph, gates_memory)
         right = left if on_diagonal else (batch2 or batch1).part(tile.columns, graph, gates_memory)
         sides, known = (left, right), {}
+        chain = images
+        if chain is not None and not loops.use_bits(*(side.gates[gate.name] for side in sides for gate in chain.gates)):
+            chain = None
+        if chain is not None:
+            values, exponents = chain.summed(sides, weights, skip)
+            if chain.dense.name == graph.output_name:
+                with np.errstate(over="ignore"):  # the tile reports it
+                    values = np.ldexp(values * weights.variances[chain.dense.name], exponents.astype(np.int32))
+                return torch.from_numpy(values).to(x1.dtype)
+        frame = Frame(*tile.shape, orders, x1.dtype, x1.device, skip, workspace())
         reading = PairReading(sides, graph.state, frame, weights)
-        if images is not None and loops.use_bits(*(side.gates[gate.name] for side in sides for gate in images.gates)):
-            summed = images.summed(sides, weights, frame)
-            known[images.dense.name] = reading.after_linear(images.dense, (reading.weighted(images.dense, summed),))
+        if chain is not None:
+            summed = measured(torch.from_numpy(values)[None].to(x1.dtype), torch.from_numpy(exponents))
+            known[chain.dense.name] = reading.after_linear(chain.dense, (reading.weighted(chain.dense, summed),))
         sums = reading.finish(walk(graph, reading, known))
         return sums.at(torch.zeros_like(sums.exponent))[-1].reshape(tile.shape)
 
@@ -201,31 +211,30 @@ class ImageChain:
         """Memory of the pair values of one lag, for all threads."""
         return loops.n_threads() * sum(_buffer_sizes(self._steps(dtype))) * dtype.itemsize
 
-    def summed(self, sides: tuple[Inputs, Inputs], weights: WeightMoments, frame: Frame) -> Scaled:
-        """The sums that the first dense layer reads, for all pairs of a tile."""
+    def summed(self, sides: tuple[Inputs, Inputs], weights: WeightMoments, skip: int) -> tuple[np.ndarray, np.ndarray]:
+        """The sums ``values * 2**exponents`` that the first dense layer reads, for pairs with row <= column + skip."""
         images = [loops.arrange_positions(side.x.flatten(2), self.linear_nodes[0].in_space[0]) for side in sides]
         largest = [np.abs(image).max((1, 2, 3)).astype(float) for image in images]
         gates = [self._packed(side) for side in sides]
         gains = np.array([weights.variances[linear.name] for linear in self.linear_nodes])
         biases = np.array([weights.bias_variance * biased for biased in self.biased])
-        out, exponents = (np.zeros((frame.batch1, frame.batch2), dtype) for dtype in (float, np.int64))
-        steps = self._steps(frame.dtype)
+        out, exponents = (np.zeros((len(images[0]), len(images[1])), dtype) for dtype in (float, np.int64))
+        steps = self._steps(sides[0].x.dtype)
         layers = self._layers(steps)
         values, blocks = _buffer_sizes(steps)
-        buffers = frame.workspace.empty((loops.n_threads(), values + blocks), frame.dtype).numpy()
-        needed = np.argwhere(np.tri(frame.batch2, frame.batch1, frame.skip, bool).T)  # row <= column + skip
+        buffers = np.empty((loops.n_threads(), values + blocks), images[0].dtype)
+        needed = np.argwhere(np.tri(*out.T.shape, skip, bool).T)
         is_pooled = self.share is not None
         inputs = (*images, *largest, *gates)
         loops.image_chains(out, exponents, needed, *inputs, layers, gains, biases, buffers, values // 2, is_pooled)
-        sums = torch.from_numpy(out) * (1.0 if self.share is None else self.share**2)
-        return measured(sums[None].to(frame.dtype), torch.from_numpy(exponents))
+        return out * (1.0 if self.share is None else self.share**2), exponents
 
     def _packed(self, side: Inputs) -> np.ndarray:
         layers = [loops.pack_positions(side.gates[node.name].flatten(2), node.shape[1]) for node in self.gates]
         return np.concatenate([layer.reshape(len(layer), -1) for layer in layers], axis=1)
 
     def _steps(self, dtype: torch.dtype) -> list[loops.WindowSteps]:
-        return [window_steps(linear.windows, linear.in_space, dtype.itemsize) for linear in self.linear_nodes]
+        return [loops.WindowSteps.of(linear.windows, linear.in_space, dtype.itemsize) for linear in self.linear_nodes]
 
     def _layers(self, steps: list[loops.WindowSteps]) -> np.ndarray:
         rows, start = [], 0
@@ -261,7 +270,7 @@ def image_chain(graph: PathGraph) -> ImageChain | None:
                 biased[-1] = True
             case n.GateNode(gate=HardGate(), slope=None) if not is_gated:
                 gates.append(node)
-            case n.AveragePoolNode() if is_gated and share is None and is_global_pool(node.matrices):
+            case n.AveragePoolNode() if is_gated and share is None and n.is_global_pool(node.matrices):
                 share = math.prod(float(matrix[0, 0]) for matrix in node.matrices)
             case n.ReshapeNode() if len(node.shape) == 1 and is_gated:
                 pass  # flattening does not change the sum
