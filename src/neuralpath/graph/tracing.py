@@ -191,9 +191,7 @@ def _export(model: nn.Module, batch: Tensor) -> Program:
 
 
 def _has_rule(fx_node: torch.fx.Node) -> bool:
-    if fx_node.op != "call_function" or fx_node.target is operator.getitem:
-        return fx_node.op != "call_module"
-    return fx_node.target in table.OPERATIONS
+    return fx_node.op != "call_function" or fx_node.target is operator.getitem or fx_node.target in table.OPERATIONS
 
 
 def _translate(model: nn.Module, program: Program, dtype: torch.dtype) -> tuple[PathGraph, list[UnsupportedPart]]:

@@ -57,8 +57,8 @@ def train(
         config: All settings that the result depends on; None for the defaults.
         augment: Changes each training batch at random, with the generator that it is given.
         folder: Folder for checkpoints; None for no checkpoints.
-        checkpoint_seconds: Time after a checkpoint in which the end of an epoch writes no other; 0: each epoch ends
-            with one. The last epoch always has one.
+        checkpoint_seconds: Least time between two checkpoints; 0 writes one after every epoch. The last epoch always
+            writes one.
         identity: More JSON values that must be equal when a run is resumed, such as how the model was made.
         hooks: Functions that are called before training and after each epoch, with the model in evaluation mode. Their
             draws from torch's generators do not change the run. A resumed run may call them again for the same epoch.

@@ -99,7 +99,7 @@ def pair_tiles(
         batch2 = None if batch2 is None else batch2.with_gates(graph, gates_memory)
         kept += gates_bytes
     plan = make_plan(n1, n2, cost, budget, symmetric=symmetric, kept_bytes=kept)
-    workspace = functools.cache(Workspace)  # one for all tiles
+    workspace = functools.cache(Workspace)  # one for all tiles that are walked, made by the first
 
     @torch.no_grad()
     def walked(tile: Tile) -> Float[Tensor, "rows columns"]:
@@ -110,7 +110,7 @@ def pair_tiles(
         sides, known = (left, right), {}
         chain = images
         if chain is not None and not loops.use_bits(*(side.gates[gate.name] for side in sides for gate in chain.gates)):
-            chain = None
+            chain = None  # gates that the user gives may be soft
         if chain is not None:
             values, exponents = chain.summed(sides, weights, skip)
             if chain.dense.name == graph.output_name:
